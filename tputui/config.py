@@ -1,0 +1,353 @@
+"""The whole configuration of a run as frozen types: parsed strictly, checked in full before anything starts.
+
+Pure: reads text that it is given, touches no device and no clock. Keys under `[model]`, and those under `[data]`
+that are not listed here, belong to the task; the engine checks them by command line (`python -m engine.describe`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+import msgspec
+
+from tputui.fielddocs import field_docs
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. Its text says what, where (file and key) and what to do."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the configuration file."""
+
+
+class DataConfig(Table, frozen=True, kw_only=True):
+    """What is trained on, and how it is shared among the cores."""
+
+    batch_per_core: int | None = None
+    """Examples a core takes each step. Give this or `global_batch`."""
+    global_batch: int | None = None
+    """Examples all cores take each step; the number of cores must divide it. Give this or `batch_per_core`."""
+    prefetch_batches: int = 4
+    """Batches kept ready on the device ahead of the step."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The task's own keys of this table."""
+
+
+class OptimConfig(Table, frozen=True, kw_only=True):
+    """Optimizer and learning rate."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    """Which optimizer."""
+    lr: float = 1e-3
+    """Learning rate for one core, before scaling."""
+    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
+    """How the learning rate grows with the number of cores N: times N, times the square root of N, or not."""
+    momentum: float = 0.9
+    """Momentum of `sgd`; other optimizers ignore it."""
+    weight_decay: float = 0.0
+    """Weight decay."""
+    step_size: int | None = None
+    """StepLR: epochs after which the learning rate is multiplied by `gamma`; none leaves it as it is."""
+    gamma: float = 0.1
+    """StepLR: the factor."""
+
+
+class DeviceConfig(Table, frozen=True, kw_only=True):
+    """Which cores run the program, and how."""
+
+    cores: int | list[int] = 8
+    """A number of cores (8, 1), or one core by its index (`[5]`)."""
+    strategy: Literal["spmd"] = "spmd"
+    """How several cores run one program: `spmd` is one process with the batch sharded over a mesh. One core needs
+    no strategy."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the computation; parameters and losses stay in fp32."""
+    virtual_cores: int = 8
+    """Cores that a machine without a TPU offers: virtual CPU devices of the same runtime."""
+
+
+class CheckpointConfig(Table, frozen=True, kw_only=True):
+    """What is kept of the weights, and when."""
+
+    every_epochs: int = 1
+    """Epochs between checkpoints; the last epoch always makes one."""
+    keep: int = 2
+    """How many periodic checkpoints stay on disk. Those asked for, the best and the last are kept besides."""
+    monitor: str = "loss"
+    """Validation meter that tells the best epoch."""
+    mode: Literal["min", "max"] = "min"
+    """Whether less or more of it is better."""
+
+
+class ReportConfig(Table, frozen=True, kw_only=True):
+    """How the run reports."""
+
+    interval_s: float = 1.0
+    """Seconds between reports, at most 1. The interval is kept as a number of steps, re-derived from the step time."""
+    seal: bool = False
+    """Whether the journals of a finished run are sealed: about a third smaller, no longer plain text."""
+
+
+class RunConfig(Table, frozen=True, kw_only=True):
+    """The configuration of a run."""
+
+    task: str
+    """The workload: a name that ships with tputui (`digits`)."""
+    epochs: int
+    """Epochs to train."""
+    seed: int = 0
+    """Seed of weights, shuffling and dropout."""
+    data: DataConfig
+    """What is trained on."""
+    model: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The task's own keys of the network."""
+    optim: OptimConfig = msgspec.field(default_factory=OptimConfig)
+    """Optimizer and learning rate."""
+    device: DeviceConfig = msgspec.field(default_factory=DeviceConfig)
+    """Which cores."""
+    checkpoint: CheckpointConfig = msgspec.field(default_factory=CheckpointConfig)
+    """What is kept."""
+    report: ReportConfig = msgspec.field(default_factory=ReportConfig)
+    """How the run reports."""
+
+    @property
+    def num_cores(self) -> int:
+        """How many cores train."""
+        cores = self.device.cores
+        return cores if isinstance(cores, int) else len(cores)
+
+    @property
+    def core_ids(self) -> list[int]:
+        """Which cores train."""
+        cores = self.device.cores
+        return list(range(cores)) if isinstance(cores, int) else list(cores)
+
+    @property
+    def batch_per_core(self) -> int:
+        """Examples a core takes each step."""
+        return self.data.batch_per_core or (self.data.global_batch or 0) // self.num_cores
+
+    @property
+    def global_batch(self) -> int:
+        """Examples all cores take each step."""
+        return self.batch_per_core * self.num_cores
+
+    @property
+    def scaled_lr(self) -> float:
+        """Learning rate at the first epoch, after scaling by the number of cores."""
+        factor = {"linear": float(self.num_cores), "sqrt": math.sqrt(self.num_cores), "none": 1.0}
+        return self.optim.lr * factor[self.optim.lr_scaling]
+
+    @property
+    def lr_rule(self) -> str:
+        """How the learning rate follows from the configured one, in words."""
+        factor = {"linear": f" x {self.num_cores} cores", "sqrt": f" x sqrt({self.num_cores} cores)", "none": ""}
+        rule = f"{self.optim.lr:g}{factor[self.optim.lr_scaling]}"
+        if self.optim.step_size is not None:
+            rule += f", x {self.optim.gamma:g} every {self.optim.step_size} epochs"
+        return rule
+
+
+TABLES: dict[str, type[Table]] = {
+    "data": DataConfig,
+    "optim": OptimConfig,
+    "device": DeviceConfig,
+    "checkpoint": CheckpointConfig,
+    "report": ReportConfig,
+}
+"""Tables of the file that are checked here; `[model]` is the task's."""
+
+TASK_TABLES = ("data", "model")
+"""Tables that hold keys of the task."""
+
+BATCH_RIVALS = {"data.batch_per_core": "global_batch", "data.global_batch": "batch_per_core"}
+"""Two ways to say one thing: an override of the one replaces the other."""
+
+
+def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
+    """Reads and checks a configuration file.
+
+    `overrides` are `key.path=value` strings, the value as TOML or, failing that, as a plain string.
+    Raises `ConfigError`.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; name a TOML file, such as those in sample_configs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    return parse(text, str(path), overrides)
+
+
+def parse(text: str, source: str, overrides: list[str] | None = None) -> RunConfig:
+    """Parses and checks TOML text; `source` names it in errors. Raises `ConfigError`."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    for override in overrides or []:
+        _override(tables, override)
+    return from_builtins(tables, source)
+
+
+def from_builtins(tables: dict[str, Any], source: str) -> RunConfig:
+    """Checks a configuration that is already a dictionary, as a run's manifest keeps it. Raises `ConfigError`."""
+    tables = _without_task_keys(tables, source)
+    _refuse_unknown_keys(tables, source)
+    try:
+        config = msgspec.convert(tables, RunConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {_in_words(str(error))}") from None
+    _check(config, source)
+    return config
+
+
+def to_builtins(config: RunConfig) -> dict[str, Any]:
+    """The configuration as a dictionary that `from_builtins` takes, defaults filled in."""
+    tables: dict[str, Any] = msgspec.to_builtins(config)
+    data = tables["data"]
+    data.update(data.pop("options"))
+    return tables
+
+
+def unknown_key(source: str, key: str, known: list[str]) -> str:
+    """The sentence that refuses an unknown key: file, key and the nearest known key."""
+    table, _, name = key.rpartition(".")
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    where = f"[{table}] has no key" if table else "there is no key"
+    hint = f'did you mean "{near[0]}"?' if near else f"known keys: {', '.join(sorted(known))}"
+    return f'{source}: {where} "{name}"; {hint}'
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    key, equals, raw = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f'--set {override}: write it as key=value, for example "--set optim.lr=0.01"')
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    *path, name = key.strip().split(".")
+    rival = BATCH_RIVALS.get(key.strip())
+    if rival is not None:
+        tables.get("data", {}).pop(rival, None)
+    for part in path:
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            raise ConfigError(f'--set {override}: "{part}" is a value, not a table')
+    tables[name] = value
+
+
+def _without_task_keys(tables: dict[str, Any], source: str) -> dict[str, Any]:
+    """Moves the task's keys of `[data]` aside, so that the rest can be checked strictly."""
+    data = tables.get("data", {})
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: data must be a table: write [data]")
+    known = set(DataConfig.__struct_fields__) - {"options"}
+    options = {key: value for key, value in data.items() if key not in known}
+    common = {key: value for key, value in data.items() if key in known}
+    return {**tables, "data": {**common, "options": options}}
+
+
+def _refuse_unknown_keys(tables: dict[str, Any], source: str) -> None:
+    top = list(RunConfig.__struct_fields__)
+    for key in tables:
+        if key not in top:
+            raise ConfigError(unknown_key(source, key, top))
+    for name, cls in TABLES.items():
+        table = tables.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{source}: {name} must be a table: write [{name}]")
+        for key in table:
+            if key not in cls.__struct_fields__:
+                raise ConfigError(unknown_key(source, f"{name}.{key}", list(cls.__struct_fields__)))
+
+
+def _in_words(error: str) -> str:
+    """Turns the validator's words into a sentence that names the key the way the file does."""
+    message, _, path = error.partition(" - at `$.")
+    key = path.rstrip("`") if path else ""
+    if message.startswith("Object missing required field"):
+        name = message.split("`")[1]
+        full = f"{key}.{name}" if key else name
+        return f'"{full}" is missing: {_doc(full)}'
+    expected = message[:1].lower() + message[1:]
+    if message.startswith("Invalid enum value"):
+        expected = f"{message.split()[-1]} is not one of {', '.join(_choices(key))}"
+    return f"{key}: {expected}: {_doc(key)}" if key else expected
+
+
+def _choices(key: str) -> list[str]:
+    """The values that a key of fixed choices takes."""
+    table, _, name = key.rpartition(".")
+    return [str(choice) for choice in get_args(get_type_hints(TABLES.get(table, RunConfig))[name])]
+
+
+def _doc(key: str) -> str:
+    table, _, name = key.rpartition(".")
+    cls = TABLES.get(table, RunConfig)
+    return field_docs(cls).get(name, "see the README")
+
+
+def _check(config: RunConfig, source: str) -> None:
+    """Refuses values that are well-typed and still cannot work."""
+
+    def refuse(key: str, why: str) -> None:
+        raise ConfigError(f"{source}: {key}: {why}")
+
+    positive = {
+        "epochs": config.epochs,
+        "data.batch_per_core": config.data.batch_per_core,
+        "data.global_batch": config.data.global_batch,
+        "data.prefetch_batches": config.data.prefetch_batches,
+        "optim.lr": config.optim.lr,
+        "optim.step_size": config.optim.step_size,
+        "optim.gamma": config.optim.gamma,
+        "device.virtual_cores": config.device.virtual_cores,
+        "checkpoint.every_epochs": config.checkpoint.every_epochs,
+        "checkpoint.keep": config.checkpoint.keep,
+        "report.interval_s": config.report.interval_s,
+    }
+    for key, value in positive.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            refuse(key, f"{value} must be more than 0")
+    for key, value in {"optim.momentum": config.optim.momentum, "optim.weight_decay": config.optim.weight_decay}.items():
+        if not (math.isfinite(value) and value >= 0):
+            refuse(key, f"{value} must be 0 or more")
+    if not 0 <= config.seed < 2**31:
+        refuse("seed", f"{config.seed} must be from 0 to {2**31 - 1}")
+    if config.report.interval_s > 1:
+        refuse("report.interval_s", f"{config.report.interval_s:g} is too long: a fact must be on screen within 1.5 s")
+    _check_cores(config, refuse)
+    _check_batch(config, refuse)
+
+
+def _check_cores(config: RunConfig, refuse: Any) -> None:
+    cores = config.device.cores
+    if isinstance(cores, int):
+        if cores < 1:
+            refuse("device.cores", f"{cores} must be 1 or more")
+        return
+    if len(cores) != 1:
+        refuse("device.cores", f"{cores} must name one core, such as [5]; for several write their number")
+    if cores[0] < 0:
+        refuse("device.cores", f"{cores} must name a core by its index, from 0")
+
+
+def _check_batch(config: RunConfig, refuse: Any) -> None:
+    data = config.data
+    if data.batch_per_core is not None and data.global_batch is not None:
+        refuse("data", "batch_per_core and global_batch say the same thing twice; give one of them")
+    if (data.batch_per_core, data.global_batch) == (None, None):
+        refuse("data", "batch_per_core is missing: how many examples a core takes each step")
+    if data.global_batch is not None and data.global_batch % config.num_cores:
+        near = max(1, round(data.global_batch / config.num_cores)) * config.num_cores
+        refuse(
+            "data.global_batch",
+            f"{data.global_batch} cannot be shared by {config.num_cores} cores; {near} can",
+        )

@@ -1,0 +1,38 @@
+"""Field documentation of a class, read from the strings under its fields.
+
+One place for a field's meaning: the docstring under it. The generated documentation, the launcher and the error
+messages read it from there. Must not import what it documents.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from functools import cache
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Docstring by field name, base classes included, in the order of definition; white space is folded."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):
+            continue
+        body = ast.parse(source).body
+        if body and isinstance(body[0], ast.ClassDef):
+            docs.update(_docs_in(body[0].body))
+    return docs
+
+
+def _docs_in(body: list[ast.stmt]) -> dict[str, str]:
+    """Pairs every annotated field with the string expression that follows it."""
+    docs: dict[str, str] = {}
+    for statement, following in zip(body, body[1:], strict=False):
+        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
+            continue
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            docs[statement.target.id] = " ".join(str(following.value.value).split())
+    return docs

@@ -1,0 +1,1 @@
+"""The wire: what a run says, and how it is kept."""

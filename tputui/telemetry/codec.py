@@ -1,0 +1,91 @@
+"""One event <-> one line of a journal.
+
+A line is a JSON object that ends with the record's sequence number `q` and `c`, the CRC-32 of every byte before
+the comma that precedes it. JSON has no NaN; a float that is not finite stands as the string "NaN", "Infinity" or
+"-Infinity". Unknown fields are passed over and unknown kinds kept, so an older reader reads a newer journal. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, NamedTuple, Union
+
+import msgspec
+
+from tputui.telemetry.events import EVENT_TYPES, Event, UnknownEvent
+
+_TRAILER = b',"c":"%08x"}\n'
+_TRAILER_BYTES = len(_TRAILER % 0)
+_SEQUENCE_DIGITS_MAX = 20
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)
+"""Not strict, so that "NaN" is read where a float is due."""
+
+
+class Record(NamedTuple):
+    """An event with its place in its journal."""
+
+    seq: int
+    event: Event
+
+
+class DamagedLine(ValueError):
+    """A line that is not what its writer wrote; the text says how that is known."""
+
+
+def encode(event: Event, seq: int) -> bytes:
+    """The line of `event` as the record number `seq` of its journal, newline included."""
+    fields = _spell_non_finite(msgspec.to_builtins(event))
+    if isinstance(event, UnknownEvent):
+        fields = {"k": event.kind, "t": fields["t"], **fields["fields"]}
+    body = b'%s,"q":%d' % (_encoder.encode(fields)[:-1], seq)
+    return body + _TRAILER % zlib.crc32(body)
+
+
+def decode(line: bytes) -> Record:
+    """The record in a line, with or without its newline. Raises `DamagedLine`."""
+    if not line.endswith(b"\n"):
+        line += b"\n"
+    body, trailer = line[:-_TRAILER_BYTES], line[-_TRAILER_BYTES:]
+    if trailer != _TRAILER % zlib.crc32(body):
+        raise DamagedLine("its checksum does not match")
+    mark = body.rfind(b',"q":', -_SEQUENCE_DIGITS_MAX - 5)
+    try:
+        seq = int(body[mark + 5 :])
+        return Record(seq, _decode_fields(body[:mark] + b"}"))
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise DamagedLine(f"its checksum matches, and yet: {error}") from None
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as plain JSON values, kind included, the way it stands on the wire."""
+    fields: dict[str, Any] = _spell_non_finite(msgspec.to_builtins(event))
+    return fields
+
+
+def _decode_fields(body: bytes) -> Event:
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+        kind = fields.pop("k", None)
+        if not isinstance(kind, str) or kind in _KNOWN_KINDS:
+            raise
+        return UnknownEvent(t=float(fields.pop("t", math.nan)), kind=kind, fields=fields)
+
+
+_KNOWN_KINDS = frozenset(kind.__name__ for kind in EVENT_TYPES)
+
+
+def _spell_non_finite(value: Any) -> Any:
+    """Replaces floats that JSON cannot write by their names."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _spell_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_spell_non_finite(item) for item in value]
+    return value

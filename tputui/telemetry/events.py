@@ -1,0 +1,527 @@
+"""Every fact a run can record.
+
+One frozen type a fact, named by a past participle, units in the field names. This module is pure: it knows no
+file, no clock and no process, so a viewer on a laptop reads a run without torch. `docs/journal-format.md` is
+generated from the docstrings below.
+
+Conventions: `t` is the unix time in seconds at which the fact was true. Steps and epochs count from 1. `core` is
+the global index of a core over all hosts, from 0. A float may be NaN or infinite; the codec keeps it so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+FORMAT_VERSION = 1
+"""Version of the journal line format. A reader reads every version up to its own and says so about newer ones."""
+
+Outcome = Literal["done", "stopped", "failed"]
+"""How a run ended: every epoch trained; ended on request after saving or at once; ended by an error."""
+
+Split = Literal["train", "valid"]
+"""Which share of the data a figure was computed on."""
+
+Phase = Literal[
+    "starting",
+    "data",
+    "tracing",
+    "compiling",
+    "executing",
+    "reporting",
+    "evaluating",
+    "saving",
+    "ending",
+]
+"""What a worker process is doing: importing and building, waiting for a batch, building the lazy graph, inside the
+XLA compiler, running or waiting for the device, fetching and writing a report, evaluating, writing a checkpoint,
+closing down."""
+
+RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now"]
+"""What a person may ask of a run: save now; finish the step, save, end; the same after the running epoch; end
+without saving."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
+    """A fact. `k` on the wire is the type's name."""
+
+    droppable: ClassVar[bool] = False
+    """Whether the reporter may drop (and count) this fact when the disk cannot keep up."""
+
+    t: float
+    """Unix time in seconds at which the fact was true."""
+
+
+class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an AverageMeter shows, reduced over all cores and weighted by examples."""
+
+    val: float
+    """Mean over the examples of the newest step."""
+    avg: float
+    """Mean over all examples since the epoch began."""
+    sum: float
+    """Sum over all examples since the epoch began."""
+    count: int
+    """Number of examples since the epoch began; padding is not counted."""
+
+
+class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operating system says of one process of the run."""
+
+    pid: int
+    """Process id on its host."""
+    role: str
+    """`worker` or `supervisor`."""
+    rss_bytes: int
+    """Resident memory."""
+    cpu_percent: float
+    """CPU use since the previous sample; 100 is one host core."""
+
+
+class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Device memory of one core."""
+
+    core: int
+    """Global index of the core."""
+    used_bytes: int
+    """Bytes in use."""
+    limit_bytes: int
+    """Bytes there are."""
+    peak_bytes: int
+    """Most bytes ever in use, or 0 where the device does not tell."""
+
+
+class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
+    """First record of every journal: who writes it, and how its lines are to be read."""
+
+    format: int
+    """Version of the line format."""
+    writer: str
+    """Name of the writing process: its role and its host's index, as in the file's name."""
+    role: str
+    """`worker` or `supervisor`."""
+    host: str
+    """Host name."""
+    host_id: str
+    """Identity of the booted host and its process namespace; liveness by pid is judged only where it matches."""
+    pid: int
+    """Process id of the writer."""
+    pid_started: int
+    """Start time of the process in clock ticks since boot, so that a reused pid is told apart; 0 if unknown."""
+    version: str
+    """Version of tputui that writes."""
+    blocks: str
+    """How the `block` fields below are encoded."""
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag=True):
+    """The supervisor took the run over."""
+
+    run: str
+    """Name of the run: its directory's name."""
+    config: dict[str, Any]
+    """The whole configuration, defaults filled in."""
+    argv: list[str]
+    """The command as it was typed."""
+    resumed_from: str | None = None
+    """Checkpoint file that this run goes on from."""
+
+
+class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
+    """The supervisor started the training process."""
+
+    pid: int
+    """Process id of the worker."""
+    argv: list[str]
+    """Its command line."""
+
+
+class WorkerExited(Event, frozen=True, kw_only=True, tag=True):
+    """The training process is gone."""
+
+    pid: int
+    """Process id it had."""
+    exit_code: int | None
+    """Exit code, or null where a signal ended it."""
+    signal: str | None = None
+    """Name of the signal that ended it."""
+
+
+class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
+    """How the cores run one program."""
+
+    strategy: str
+    """`spmd`, `single` or `replica`."""
+    device: str
+    """What the cores are, as the runtime names it: `CPU`, `TPU`."""
+    device_reason: str | None = None
+    """Why it is not a TPU, where it is not one."""
+    num_cores: int
+    """Cores over all hosts."""
+    num_hosts: int
+    """Hosts of the run."""
+    host_index: int
+    """Which of them writes this."""
+    cores: list[int]
+    """Global indices of the cores whose losses this writer records, in the order of the columns."""
+
+
+class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
+    """What is to be trained, before the first step."""
+
+    task: str
+    """The workload."""
+    num_epochs: int
+    """Epochs to train."""
+    steps_per_epoch: int
+    """Optimizer steps an epoch."""
+    valid_steps: int
+    """Evaluation batches an epoch."""
+    first_step: int
+    """First step of this run: 1, or the one after the checkpoint."""
+    batch_per_core: int
+    """Examples a core takes each step."""
+    global_batch: int
+    """Examples all cores take each step."""
+    train_examples: int
+    """Examples in the training split."""
+    valid_examples: int
+    """Examples in the validation split."""
+    num_parameters: int
+    """Trainable parameters."""
+    precision: str
+    """`fp32` or `bf16`."""
+    lr: float
+    """Learning rate in force at the first step, after scaling."""
+    lr_rule: str
+    """How it follows from the configured one, in words."""
+
+
+class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
+    """A process is alive, and this is what it is doing."""
+
+    droppable: ClassVar[bool] = True
+
+    phase: Phase
+    """What it is doing."""
+    phase_s: float
+    """Seconds it has been doing that."""
+    step: int
+    """Newest step dispatched to the device."""
+    epoch: int
+    """Epoch in training; 0 before the first."""
+
+
+class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
+    """An epoch began."""
+
+    epoch: int
+    """Its number."""
+    first_step: int
+    """Its first step in this run."""
+
+
+class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
+    """Per-core values of every step since the last report.
+
+    `mean`, `min` and `max` are over the finite values of the block, so a run opens without decoding blocks; the
+    values themselves, exact for NaN and infinities, are in `block`.
+    """
+
+    droppable: ClassVar[bool] = True
+
+    first: int
+    """First step of the block."""
+    n: int
+    """Number of consecutive steps: rows of the block."""
+    cores: int
+    """Number of cores: columns of the block."""
+    mean: float
+    """Mean of the finite values; NaN where none is."""
+    min: float
+    """Least finite value; NaN where none is."""
+    max: float
+    """Greatest finite value; NaN where none is."""
+    bad: int = 0
+    """How many values are NaN or infinite."""
+    metric: str = "loss"
+    """What the values are."""
+    block: str
+    """The values, [steps][cores] float32, packed."""
+
+
+class StepsDropped(Event, frozen=True, kw_only=True, tag=True):
+    """The disk could not keep up, and these facts were given up so that training was not held up."""
+
+    num_records: int
+    """Records dropped."""
+    num_steps: int
+    """Steps whose values were in them."""
+
+
+class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
+    """How training goes, once a report."""
+
+    droppable: ClassVar[bool] = True
+
+    epoch: int
+    """Epoch in training."""
+    epoch_step: int
+    """Steps done of this epoch."""
+    step: int
+    """Steps done of the run."""
+    step_s: float
+    """Mean wall time of a step since the last report."""
+    examples_per_s: float
+    """Training examples a second, over all cores, since the last report."""
+    lr: float
+    """Learning rate in force."""
+    report_steps: int
+    """Steps between reports, re-derived so that a report falls due about once a second."""
+
+
+class MetersReported(Event, frozen=True, kw_only=True, tag=True):
+    """AverageMeters, once a report."""
+
+    droppable: ClassVar[bool] = True
+
+    epoch: int
+    """Epoch they belong to."""
+    step: int
+    """Newest step in them."""
+    split: Split
+    """Which data."""
+    meters: dict[str, MeterReading]
+    """Reading by meter name."""
+    reduced: str
+    """How cores and steps were reduced, in words."""
+
+
+class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
+    """An epoch was trained and evaluated."""
+
+    epoch: int
+    """Its number."""
+    step: int
+    """Its last step."""
+    train: dict[str, MeterReading]
+    """Training meters over the epoch."""
+    valid: dict[str, MeterReading]
+    """Validation meters after the epoch."""
+    train_s: float
+    """Wall time of training."""
+    valid_s: float
+    """Wall time of evaluation."""
+    sections_s: dict[str, float]
+    """Wall time by section: data, trace, compile, execute, report, evaluate, save, other. They do not overlap and
+    add up to the epoch."""
+    lr: float
+    """Learning rate in force during the epoch."""
+    best: bool
+    """Whether the monitored figure is the best so far."""
+
+
+class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
+    """Counters of the XLA runtime, totals since the process began."""
+
+    droppable: ClassVar[bool] = True
+
+    compiles: int
+    """Programs compiled."""
+    compile_s: float
+    """Time inside the compiler."""
+    recompiles: int
+    """Programs compiled after warm-up, when every shape should have been seen."""
+    executes: int
+    """Programs executed."""
+    execute_s: float
+    """Time the runtime accounts to executions."""
+    transfers_to_device: int
+    """Transfers host to device."""
+    transfers_from_device: int
+    """Transfers device to host."""
+    bytes_to_device: int
+    """Bytes host to device."""
+    bytes_from_device: int
+    """Bytes device to host."""
+    fallbacks: dict[str, int]
+    """Operations that ran on the host CPU for want of a lowering, with their counts."""
+
+
+class MemorySampled(Event, frozen=True, kw_only=True, tag=True):
+    """Device memory of the writer's cores."""
+
+    droppable: ClassVar[bool] = True
+
+    hbm: list[HbmReading] | None
+    """A reading a core, or null where it cannot be read."""
+    hbm_reason: str | None = None
+    """Why it cannot be read."""
+
+
+class HostSampled(Event, frozen=True, kw_only=True, tag=True):
+    """Host memory and CPU, read by the supervisor."""
+
+    droppable: ClassVar[bool] = True
+
+    cpu_percent: float
+    """CPU use of the whole host; 100 is every core busy."""
+    memory_used_bytes: int
+    """Host memory that is not available to new processes."""
+    memory_total_bytes: int
+    """Host memory there is."""
+    processes: list[ProcessSample]
+    """Processes of the run on this host."""
+
+
+class LogWritten(Event, frozen=True, kw_only=True, tag=True):
+    """A line that the training process printed."""
+
+    droppable: ClassVar[bool] = True
+
+    line: str
+    """The line, without its end."""
+
+
+class WarningRaised(Event, frozen=True, kw_only=True, tag=True):
+    """Something the user should know; training goes on."""
+
+    text: str
+    """One sentence."""
+
+
+class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
+    """A checkpoint is on disk, whole."""
+
+    path: str
+    """File, relative to the run directory."""
+    step: int
+    """Last step in it."""
+    epoch: int
+    """Epoch of that step."""
+    bytes: int
+    """Size of the file."""
+    seconds: float
+    """Wall time of the save, until it was durable."""
+    reason: str
+    """`epoch`, `request` or `stop`."""
+    best: bool = False
+    """Whether `best.pt` is this one."""
+
+
+class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
+    """The run has read a request."""
+
+    request: str
+    """Id of the request."""
+    kind: RequestKind
+    """What is asked."""
+    phase: Phase
+    """What the process was doing when it saw it."""
+    step: int
+    """Newest step dispatched then."""
+
+
+class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
+    """The run did what was asked."""
+
+    request: str
+    """Id of the request."""
+    kind: RequestKind
+    """What was asked."""
+    step: int
+    """Step after which it was done."""
+    path: str | None = None
+    """Checkpoint written for it, relative to the run directory."""
+    bytes: int | None = None
+    """Size of that file."""
+    seconds: float | None = None
+    """Time the save took."""
+
+
+class RequestRefused(Event, frozen=True, kw_only=True, tag=True):
+    """The run will not do what was asked."""
+
+    request: str
+    """Id of the request."""
+    kind: RequestKind
+    """What was asked."""
+    why: str
+    """One sentence."""
+
+
+class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
+    """Training broke."""
+
+    error: str
+    """Type of the exception."""
+    message: str
+    """Its text."""
+    traceback: str
+    """Python traceback, newest call last."""
+    phase: Phase
+    """What the process was doing."""
+    step: int
+    """Newest step dispatched."""
+
+
+class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
+    """Last word of a worker."""
+
+    outcome: Outcome
+    """How it ended."""
+    step: int
+    """Last step trained."""
+    reason: str
+    """One sentence."""
+
+
+class RunEnded(Event, frozen=True, kw_only=True, tag=True):
+    """Last word of the supervisor. A run is complete when this record was read, not when a file ends."""
+
+    outcome: Outcome
+    """How it ended."""
+    exit_code: int
+    """What `tputui run` exits with."""
+    reason: str
+    """One sentence."""
+
+
+class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):
+    """A sound record of a kind that this version does not know, kept as it is."""
+
+    kind: str
+    """Its type's name."""
+    fields: dict[str, Any]
+    """Its fields."""
+
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    JournalOpened,
+    RunStarted,
+    WorkerStarted,
+    WorkerExited,
+    TopologyDeclared,
+    TrainingPlanned,
+    HeartbeatSent,
+    EpochStarted,
+    StepsRecorded,
+    StepsDropped,
+    ProgressReported,
+    MetersReported,
+    EpochEnded,
+    XlaMetricsRead,
+    MemorySampled,
+    HostSampled,
+    LogWritten,
+    WarningRaised,
+    CheckpointSaved,
+    RequestSeen,
+    RequestApplied,
+    RequestRefused,
+    FailureRaised,
+    TrainingEnded,
+    RunEnded,
+)
+"""Every type that stands on the wire, in the order of `docs/journal-format.md`."""

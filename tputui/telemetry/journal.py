@@ -1,0 +1,170 @@
+"""The local queue: one append-only file a writing process.
+
+`JournalWriter` appends whole lines; `Tail` reads a file that may still grow, from where it left off. A half line is
+"not yet"; a damaged one is named and stepped over at the next newline, and the gap in the sequence numbers tells how
+many records it cost. Neither takes a lock, so no reader can hold up a writer, and any number of readers may come and
+go. Must not interpret events.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.events import Event
+
+SUFFIX = ".jsonl"
+LINE_BYTES_MAX = 16 << 20
+"""A longer run of bytes without a newline is damage: the widest record, 2,048 cores x 256 steps, takes 3 MB."""
+READ_BYTES = 1 << 20
+
+
+class JournalWriter:
+    """Appends events to a new journal file, readable by its owner alone. Not for use from two threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        """Creates the file; raises `FileExistsError` where there is one: a journal has one writer, ever."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self._seq = 0
+        self._unsent = memoryview(b"")
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Writes the events as consecutive lines.
+
+        Raises `OSError` where the disk does not take them; they are kept then, and `push` goes on from the very byte.
+        """
+        self.push()
+        lines = [encode(event, self._seq + offset) for offset, event in enumerate(events)]
+        self._seq += len(lines)
+        self._unsent = memoryview(b"".join(lines))
+        self.push()
+
+    def push(self) -> None:
+        """Writes what an earlier call could not. Raises `OSError`, and then nothing is lost."""
+        while self._unsent:
+            self._unsent = self._unsent[os.write(self._fd, self._unsent) :]
+
+    def sync(self) -> None:
+        """Makes what was written outlive a power cut. Raises `OSError`."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A region of a journal that is not what its writer wrote."""
+
+    journal: str
+    """File name of the journal."""
+    start: int
+    """Offset of its first byte."""
+    end: int
+    """Offset after its last byte; `start` where records are missing between two sound ones."""
+    reason: str
+    """How it is known."""
+    lost_records: int | None
+    """Records it cost, told by the sequence numbers around it; null until the next sound record is read."""
+
+
+class Position(NamedTuple):
+    """How far a tail has read."""
+
+    offset: int
+    size: int
+
+
+class Tail:
+    """Reads the records of a journal as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file for reading. Raises `OSError`."""
+        self.name = path.name
+        self.damage: list[Damage] = []
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._read_to = 0
+        self._partial = b""
+        self._expected_seq = 0
+        self._bad_start: int | None = None
+        self._bad_reason = ""
+
+    def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
+        """The sound records of at most `max_bytes` more bytes; an empty list is "nothing more yet"."""
+        chunk = os.pread(self._fd, max_bytes, self._read_to)
+        if not chunk:
+            self._notice_truncation()
+            return []
+        start = self._read_to - len(self._partial)
+        self._read_to += len(chunk)
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        records: list[Record] = []
+        for line in lines:
+            end = start + len(line) + 1
+            self._take(line, start, end, records)
+            start = end
+        if len(self._partial) > LINE_BYTES_MAX:
+            self._mark_bad(start, f"no newline within {LINE_BYTES_MAX} bytes")
+            self._partial = b""
+        return records
+
+    @property
+    def position(self) -> Position:
+        """How far it has read, and how long the file is now."""
+        return Position(self._read_to, os.fstat(self._fd).st_size)
+
+    def regions(self, *, final: bool) -> list[Damage]:
+        """The damage met so far. `final` says that the writer is gone, so that a half line is damage too."""
+        regions = list(self.damage)
+        end = self._read_to
+        if self._bad_start is not None:
+            regions.append(Damage(self.name, self._bad_start, end - len(self._partial), self._bad_reason, None))
+        if final and self._partial:
+            regions.append(Damage(self.name, end - len(self._partial), end, "the last line is cut", None))
+        if final and end == 0:
+            regions.append(Damage(self.name, 0, 0, "the file is empty", None))
+        return regions
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+    def _take(self, line: bytes, start: int, end: int, records: list[Record]) -> None:
+        if not line:
+            return
+        try:
+            record = decode(line)
+        except DamagedLine as error:
+            self._mark_bad(start, str(error))
+            return
+        if record.seq < self._expected_seq:
+            self._close_region(start, 0)
+            self.damage.append(Damage(self.name, start, end, f"record {record.seq} stands again", 0))
+            return
+        self._close_region(start, record.seq - self._expected_seq)
+        self._expected_seq = record.seq + 1
+        records.append(record)
+
+    def _mark_bad(self, start: int, reason: str) -> None:
+        if self._bad_start is None:
+            self._bad_start, self._bad_reason = start, reason
+
+    def _close_region(self, end: int, lost: int) -> None:
+        """A sound record at `end` closes the region before it and tells what it cost."""
+        if self._bad_start is not None:
+            self.damage.append(Damage(self.name, self._bad_start, end, self._bad_reason, lost))
+            self._bad_start = None
+        elif lost:
+            self.damage.append(Damage(self.name, end, end, "records are missing here", lost))
+
+    def _notice_truncation(self) -> None:
+        size = os.fstat(self._fd).st_size
+        if size < self._read_to:
+            self.damage.append(Damage(self.name, size, self._read_to, "the file was cut while it was read", None))
+            self._read_to, self._partial = size, b""

@@ -1,0 +1,115 @@
+"""Every journal of a run, read together.
+
+`Merge` finds the journals of a directory as they appear and hands out their records up to a moment: with no moment
+it follows a running run, with one it replays a recorded one. The order between writers is by time where it matters
+to a person; the reduced state does not depend on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tputui.telemetry import rundir
+from tputui.telemetry.codec import Record
+from tputui.telemetry.events import Event
+from tputui.telemetry.journal import READ_BYTES, Damage, Position, Tail
+from tputui.telemetry.sealed import SealedTail
+
+DISCOVERY_INTERVAL_S = 0.5
+
+
+class Fact(NamedTuple):
+    """A record with the name of the process that wrote it."""
+
+    writer: str
+    seq: int
+    event: Event
+
+
+class RecordTail(Protocol):
+    """A journal, plain or sealed."""
+
+    def read(self, max_bytes: int = READ_BYTES) -> list[Record]: ...
+    def regions(self, *, final: bool) -> list[Damage]: ...
+    def close(self) -> None: ...
+    @property
+    def position(self) -> Position: ...
+
+
+class _Cursor:
+    """A tail with the records that were read and not handed out."""
+
+    def __init__(self, writer: str, tail: RecordTail) -> None:
+        self.writer = writer
+        self.tail = tail
+        self.waiting: deque[Record] = deque()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether what comes next is known, or there is nothing more."""
+        offset, size = self.tail.position
+        return bool(self.waiting) or offset >= size
+
+    def take(self, until: float) -> Iterator[Fact]:
+        """Hands out the records up to `until`, reading at most one more chunk."""
+        if not self.waiting:
+            self.waiting.extend(self.tail.read())
+        while self.waiting and not self.waiting[0].event.t > until:
+            record = self.waiting.popleft()
+            yield Fact(self.writer, record.seq, record.event)
+
+
+class Merge:
+    """The facts of a run's journals."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._cursors: dict[str, _Cursor] = {}
+        self._looked_at = -math.inf
+
+    def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[Fact], bool]:
+        """Facts up to the time `until`, and whether there is certainly nothing more for now.
+
+        Stops after about `budget_s`, so that a long run opens piece by piece. Within a call the facts are in order
+        of time.
+        """
+        deadline = time.monotonic() + budget_s
+        self._discover()
+        facts: list[Fact] = []
+        quiet = False
+        while not quiet and time.monotonic() < deadline:
+            rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
+            quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
+            facts.extend(heapq.merge(*rounds, key=lambda fact: fact.event.t))
+        return facts, quiet
+
+    def damage(self, *, final: bool) -> list[Damage]:
+        """Damaged regions met so far. `final` says that no writer lives, so that half lines are damage too."""
+        return [region for cursor in self._cursors.values() for region in cursor.tail.regions(final=final)]
+
+    def positions(self) -> dict[str, Position]:
+        """How far each writer's journal was read."""
+        return {name: cursor.tail.position for name, cursor in self._cursors.items()}
+
+    def close(self) -> None:
+        """Closes every journal."""
+        for cursor in self._cursors.values():
+            cursor.tail.close()
+        self._cursors.clear()
+        self._looked_at = -math.inf
+
+    def _discover(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < DISCOVERY_INTERVAL_S:
+            return
+        self._looked_at = now
+        for writer, path in rundir.journal_paths(self._run_dir):
+            if writer not in self._cursors:
+                tail = SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)
+                self._cursors[writer] = _Cursor(writer, tail)

@@ -1,0 +1,194 @@
+"""A run's directory: names, manifest, liveness, listing.
+
+    RUN/
+      run.json             what was asked for: configuration, command, time; written before anything starts
+      ROLE-HOST.jsonl      a journal a writing process: supervisor-0, worker-0, ...
+      worker-HOST.log      what the training process printed, byte for byte
+      requests/ID.json     what a person asked of the run
+      checkpoints/         step-N.pt, last.pt, best.pt
+
+The directory is its owner's alone (0700). Must not read journals.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tputui.telemetry.journal import SUFFIX
+
+MANIFEST = "run.json"
+REQUESTS = "requests"
+CHECKPOINTS = "checkpoints"
+SEALED_SUFFIX = SUFFIX + ".zst"
+RUNS_DIR_VARIABLE = "TPUTUI_RUNS"
+DEFAULT_RUNS_DIR = "runs"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class RunNotFound(Exception):
+    """No such run; the text says where it was looked for and what to do."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, written once before anything starts."""
+
+    run: str
+    """Name of the run."""
+    created: float
+    """Unix time in seconds."""
+    version: str
+    """Version of tputui that made it."""
+    config_path: str
+    """Configuration file, as it was named."""
+    config: dict[str, Any]
+    """The whole configuration, defaults filled in."""
+    argv: list[str]
+    """The command as it was typed."""
+    cwd: str
+    """Directory it was typed in; a user's own modules are looked for there."""
+    resume_from: str | None = None
+    """Checkpoint file to go on from."""
+
+
+class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
+    """A process, told apart from a later one with the same number."""
+
+    host: str
+    host_id: str
+    pid: int
+    pid_started: int
+
+
+def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -> Path:
+    """Where runs live: `--runs-dir`, else `$TPUTUI_RUNS`, else `./runs`."""
+    return Path(flag or environment.get(RUNS_DIR_VARIABLE) or DEFAULT_RUNS_DIR)
+
+
+def create(parent: Path, stem: str, manifest: Manifest) -> Path:
+    """Makes a new run directory named after `manifest.run`, whole or not at all. Raises `FileExistsError`."""
+    run_dir = parent / manifest.run
+    parent.mkdir(parents=True, exist_ok=True)
+    staging = parent / f".{manifest.run}.{os.getpid()}"
+    staging.mkdir(mode=0o700)
+    for name in (REQUESTS, CHECKPOINTS):
+        (staging / name).mkdir(mode=0o700)
+    write_atomically(staging / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+    if run_dir.exists():
+        remove(staging)
+        raise FileExistsError(run_dir)
+    staging.rename(run_dir)
+    return run_dir
+
+
+def remove(run_dir: Path) -> None:
+    """Removes a run directory in which nothing has run."""
+    for name in (REQUESTS, CHECKPOINTS):
+        (run_dir / name).rmdir()
+    (run_dir / MANIFEST).unlink()
+    run_dir.rmdir()
+
+
+def read_manifest(run_dir: Path) -> Manifest:
+    """What was asked for. Raises `RunNotFound` where the directory holds no readable manifest."""
+    try:
+        return msgspec.json.decode((run_dir / MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise RunNotFound(f"{run_dir}: not a run: there is no {MANIFEST} in it") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {error}") from None
+
+
+def find(name: str, parent: Path) -> Path:
+    """The directory of the run called `name` in `parent`, or at the path `name`. Raises `RunNotFound`."""
+    for candidate in ([parent / name] if _NAME.fullmatch(name) else []) + [Path(name)]:
+        if candidate.is_dir() and is_run(candidate):
+            return candidate
+    raise RunNotFound(f"{name}: no such run in {parent}; `tputui runs` lists those there are")
+
+
+def is_run(path: Path) -> bool:
+    """Whether the directory looks like a run, damaged or not."""
+    return (path / MANIFEST).is_file() or any(journal_paths(path))
+
+
+def listing(parent: Path) -> list[Path]:
+    """Directories of the runs in `parent`, newest first by name, which begins with the time of the start."""
+    if not parent.is_dir():
+        return []
+    found = [path for path in parent.iterdir() if not path.name.startswith(".") and path.is_dir() and is_run(path)]
+    return sorted(found, key=lambda path: path.name, reverse=True)
+
+
+def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
+    """Writer name and file of every journal, the plain one where there is a sealed one too."""
+    found: dict[str, Path] = {}
+    with os.scandir(run_dir) as entries:
+        for entry in entries:
+            for suffix in (SUFFIX, SEALED_SUFFIX):
+                if entry.name.endswith(suffix):
+                    writer = entry.name.removesuffix(suffix)
+                    if suffix == SUFFIX or writer not in found:
+                        found[writer] = Path(entry.path)
+    yield from sorted(found.items())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a small file so that a reader sees all of it or none of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def this_process() -> ProcessId:
+    """The identity of the calling process."""
+    pid = os.getpid()
+    return ProcessId(host=socket.gethostname(), host_id=host_id(), pid=pid, pid_started=start_ticks(pid))
+
+
+def host_id() -> str:
+    """Identity of the booted host and its process namespace; the host's name where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def start_ticks(pid: int) -> int:
+    """Start time of a process in clock ticks since boot; 0 where there is none or the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    state, *fields = stat.rpartition(")")[2].split()
+    return 0 if state in "ZX" else int(fields[18])
+
+
+def is_alive(process: ProcessId) -> bool | None:
+    """Whether the process lives; None where this host cannot know, since the process is another host's."""
+    if process.host_id != host_id():
+        return None
+    if process.pid_started:
+        return start_ticks(process.pid) == process.pid_started
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

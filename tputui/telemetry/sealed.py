@@ -1,0 +1,228 @@
+"""Sealed journals: the same records, smaller, once a run is finished.
+
+A sealed journal is a valid zstd stream: `zstdcat` prints its records as JSON lines, the bulk values left out. Before
+each frame of lines stands a skippable frame with the values of those lines as one column, regrouped by byte
+significance over thousands of steps, which is where the room is gained. A damaged frame costs its own records;
+reading goes on at the next header. Sealing reads everything back before the plain journal is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from tputui.telemetry import blocks
+from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Damage, Position, Tail
+from tputui.telemetry.rundir import SEALED_SUFFIX
+
+FRAME_VALUES = 65_536
+"""Values a frame gathers: 8,192 steps of 8 cores."""
+FRAME_RECORDS = 4_096
+LEFT_OUT = ""
+"""What stands in a sealed line where the block was."""
+
+_MAGIC = 0x184D2A54
+_SIGNATURE = b"TPUS"
+_HEAD = struct.Struct("<II4sIIII")
+"""zstd skippable magic, size of what follows; then ours: signature, CRC-32 of the rest of the header and both
+bodies, bytes of the packed values, bytes of the packed lines, number of records."""
+_FRAME_BYTES_MAX = 1 << 30
+
+
+class SealError(Exception):
+    """The journal was not sealed and stands as it was; the text says why."""
+
+
+def seal(path: Path) -> Path:
+    """Replaces a finished journal by its sealed form. Raises `SealError` on a damaged one, and `OSError`."""
+    target = path.with_name(path.name.removesuffix(SUFFIX) + SEALED_SUFFIX)
+    temporary = target.with_name(f".{target.name}.tmp")
+    tail = Tail(path)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            pending: list[Record] = []
+            while records := tail.read():
+                pending.extend(records)
+                while cut := _frame_end(pending, final=False):
+                    file.write(_frame(pending[:cut]))
+                    del pending[:cut]
+            while pending:
+                cut = _frame_end(pending, final=True)
+                file.write(_frame(pending[:cut]))
+                del pending[:cut]
+            if regions := tail.regions(final=True):
+                raise SealError(f"{path.name} is damaged: {regions[0].reason}")
+            file.flush()
+            os.fsync(file.fileno())
+        _compare(path, temporary)
+        temporary.rename(target)
+        path.unlink()
+    finally:
+        tail.close()
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+class SealedTail:
+    """Reads the records of a sealed journal, a frame a call."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file for reading. Raises `OSError`."""
+        self.name = path.name
+        self.damage: list[Damage] = []
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+        self._offset = 0
+        self._expected_seq = 0
+
+    def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
+        """The records of the next sound frame; an empty list at the end. A frame is read whole, whatever the
+        limit."""
+        while self._offset < self._size:
+            start = self._offset
+            frame = self._read_frame(start)
+            if frame is not None:
+                records, self._offset = frame
+                self._note_gap(start, records)
+                return records
+            self._offset = self._find_header(start + 1)
+            self.damage.append(Damage(self.name, start, self._offset, "a frame does not match its checksum", None))
+        return []
+
+    @property
+    def position(self) -> Position:
+        """How far it has read, and how long the file is."""
+        return Position(self._offset, self._size)
+
+    def regions(self, *, final: bool) -> list[Damage]:
+        """The damage met so far."""
+        empty = [Damage(self.name, 0, 0, "the file is empty", None)] if final and not self._size else []
+        return self.damage + empty
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+    def _read_frame(self, start: int) -> tuple[list[Record], int] | None:
+        head = os.pread(self._fd, _HEAD.size, start)
+        if len(head) < _HEAD.size:
+            return None
+        magic, _, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
+        if magic != _MAGIC or signature != _SIGNATURE or values_bytes + lines_bytes > _FRAME_BYTES_MAX:
+            return None
+        body = os.pread(self._fd, values_bytes + lines_bytes, start + _HEAD.size)
+        if zlib.crc32(head[16:] + body) != crc:
+            return None
+        records = _unpack_frame(body[:values_bytes], body[values_bytes:])
+        if len(records) != num_records:
+            return None
+        return records, start + _HEAD.size + len(body)
+
+    def _find_header(self, start: int) -> int:
+        """Offset of the next header at or after `start`, or the end of the file."""
+        wanted = struct.pack("<I", _MAGIC)
+        while start < self._size:
+            chunk = os.pread(self._fd, READ_BYTES, start)
+            found = chunk.find(wanted)
+            while found >= 0:
+                if os.pread(self._fd, 4, start + found + 8) == _SIGNATURE:
+                    return start + found
+                found = chunk.find(wanted, found + 1)
+            start += max(1, len(chunk) - len(wanted) + 1) if len(chunk) == READ_BYTES else len(chunk) or 1
+        return self._size
+
+    def _note_gap(self, start: int, records: list[Record]) -> None:
+        """Tells what the damage before this frame cost."""
+        lost = records[0].seq - self._expected_seq if records else 0
+        if self.damage and self.damage[-1].lost_records is None:
+            self.damage[-1] = msgspec.structs.replace(self.damage[-1], lost_records=lost)
+        elif lost:
+            self.damage.append(Damage(self.name, start, start, "records are missing here", lost))
+        if records:
+            self._expected_seq = records[-1].seq + 1
+
+
+def _frame_end(records: list[Record], *, final: bool) -> int:
+    """How many of the records fill a frame; 0 where they do not fill one yet."""
+    values = 0
+    for count, record in enumerate(records, start=1):
+        if isinstance(record.event, StepsRecorded):
+            values += record.event.n * record.event.cores
+        if values >= FRAME_VALUES or count >= FRAME_RECORDS:
+            return count
+    return len(records) if final else 0
+
+
+def _frame(records: list[Record]) -> bytes:
+    import zstandard
+
+    column = bytearray()
+    lines: list[bytes] = []
+    for seq, event in records:
+        if isinstance(event, StepsRecorded):
+            column += blocks.unpack_bytes(event.block, event.n * event.cores)
+            event = msgspec.structs.replace(event, block=LEFT_OUT)
+        lines.append(encode(event, seq))
+    compress = zstandard.ZstdCompressor(level=9).compress
+    values, text = compress(blocks.shuffle(column)), compress(b"".join(lines))
+    rest = struct.pack("<III", len(values), len(text), len(records))
+    crc = zlib.crc32(rest + values + text)
+    return struct.pack("<II4sI", _MAGIC, 20 + len(values), _SIGNATURE, crc) + rest + values + text
+
+
+def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
+    import zstandard
+
+    decompress = zstandard.ZstdDecompressor().decompress
+    try:
+        column = memoryview(blocks.unshuffle(decompress(packed_values)))
+        records = [decode(line) for line in decompress(packed_lines).splitlines()]
+    except (zstandard.ZstdError, blocks.BlockError, DamagedLine):
+        return []
+    restored: list[Record] = []
+    for seq, event in records:
+        if isinstance(event, StepsRecorded):
+            size = event.n * event.cores * 4
+            event = msgspec.structs.replace(event, block=blocks.pack_plain(column[:size]))
+            column = column[size:]
+        restored.append(Record(seq, event))
+    return restored
+
+
+def _compare(plain: Path, sealed: Path) -> None:
+    """Refuses a sealed journal that does not give back every record of the plain one."""
+    plain_tail, sealed_tail = Tail(plain), SealedTail(sealed)
+    try:
+        left: list[Record] = []
+        right: list[Record] = []
+        while True:
+            left = left or plain_tail.read()
+            right = right or sealed_tail.read()
+            if not left or not right:
+                break
+            both = min(len(left), len(right))
+            if any(not _same(a, b) for a, b in zip(left[:both], right[:both], strict=True)):
+                raise SealError(f"{plain.name} reads differently when sealed")
+            left, right = left[both:], right[both:]
+        if left or right:
+            raise SealError(f"{plain.name} reads differently when sealed")
+    finally:
+        plain_tail.close()
+        sealed_tail.close()
+
+
+def _same(left: Record, right: Record) -> bool:
+    if isinstance(left.event, StepsRecorded) and isinstance(right.event, StepsRecorded):
+        size = left.event.n * left.event.cores
+        if blocks.unpack_bytes(left.event.block, size) != blocks.unpack_bytes(right.event.block, size):
+            return False
+        left = Record(left.seq, msgspec.structs.replace(left.event, block=LEFT_OUT))
+        right = Record(right.seq, msgspec.structs.replace(right.event, block=LEFT_OUT))
+    return encode(left.event, left.seq) == encode(right.event, right.seq)
