@@ -178,7 +178,7 @@ def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; name a TOML file, such as those in sample_configs/") from None
+        raise ConfigError(f"{path}: no such file; name a TOML file, such as those in sample_configs/") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as text: {error}") from None
     return parse(text, str(path), overrides)
@@ -316,7 +316,8 @@ def _check(config: RunConfig, source: str) -> None:
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             refuse(key, f"{value} must be more than 0")
-    for key, value in {"optim.momentum": config.optim.momentum, "optim.weight_decay": config.optim.weight_decay}.items():
+    not_negative = {"optim.momentum": config.optim.momentum, "optim.weight_decay": config.optim.weight_decay}
+    for key, value in not_negative.items():
         if not (math.isfinite(value) and value >= 0):
             refuse(key, f"{value} must be 0 or more")
     if not 0 <= config.seed < 2**31:

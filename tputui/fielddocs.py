@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 from functools import cache
 
@@ -30,7 +31,7 @@ def field_docs(cls: type) -> dict[str, str]:
 def _docs_in(body: list[ast.stmt]) -> dict[str, str]:
     """Pairs every annotated field with the string expression that follows it."""
     docs: dict[str, str] = {}
-    for statement, following in zip(body, body[1:], strict=False):
+    for statement, following in itertools.pairwise(body):
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):

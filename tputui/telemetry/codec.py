@@ -19,7 +19,7 @@ _TRAILER = b',"c":"%08x"}\n'
 _TRAILER_BYTES = len(_TRAILER % 0)
 _SEQUENCE_DIGITS_MAX = 20
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)
+_decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007 - the union is computed
 """Not strict, so that "NaN" is read where a float is due."""
 
 
@@ -66,7 +66,8 @@ def to_json(event: Event) -> dict[str, Any]:
 
 def _decode_fields(body: bytes) -> Event:
     try:
-        return _decoder.decode(body)
+        event: Event = _decoder.decode(body)
+        return event
     except msgspec.ValidationError:
         fields = msgspec.json.decode(body, type=dict[str, Any])
         kind = fields.pop("k", None)

@@ -300,4 +300,3 @@ def _packed(steps: RawSteps) -> StepsRecorded:
 
 def _size(item: Event | RawSteps) -> int:
     return len(item.raw) if isinstance(item, RawSteps) else _EVENT_BYTES
-
