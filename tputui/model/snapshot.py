@@ -1,0 +1,269 @@
+"""What is true of a run at a moment: the one value that every view draws.
+
+The screen, the lines of `--no-ui` and `show --json` all read a `Snapshot`; `docs` and tests name its fields. Facts
+that nobody told are None or empty, never a made-up number, and where a reason is known it stands beside.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from tputui.telemetry.events import HbmReading, MeterReading, Outcome, Phase, ProcessSample, RequestKind, Split
+
+RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
+"""`starting`: alive, no step yet. `stalled`: alive, and silent or without progress beyond what its phase allows.
+`lost`: no end record and no living process."""
+
+ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
+
+RequestState = Literal["requested", "seen", "applied", "refused"]
+
+CoreCondition = Literal["starting", "running", "stalled", "ended"]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a snapshot."""
+
+
+class Topology(View, frozen=True, kw_only=True):
+    """How the cores run one program."""
+
+    strategy: str
+    device: str
+    device_reason: str | None
+    num_cores: int
+    num_hosts: int
+
+
+class Plan(View, frozen=True, kw_only=True):
+    """What is to be trained."""
+
+    task: str
+    num_epochs: int
+    steps_per_epoch: int
+    total_steps: int
+    first_step: int
+    batch_per_core: int
+    global_batch: int
+    train_examples: int
+    valid_examples: int
+    num_parameters: int
+    precision: str
+    lr: float
+    lr_rule: str
+
+
+class CoreView(View, frozen=True, kw_only=True):
+    """A core, and the newest that it said."""
+
+    core: int
+    host: str
+    loss: float | None
+    """Loss of its share of the newest reported step."""
+    step: int
+    condition: CoreCondition
+    phase: Phase | None
+    """Phase of the process that drives it."""
+    phase_s: float
+    """Seconds in that phase, as of the snapshot's moment while the process is alive."""
+
+
+class MeterView(View, frozen=True, kw_only=True):
+    """An AverageMeter."""
+
+    name: str
+    split: Split
+    epoch: int
+    reading: MeterReading
+    reduced: str
+
+
+class EpochView(View, frozen=True, kw_only=True):
+    """An epoch that ended."""
+
+    epoch: int
+    train: dict[str, MeterReading]
+    valid: dict[str, MeterReading]
+    train_s: float
+    valid_s: float
+    sections_s: dict[str, float]
+    lr: float
+    best: bool
+
+
+class XlaView(View, frozen=True, kw_only=True):
+    """Counters of the XLA runtime, summed over the processes."""
+
+    compiles: int
+    compile_s: float
+    recompiles: int
+    executes: int
+    execute_s: float
+    transfers_to_device: int
+    transfers_from_device: int
+    bytes_to_device: int
+    bytes_from_device: int
+    fallbacks: dict[str, int]
+
+
+class MemoryView(View, frozen=True, kw_only=True):
+    """Memory of devices and hosts."""
+
+    hbm: list[HbmReading] | None
+    hbm_reason: str | None
+    """Why there is no reading; None where there is one."""
+    host_cpu_percent: float | None
+    host_used_bytes: int | None
+    host_total_bytes: int | None
+    processes: list[ProcessSample]
+
+
+class CheckpointView(View, frozen=True, kw_only=True):
+    """A checkpoint that was saved."""
+
+    t: float
+    path: str
+    step: int
+    epoch: int
+    bytes: int
+    seconds: float
+    reason: str
+    best: bool
+
+
+class RequestView(View, frozen=True, kw_only=True):
+    """A request with its receipts."""
+
+    id: str
+    kind: RequestKind
+    state: RequestState
+    t: float
+    by: str | None
+    seen_phase: Phase | None
+    applied_step: int | None
+    path: str | None
+    why: str | None
+    """Why it was refused."""
+
+
+class NonFinite(View, frozen=True, kw_only=True):
+    """A NaN or an infinity that a core reported."""
+
+    core: int
+    step: int
+    metric: str
+    value: float
+
+
+class Failure(View, frozen=True, kw_only=True):
+    """What broke training."""
+
+    writer: str
+    error: str
+    message: str
+    traceback: str
+    phase: Phase
+    step: int
+
+
+class LogLine(View, frozen=True, kw_only=True):
+    """A line for the log pane."""
+
+    t: float
+    source: str
+    """Who says it: `worker-0` for what training printed, `tputui` for what the tool tells."""
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class DamageRegion(View, frozen=True, kw_only=True):
+    """A region of a journal that cannot be read."""
+
+    journal: str
+    start: int
+    end: int
+    reason: str
+    lost_records: int | None
+
+
+class DamageView(View, frozen=True, kw_only=True):
+    """What of the journals cannot be read."""
+
+    regions: list[DamageRegion]
+    lost_records: int
+    """Records lost, as far as sequence numbers tell."""
+
+
+class Segment(View, frozen=True, kw_only=True):
+    """A piece of a series: consecutive steps reduced to what a chart needs. A one-step spike survives in `max`."""
+
+    first_step: int
+    last_step: int
+    mean: float
+    """Mean of the finite values over its steps and cores; NaN where none is finite."""
+    min: float
+    max: float
+    num_values: int
+    """Finite values in it."""
+    num_bad: int
+    """NaN and infinite values in it."""
+
+
+class Snapshot(View, frozen=True, kw_only=True):
+    """Everything that is true of a run at the moment `now`."""
+
+    now: float
+    """Unix time in seconds: the present for a running run, the moment played for a replay."""
+    run: str
+    dir: str
+    created: float | None
+    condition: RunCondition
+    condition_reason: str
+    """One sentence for a person."""
+    config: dict[str, Any]
+    topology: Topology | None
+    plan: Plan | None
+    phase: Phase | None
+    """Phase of the first worker; None before it spoke."""
+    phase_s: float
+    newest_fact: float | None
+    """Time of the newest fact."""
+    started: float | None
+    """Time of the first fact."""
+    ended: float | None
+    """Time of the end record."""
+    epoch: int
+    epoch_step: int
+    steps: int
+    """Steps done, those before a resume included."""
+    step_s: float | None
+    examples_per_s: float | None
+    lr: float | None
+    report_steps: int | None
+    eta_s: float | None
+    """Seconds to the end of training at the pace of the epochs and steps so far; None where it cannot be told."""
+    cores: list[CoreView]
+    meters: list[MeterView]
+    """Meters of the running epoch, or the last one: training first, then validation."""
+    epochs: list[EpochView]
+    xla: XlaView | None
+    memory: MemoryView
+    checkpoints: list[CheckpointView]
+    requests: list[RequestView]
+    non_finite: list[NonFinite]
+    """The first ones; `num_non_finite` counts all."""
+    num_non_finite: int
+    dropped_steps: int
+    """Steps whose values the disk could not take in time."""
+    warnings: list[str]
+    failure: Failure | None
+    exit_code: int | None
+    logs: list[LogLine]
+    """The newest ones, oldest first."""
+    loss: list[Segment]
+    """The loss over all cores, in order of steps; bounded in number however long the run."""
+    damage: DamageView
+    newer_format: str | None
+    """Says so where a writer is newer than this reader, or wrote kinds of facts that it does not know."""
