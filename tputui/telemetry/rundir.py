@@ -72,7 +72,7 @@ def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -
     return Path(flag or environment.get(RUNS_DIR_VARIABLE) or DEFAULT_RUNS_DIR)
 
 
-def create(parent: Path, stem: str, manifest: Manifest) -> Path:
+def create(parent: Path, manifest: Manifest) -> Path:
     """Makes a new run directory named after `manifest.run`, whole or not at all. Raises `FileExistsError`."""
     run_dir = parent / manifest.run
     parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,24 @@
+"""What the commands exit with: one documented place."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every `tputui` command."""
+
+    DONE = 0
+    """The command did what was asked; of `run`: every epoch was trained."""
+    DAMAGED = 1
+    """`check`: the run's journals are damaged. `doctor`: something stands in the way of training here."""
+    USAGE = 2
+    """The command line or the configuration cannot be used; nothing was started."""
+    FAILED = 3
+    """Training failed."""
+    STOPPED = 4
+    """Training was stopped on request."""
+    LOST = 5
+    """The run's processes are gone and left no end record."""
+    ENVIRONMENT = 7
+    """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken."""
