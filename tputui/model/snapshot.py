@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.telemetry.events import HbmReading, MeterReading, Outcome, Phase, ProcessSample, RequestKind, Split
+from tputui.telemetry.events import HbmReading, MeterReading, Phase, ProcessSample, RequestKind, Split
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
 """`starting`: alive, no step yet. `stalled`: alive, and silent or without progress beyond what its phase allows.

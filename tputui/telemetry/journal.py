@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tputui.telemetry.codec import DamagedLine, Record, decode, encode
-from tputui.telemetry.events import Event
+from tputui.telemetry.events import Event, WarningRaised
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
@@ -40,7 +40,7 @@ class JournalWriter:
         Raises `OSError` where the disk does not take them; they are kept then, and `push` goes on from the very byte.
         """
         self.push()
-        lines = [encode(event, self._seq + offset) for offset, event in enumerate(events)]
+        lines = [_line(event, self._seq + offset) for offset, event in enumerate(events)]
         self._seq += len(lines)
         self._unsent = memoryview(b"".join(lines))
         self.push()
@@ -57,6 +57,14 @@ class JournalWriter:
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
+
+
+def _line(event: Event, seq: int) -> bytes:
+    """The line of an event; one that JSON cannot hold is told instead, and costs no other."""
+    try:
+        return encode(event, seq)
+    except (TypeError, ValueError, OverflowError) as error:
+        return encode(WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {error!r}"), seq)
 
 
 class Damage(msgspec.Struct, frozen=True):
