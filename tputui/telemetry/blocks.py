@@ -55,13 +55,13 @@ def unpack_bytes(block: str, num_values: int) -> bytes:
     """Decodes a block to little-endian float32 bytes. Raises `BlockError`."""
     expected = num_values * _FLOAT_BYTES
     try:
-        raw = binascii.a2b_base64(block[1:])
+        raw = binascii.a2b_base64(block[1:].encode("ascii"))
         if block[:1] == "z":
             inflater = zlib.decompressobj()
             raw = unshuffle(inflater.decompress(raw, expected + 1))
         elif block[:1] != "r":
             raise BlockError(f"unknown form {block[:1]!r}")
-    except (binascii.Error, zlib.error) as error:
+    except (UnicodeEncodeError, binascii.Error, zlib.error) as error:
         raise BlockError(str(error)) from None
     if len(raw) != expected:
         raise BlockError(f"{len(raw)} bytes where {expected} were expected")

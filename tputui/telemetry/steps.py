@@ -12,13 +12,14 @@ import struct
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tputui.telemetry import blocks
 from tputui.telemetry.events import StepsRecorded
 
 FLOAT_BYTES = 4
+_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 BUFFER_BYTES = 1 << 16
 """Presized buffer of a `StepLog`; it holds at least one step however wide."""
 INTERVAL_S = 0.5
@@ -102,7 +103,7 @@ class StepLog:
         self._next = 0
         self._flushed_at = clock()
 
-    def log(self, step: int, values: Sequence[float] | Any) -> None:
+    def log(self, step: int, values: Any) -> None:
         """Records the values of one step, one a core: a list or tuple of floats, or float32 memory such as a numpy
         array's. Never raises: what is no number is recorded as NaN."""
         with self._lock:
@@ -152,14 +153,19 @@ def float32_bytes(values: Any) -> bytes:
     view = memoryview(values)
     if view.format in {"f", "<f", "B"}:
         return bytes(view.cast("B"))
-    return array("f", view.cast("B").cast(view.format)).tobytes()
+    numbers = view.cast("B").cast(view.format)  # type: ignore[call-overload]  # the format is the memory's own
+    return array("f", numbers).tobytes()
 
 
 def _as_row(values: Any, cores: int) -> list[float]:
-    """Takes what has another number type; what is no number at all is NaN."""
+    """Takes what has another number type; what is no number at all is NaN, what float32 cannot hold is infinite."""
     row = [math.nan] * cores
     with contextlib.suppress(TypeError):
         for place, value in zip(range(cores), values, strict=False):
-            with contextlib.suppress(TypeError, ValueError, OverflowError):
-                row[place] = struct.unpack("<f", struct.pack("<f", float(value)))[0]
+            with contextlib.suppress(TypeError, ValueError):
+                row[place] = _as_float32(float(value))
     return row
+
+
+def _as_float32(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) > _FLOAT32_MAX else value

@@ -1,0 +1,34 @@
+"""What every test is held to: nothing of it outlives it, and it sees none of the developer's own settings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("TPUTUI_RUNS", raising=False)
+    before = dict(os.environ)
+    yield
+    changed = {key for key in before.keys() | os.environ.keys() if before.get(key) != os.environ.get(key)}
+    assert changed <= {"PYTEST_CURRENT_TEST"}, f"left in the environment: {changed}"
+
+
+@pytest.fixture(autouse=True)
+def _no_reporter_thread_survives() -> Iterator[None]:
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tputui-")]
+    assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture
+def recorded_run(tmp_path: Path) -> Path:
+    """A whole recorded run of three epochs over eight cores."""
+    return recorded.write_run(tmp_path)

@@ -1,0 +1,163 @@
+"""A journal as it grows, and as it is found after a crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import recorded
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import Record, encode
+from tputui.telemetry.journal import Damage, JournalWriter, Tail
+
+EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
+LINES = [encode(event, seq) for seq, event in enumerate(EVENTS)]
+WHOLE = b"".join(LINES)
+
+
+def read_all(path: Path, *, final: bool = True, max_bytes: int = 1 << 20) -> tuple[list[Record], list[Damage]]:
+    """What a reader makes of a journal."""
+    tail = Tail(path)
+    records: list[Record] = []
+    while tail.position.offset < tail.position.size:
+        records += tail.read(max_bytes)
+    regions = tail.regions(final=final)
+    tail.close()
+    return records, regions
+
+
+def journal(tmp_path: Path, content: bytes) -> Path:
+    path = tmp_path / "worker-0.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, EVENTS)
+    records, damage = read_all(path)
+    assert [record.event for record in records] == EVENTS
+    assert [record.seq for record in records] == list(range(6))
+    assert damage == []
+
+
+def test_a_journal_is_its_owners_alone_and_has_one_writer_ever(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    JournalWriter(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        JournalWriter(path)
+
+
+@given(cut=st.integers(0, len(WHOLE)), chunk=st.integers(1, 200))
+def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, chunk: int
+) -> None:
+    path = journal(tmp_path_factory.mktemp("cut"), WHOLE[:cut])
+    records, damage = read_all(path, max_bytes=chunk)
+    whole_lines = WHOLE[:cut].count(b"\n")
+    assert [record.event for record in records] == EVENTS[:whole_lines]
+    at_a_line_end = cut == sum(map(len, LINES[:whole_lines]))
+    assert [region.reason for region in damage] == (
+        ["the file is empty"] if cut == 0 else [] if at_a_line_end else ["the last line is cut"]
+    )
+
+
+def test_a_half_line_is_not_yet_while_the_writer_lives(tmp_path: Path) -> None:
+    path = journal(tmp_path, LINES[0] + LINES[1][:10])
+    tail = Tail(path)
+    assert [record.event for record in tail.read()] == EVENTS[:1]
+    assert tail.regions(final=False) == []
+    with path.open("ab") as file:
+        file.write(LINES[1][10:])
+    assert [record.event for record in tail.read()] == EVENTS[1:2]
+    assert tail.regions(final=True) == []
+    tail.close()
+
+
+@given(place=st.integers(len(LINES[0]), len(WHOLE) - len(LINES[-1]) - 2), flip=st.integers(1, 255))
+def test_a_flipped_byte_costs_its_own_record_and_is_told(
+    tmp_path_factory: pytest.TempPathFactory, place: int, flip: int
+) -> None:
+    content = bytearray(WHOLE)
+    content[place] ^= flip
+    records, damage = read_all(journal(tmp_path_factory.mktemp("flip"), bytes(content)))
+    kept = [record.event for record in records]
+    assert all(event in EVENTS for event in kept)
+    assert kept[0] == EVENTS[0]
+    assert kept[-1] == EVENTS[-1]
+    assert len(damage) == 1
+    assert damage[0].start <= place < damage[0].end
+    assert damage[0].lost_records == len(EVENTS) - len(kept)
+    assert 1 <= damage[0].lost_records <= 2
+
+
+def test_missing_and_repeated_records_are_told(tmp_path: Path) -> None:
+    path = journal(tmp_path, LINES[0] + LINES[3] + LINES[3] + LINES[4])
+    records, damage = read_all(path)
+    assert [record.seq for record in records] == [0, 3, 4]
+    assert [(region.reason, region.lost_records) for region in damage] == [
+        ("records are missing here", 2),
+        ("record 3 stands again", 0),
+    ]
+
+
+@given(st.binary(min_size=1, max_size=2000))
+def test_garbage_never_crashes_the_reader_and_is_always_told(
+    tmp_path_factory: pytest.TempPathFactory, garbage: bytes
+) -> None:
+    records, damage = read_all(journal(tmp_path_factory.mktemp("garbage"), garbage), max_bytes=64)
+    assert records == []
+    assert damage or not garbage.strip(b"\n")
+
+
+def test_a_file_cut_while_it_is_read_is_told(tmp_path: Path) -> None:
+    path = journal(tmp_path, WHOLE)
+    tail = Tail(path)
+    assert len(tail.read()) == 6
+    os.truncate(path, 20)
+    assert tail.read() == []
+    assert tail.regions(final=False)[0].reason == "the file was cut while it was read"
+    tail.close()
+
+
+def test_a_full_disk_costs_no_record_once_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    writer = JournalWriter(path)
+    real_write = os.write
+    room = len(LINES[0]) + 7
+
+    def write_until_full(fd: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real_write(fd, data[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write_until_full)
+    with pytest.raises(OSError, match="No space"):
+        writer.append(EVENTS[:3])
+    room = 1 << 20
+    writer.append(EVENTS[3:])
+    writer.close()
+    records, damage = read_all(path)
+    assert [record.event for record in records] == EVENTS
+    assert damage == []
+
+
+def test_a_fact_that_json_cannot_hold_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, [EVENTS[0], ev.LogWritten(t=1.0, line="half a \udc80 character"), EVENTS[2]])
+    records, damage = read_all(path)
+    assert damage == []
+    assert [record.event for record in records][::2] == [EVENTS[0], EVENTS[2]]
+    told = records[1].event
+    assert isinstance(told, ev.WarningRaised)
+    assert "LogWritten could not be written" in told.text

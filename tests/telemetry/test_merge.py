@@ -1,0 +1,61 @@
+"""Every journal of a run, read together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests import recorded
+from tputui.telemetry.merge import Fact, Merge
+from tputui.telemetry.sealed import seal
+
+
+def everything(run_dir: Path, until: float = float("inf")) -> list[Fact]:
+    merge = Merge(run_dir)
+    facts: list[Fact] = []
+    quiet = False
+    while not quiet:
+        more, quiet = merge.poll(until)
+        facts += more
+    merge.close()
+    return facts
+
+
+def test_both_writers_are_read_in_order_of_time(recorded_run: Path) -> None:
+    facts = everything(recorded_run)
+    times = [fact.event.t for fact in facts]
+    assert {fact.writer for fact in facts} == {"supervisor-0", "worker-0"}
+    assert times == sorted(times)
+
+
+def test_up_to_a_moment_nothing_later_is_told(recorded_run: Path) -> None:
+    moment = recorded.T0 + 5
+    facts = everything(recorded_run, until=moment)
+    assert max(fact.event.t for fact in facts) <= moment
+    assert len(facts) == sum(fact.event.t <= moment for fact in everything(recorded_run))
+
+
+def test_facts_go_on_from_where_they_were(recorded_run: Path) -> None:
+    merge = Merge(recorded_run)
+    early, _ = merge.poll(until=recorded.T0 + 5)
+    late, quiet = merge.poll()
+    while not quiet:
+        more, quiet = merge.poll()
+        late += more
+    merge.close()
+    assert sorted(map(str, early + late)) == sorted(map(str, everything(recorded_run)))
+
+
+def test_a_sealed_journal_is_read_like_a_plain_one(recorded_run: Path) -> None:
+    before = [(fact.writer, fact.seq) for fact in everything(recorded_run)]
+    seal(recorded_run / "worker-0.jsonl")
+    assert [(fact.writer, fact.seq) for fact in everything(recorded_run)] == before
+
+
+def test_garbage_between_records_does_not_end_the_reading(recorded_run: Path) -> None:
+    path = recorded_run / "worker-0.jsonl"
+    content = path.read_bytes()
+    cut = content.index(b"\n") + 1
+    path.write_bytes(content[:cut] + os.urandom(3 << 20).replace(b"\n", b" ") + b"\n" + content[cut:])
+    facts = everything(recorded_run)
+    assert sum(fact.writer == "worker-0" for fact in facts) == content.count(b"\n")

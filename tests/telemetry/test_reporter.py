@@ -1,0 +1,177 @@
+"""What a training loop may expect of its reporter."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tputui.telemetry import blocks
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+from tputui.telemetry.reporter import Reporter
+
+
+def facts(run_dir: Path) -> list[ev.Event]:
+    """What stands in the journal after its head."""
+    tail = Tail(run_dir / "worker-0.jsonl")
+    events = [record.event for record in tail.read(64 << 20)]
+    assert tail.regions(final=True) == []
+    tail.close()
+    assert isinstance(events[0], ev.JournalOpened)
+    return events[1:]
+
+
+def steps(run_dir: Path, metric: str = "loss") -> dict[int, list[float]]:
+    """The values of every step in the journal."""
+    rows: dict[int, list[float]] = {}
+    for event in facts(run_dir):
+        if isinstance(event, ev.StepsRecorded) and event.metric == metric:
+            values = blocks.unpack(event.block, event.n * event.cores)
+            for row in range(event.n):
+                rows[event.first + row] = values[row * event.cores : (row + 1) * event.cores].tolist()
+    return rows
+
+
+def test_the_head_says_who_writes(tmp_path: Path) -> None:
+    Reporter(tmp_path, "worker", 3).close()
+    tail = Tail(tmp_path / "worker-3.jsonl")
+    head = tail.read()[0].event
+    tail.close()
+    assert isinstance(head, ev.JournalOpened)
+    assert (head.writer, head.role, head.pid, head.format) == ("worker-3", "worker", os.getpid(), ev.FORMAT_VERSION)
+
+
+def test_every_step_of_every_core_is_kept(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    log = reporter.step_log(cores=2)
+    for step in range(1, 20_001):
+        log.log(step, [float(step), -float(step)])
+    assert reporter.close()
+    assert steps(tmp_path) == {step: [float(step), -float(step)] for step in range(1, 20_001)}
+
+
+def test_a_jump_in_the_step_number_begins_a_new_record(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    log = reporter.step_log(cores=1)
+    for step in (1, 2, 50, 51, 3):
+        log.log(step, [float(step)])
+    reporter.close()
+    assert steps(tmp_path) == {step: [float(step)] for step in (1, 2, 50, 51, 3)}
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ((1.0, 2.0), [1.0, 2.0]),
+        (array("f", [1.0, 2.0]), [1.0, 2.0]),
+        (array("d", [1.0, 2.0]), [1.0, 2.0]),
+        ([1, True], [1.0, 1.0]),
+        ([1e300, -1e300], [math.inf, -math.inf]),
+        ([1.0], [1.0, math.nan]),
+        ([1.0, 2.0, 3.0], [1.0, 2.0]),
+        (["a", 2.0], [math.nan, 2.0]),
+        (None, [math.nan, math.nan]),
+    ],
+)
+def test_values_are_taken_in_every_form_and_nothing_raises(tmp_path: Path, values: Any, kept: list[float]) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    reporter.step_log(cores=2).log(1, values)
+    reporter.close()
+    assert repr(steps(tmp_path)[1]) == repr(kept)
+
+
+@pytest.mark.parametrize("values", [None, "text", array("f", [1.0, 2.0, 3.0])])
+def test_bulk_values_that_cannot_be_kept_are_told_not_raised(tmp_path: Path, values: Any) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    reporter.record_steps(5, values, cores=2)
+    reporter.close()
+    (warning,) = facts(tmp_path)
+    assert isinstance(warning, ev.WarningRaised)
+    assert "steps from 5 could not be recorded" in warning.text
+
+
+def test_bulk_values_of_another_type_are_converted(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    reporter.record_steps(1, array("d", [1.0, 2.0, 3.0, math.nan]), cores=2)
+    reporter.close()
+    (event,) = facts(tmp_path)
+    assert isinstance(event, ev.StepsRecorded)
+    assert (event.n, event.mean, event.min, event.max, event.bad) == (2, 2.0, 1.0, 3.0, 1)
+
+
+def test_the_last_steps_before_a_pause_do_not_wait_for_the_next_one(tmp_path: Path) -> None:
+    clock = iter([float(number) for number in range(1000)]).__next__
+    reporter = Reporter(tmp_path, "worker", clock=clock)
+    reporter.step_log(cores=1).log(1, [1.0])
+    tail = Tail(tmp_path / "worker-0.jsonl")
+    waiting = threading.Event()
+    seen: list[ev.Event] = []
+    for _ in range(100):
+        seen += [record.event for record in tail.read()]
+        if any(isinstance(event, ev.StepsRecorded) for event in seen):
+            break
+        waiting.wait(0.05)
+    tail.close()
+    reporter.close()
+    assert any(isinstance(event, ev.StepsRecorded) for event in seen)
+
+
+def test_a_stalled_disk_drops_and_counts_steps_and_keeps_what_must_survive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = Reporter(tmp_path, "worker", queue_bytes_max=64 << 10)
+    assert reporter.flush()
+    real_write = os.write
+    full = True
+
+    def refuse(fd: int, data: bytes) -> int:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_write(fd, data)
+
+    monkeypatch.setattr(os, "write", refuse)
+    for number in range(1000):
+        reporter.record_steps(10 * number + 1, array("f", [1.0] * 80), cores=8)
+        if number % 100 == 0:
+            reporter.emit(ev.WarningRaised(t=0.0, text=f"warning {number}"))
+    assert not reporter.flush(timeout_s=0.3)
+    assert reporter.failure is not None
+    assert "No space" in reporter.failure
+    full = False
+    assert reporter.close()
+    kept = steps(tmp_path)
+    told = [event for event in facts(tmp_path) if isinstance(event, ev.StepsDropped)]
+    assert sum(event.num_steps for event in told) == 10_000 - len(kept)
+    assert 0 < len(kept) < 10_000
+    assert max(kept) == 10_000
+    warnings = [event.text for event in facts(tmp_path) if isinstance(event, ev.WarningRaised)]
+    assert warnings == [f"warning {number}" for number in range(0, 1000, 100)]
+
+
+def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
+    program = (
+        "import sys, signal\n"
+        "from pathlib import Path\n"
+        "from tputui.telemetry.reporter import Reporter\n"
+        "reporter = Reporter(Path(sys.argv[1]), 'worker')\n"
+        "log = reporter.step_log(cores=8)\n"
+        "for step in range(1, 501): log.log(step, [0.5] * 8)\n"
+        "reporter.flush(); print('flushed', flush=True); signal.pause()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"flushed\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert len(steps(tmp_path)) == 500

@@ -1,0 +1,101 @@
+"""A run's directory: whole or not there, its owner's alone, and told alive or dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import recorded
+from tputui.telemetry import control, rundir
+
+
+def test_a_new_run_is_its_owners_alone_and_says_what_was_asked(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (run_dir, run_dir / "requests")} == {0o700}
+    assert stat.S_IMODE((run_dir / "run.json").stat().st_mode) == 0o600
+    assert rundir.read_manifest(run_dir) == recorded.manifest()
+
+
+def test_a_name_that_is_taken_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    rundir.create(tmp_path, recorded.manifest())
+    with pytest.raises(FileExistsError):
+        rundir.create(tmp_path, recorded.manifest())
+    assert [path.name for path in tmp_path.iterdir()] == ["digits-1"]
+
+
+def test_runs_are_listed_newest_first_and_other_directories_are_not(tmp_path: Path) -> None:
+    for name in ("20260101-a", "20260301-b", "20260201-c"):
+        rundir.create(tmp_path, recorded.manifest(name))
+    (tmp_path / "notes").mkdir()
+    assert [path.name for path in rundir.listing(tmp_path)] == ["20260301-b", "20260201-c", "20260101-a"]
+    assert rundir.listing(tmp_path / "nowhere") == []
+
+
+def test_a_run_is_found_by_name_and_by_path_and_not_outside(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    assert rundir.find("digits-1", tmp_path / "runs") == run_dir
+    assert rundir.find(str(run_dir), tmp_path / "other") == run_dir
+    with pytest.raises(rundir.RunNotFound, match="digits-2"):
+        rundir.find("digits-2", tmp_path / "runs")
+
+
+def test_a_manifest_that_cannot_be_read_says_where(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(rundir.RunNotFound, match=r"run\.json"):
+        rundir.read_manifest(tmp_path)
+
+
+def test_this_process_is_alive_and_a_killed_one_is_not() -> None:
+    assert rundir.is_alive(rundir.this_process()) is True
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    me = rundir.this_process()
+    its = msgspec.structs.replace(me, pid=child.pid, pid_started=rundir.start_ticks(child.pid))
+    assert rundir.is_alive(its) is True
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert rundir.is_alive(its) is False  # a zombie is not alive
+    child.wait()
+    assert rundir.is_alive(its) is False
+
+
+def test_a_reused_pid_is_not_taken_for_the_process() -> None:
+    me = rundir.this_process()
+    assert rundir.is_alive(msgspec.structs.replace(me, pid_started=me.pid_started - 1)) is False
+
+
+def test_of_a_process_on_another_host_nothing_is_claimed() -> None:
+    assert rundir.is_alive(msgspec.structs.replace(rundir.this_process(), host_id="elsewhere")) is None
+
+
+def test_requests_are_handed_out_once_in_order(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    inbox = control.Inbox(run_dir)
+    assert inbox.poll() == []
+    first = control.submit(run_dir, "checkpoint", by="test", now=10.0)
+    second = control.submit(run_dir, "stop", by="test", now=11.0)
+    assert inbox.poll() == [first, second]
+    assert inbox.poll() == []
+    assert control.read_all(run_dir) == [first, second]
+
+
+def test_a_file_that_is_no_request_is_passed_over(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    (run_dir / "requests" / "0-x.json").write_text('{"kind": "format my disk"}')
+    request = control.submit(run_dir, "stop_now", by="test", now=11.0)
+    assert control.Inbox(run_dir).poll() == [request]
+
+
+def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    rundir.write_atomically(path, b"old")
+    with pytest.raises(TypeError):
+        rundir.write_atomically(path, "not bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
