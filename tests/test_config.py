@@ -1,0 +1,113 @@
+"""The configuration: strict, documented, checked in full before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tputui import config
+from tputui.config import ConfigError, RunConfig
+from tputui.fielddocs import field_docs
+
+SAMPLE = Path(__file__).parent.parent / "sample_configs" / "digits.toml"
+MINIMAL = 'task = "digits"\nepochs = 2\n[data]\nbatch_per_core = 4\n'
+
+
+def sample(*overrides: str) -> RunConfig:
+    return config.load(SAMPLE, list(overrides))
+
+
+def refusal(text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "my.toml", list(overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_sample_trains_on_eight_cores() -> None:
+    digits = sample()
+    assert (digits.num_cores, digits.device.strategy) == (8, "spmd")
+    assert digits.global_batch == 8 * digits.batch_per_core
+    assert digits.scaled_lr == pytest.approx(8 * digits.optim.lr)
+    assert f"{digits.optim.lr:g} x 8 cores" in digits.lr_rule
+
+
+def test_a_configuration_survives_the_manifest() -> None:
+    digits = sample("device.cores=[5]", "data.valid_fraction=0.25")
+    assert config.from_builtins(config.to_builtins(digits), "run.json") == digits
+
+
+@pytest.mark.parametrize(
+    ("override", "read", "value"),
+    [
+        ("epochs=3", lambda c: c.epochs, 3),
+        ("optim.lr=0.01", lambda c: c.optim.lr, 0.01),
+        ("device.precision=bf16", lambda c: c.device.precision, "bf16"),
+        ("device.cores=[5]", lambda c: c.core_ids, [5]),
+        ("device.cores=1", lambda c: c.core_ids, [0]),
+        ("data.global_batch=128", lambda c: c.batch_per_core, 16),
+        ("data.valid_fraction=0.3", lambda c: c.data.options["valid_fraction"], 0.3),
+        ("optim.lr_scaling=sqrt", lambda c: round(c.scaled_lr / c.optim.lr, 6), 2.828427),
+        ("optim.lr_scaling=none", lambda c: c.scaled_lr / c.optim.lr, 1.0),
+    ],
+)
+def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
+    assert read(sample(override)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epochs = ", "not valid TOML"),
+        ("epochs = 2\n[data]\nbatch_per_core = 4", '"task" is missing'),
+        ('task = "digits"\nepochs = 2\n', "batch_per_core is missing"),
+        (MINIMAL.replace("batch_per_core = 4", ""), "batch_per_core is missing"),
+        (MINIMAL + "global_batch = 8", "say the same thing twice"),
+        (MINIMAL + "[optim]\nlrr = 1", '[optim] has no key "lrr"; did you mean "lr"?'),
+        (MINIMAL + "[optmi]\nlr = 1", 'there is no key "optmi"; did you mean "optim"?'),
+        (MINIMAL + '[optim]\nname = "adm"', "optim.name: 'adm' is not one of adam, adamw, sgd"),
+        (MINIMAL + '[optim]\nlr = "fast"', "optim.lr: expected `float`, got `str`"),
+        (MINIMAL + "[optim]\nlr = nan", "optim.lr: nan must be more than 0"),
+        (MINIMAL + "[optim]\nweight_decay = -1.0", "optim.weight_decay: -1.0 must be 0 or more"),
+        (MINIMAL + "[device]\ncores = 0", "device.cores: 0 must be 1 or more"),
+        (MINIMAL + "[device]\ncores = [1, 2]", "must name one core"),
+        (MINIMAL + "[device]\ncores = [-1]", "by its index, from 0"),
+        (MINIMAL + "[report]\ninterval_s = 5.0", "within 1.5 s"),
+        (MINIMAL.replace("epochs = 2", "epochs = 0"), "epochs: 0 must be more than 0"),
+        (MINIMAL.replace("epochs = 2", "epochs = 2\nseed = -1"), "seed: -1"),
+        ("data = 3\n", "data must be a table"),
+        ("optim = 3\n" + MINIMAL, "optim must be a table"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence_that_names_file_and_key(text: str, said: str) -> None:
+    message = refusal(text)
+    assert message.startswith("my.toml: ")
+    assert said in message
+
+
+def test_a_batch_that_the_cores_cannot_share_is_refused_with_one_that_they_can() -> None:
+    message = refusal(MINIMAL, "data.global_batch=100")
+    assert "100 cannot be shared by 8 cores; 96 can" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("epochs", "write it as key=value"), ("epochs.x=3", "is a value, not a table"), ("=3", "write it as key=value")],
+)
+def test_a_bad_override_is_refused(override: str, said: str) -> None:
+    assert said in refusal(MINIMAL, override)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("cls", [RunConfig, *config.TABLES.values()])
+def test_every_key_is_documented(cls: type[msgspec.Struct]) -> None:
+    docs = field_docs(cls)
+    assert [name for name in cls.__struct_fields__ if not docs.get(name)] == []

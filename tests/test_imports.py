@@ -1,0 +1,69 @@
+"""What importing costs and touches, each proven in a fresh interpreter."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tputui
+
+HEAVY = {"torch", "torch_xla", "numpy", "textual", "rich", "psutil", "engine", "sklearn", "zstandard"}
+
+
+def modules_of(package: str) -> list[str]:
+    root = __import__(package)
+    return sorted(module.name for module in pkgutil.walk_packages(root.__path__, f"{package}."))
+
+
+LIGHT = [name for name in modules_of("tputui") if not name.startswith("tputui.ui") and "__main__" not in name]
+SCREENS = [name for name in modules_of("tputui") if name.startswith("tputui.ui")]
+
+PROBE = """
+import json, locale, logging, os, signal, sys, threading
+def state():
+    return {
+        "environment": dict(os.environ),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+        "log handlers": [str(handler) for handler in logging.getLogger().handlers],
+        "locale": locale.setlocale(locale.LC_ALL),
+        "directory": os.getcwd(),
+    }
+before = state()
+for name in sys.argv[1:]:
+    __import__(name)
+after = state()
+print(json.dumps({
+    "changed": [key for key in before if before[key] != after[key]],
+    "roots": sorted({name.partition(".")[0] for name in sys.modules}),
+}))
+"""
+
+
+def fresh_import(*modules: str) -> dict[str, list[str]]:
+    """What a fresh interpreter loaded and changed on importing the modules."""
+    command = [sys.executable, "-c", PROBE, *modules]
+    told: dict[str, list[str]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return told
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_nothing_heavy_is_imported_outside_the_screens(module: str) -> None:
+    assert set(fresh_import(module)["roots"]) & HEAVY == set()
+
+
+def test_the_screens_need_neither_torch_nor_numpy() -> None:
+    loaded = set(fresh_import(*SCREENS)["roots"])
+    assert loaded & {"torch", "torch_xla", "numpy", "engine"} == set()
+
+
+def test_nothing_happens_at_import() -> None:
+    assert fresh_import(*LIGHT, *SCREENS)["changed"] == []
+
+
+def test_the_version_is_said_once() -> None:
+    assert tputui.__version__.count(".") == 2
