@@ -1,0 +1,26 @@
+"""Entry point: `python -P -m tputui.supervise RUN_DIR`. What it prints is kept in `RUN_DIR/supervisor.log`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tputui.exit_codes import ExitCode
+from tputui.supervise.supervisor import Supervisor
+from tputui.telemetry.rundir import RunNotFound
+
+
+def main(argv: list[str]) -> int:
+    """Supervises the run in the directory that is the one argument; returns the run's exit code."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: python -P -m tputui.supervise RUN_DIR\n")
+        return ExitCode.USAGE
+    try:
+        return Supervisor(Path(argv[0])).run()
+    except (RunNotFound, FileExistsError) as error:
+        sys.stderr.write(f"tputui: this run cannot be supervised: {error}\n")
+        return ExitCode.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

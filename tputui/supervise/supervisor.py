@@ -1,0 +1,206 @@
+"""The watch: one loop from the start of the training process to the end record.
+
+Wakes several times a second or when a signal arrives, hands what it finds to the journal and asks the collaborators
+what falls due. Must not read configuration beyond the manifest, nor know anything of torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tputui.exit_codes import ExitCode
+from tputui.supervise import ending, spawn
+from tputui.supervise.escalation import Escalation, Timing
+from tputui.supervise.host import HostSampler
+from tputui.supervise.ledger import Ledger, worker_journals
+from tputui.supervise.logtail import LogTail
+from tputui.supervise.signals import SignalPipe, signals_caught
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.sealed import SealError, seal
+
+
+class Supervisor:
+    """Supervises the one training process of this host."""
+
+    def __init__(
+        self, run_dir: Path, *, worker_argv: list[str] | None = None, timing: Timing | None = None, host_index: int = 0
+    ) -> None:
+        """Reads the manifest and opens the journal. Raises `RunNotFound`, `FileExistsError` and `OSError`."""
+        self._run_dir = run_dir.resolve()
+        self._manifest = rundir.read_manifest(self._run_dir)
+        self._argv = worker_argv or spawn.worker_argv(self._run_dir)
+        self._timing = timing or Timing()
+        self._reporter = Reporter(self._run_dir, "supervisor", host_index)
+        writer = f"worker-{host_index}"
+        self._log_path = self._run_dir / f"{writer}.log"
+        self._log = LogTail(self._log_path)
+        self._ledger = Ledger(self._run_dir, writer)
+        self._inbox = control.Inbox(self._run_dir)
+        self._escalation = Escalation(self._timing)
+        self._requests: list[control.Request] = []
+        self._killed = False
+        self._journal_failure: str | None = None
+
+    def run(self) -> ExitCode:
+        """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
+        with signals_caught() as pipe:
+            self._reporter.emit(
+                ev.RunStarted(
+                    t=time.time(),
+                    run=self._manifest.run,
+                    config=self._manifest.config,
+                    argv=self._manifest.argv,
+                    resumed_from=self._manifest.resume_from,
+                )
+            )
+            try:
+                worker = spawn.start_worker(self._argv, self._log_path)
+            except OSError as error:
+                words = f"the training process could not be started: {error}"
+                return self._end(ending.Ending("failed", ExitCode.FAILED, words))
+            self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
+            self._watch(worker, pipe)
+            return self._end(self._judge(worker))
+
+    def _watch(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> None:
+        """Returns when the worker is gone, with everything of its process group."""
+        host = HostSampler(worker.pid)
+        sample_due = time.monotonic() + self._timing.sample_s
+        while not _has_exited(worker.pid):
+            for number in pipe.wait(self._timing.tick_s):
+                if number == signal.SIGTERM:
+                    self._ask(self._escalation.on_sigterm(time.monotonic()), "SIGTERM")
+            self._tick(worker.pid)
+            if time.monotonic() >= sample_due:
+                sample_due = max(sample_due + self._timing.sample_s, time.monotonic())
+                self._reporter.emit(host.sample())
+        # The exited leader is not reaped yet, so its group's number cannot be another's.
+        _kill_group(worker.pid)
+        worker.wait()
+        self._reporter.emit(
+            ev.WorkerExited(
+                t=time.time(),
+                pid=worker.pid,
+                exit_code=worker.returncode if worker.returncode >= 0 else None,
+                signal=ending.signal_name(worker.returncode),
+            )
+        )
+
+    def _tick(self, worker_pid: int) -> None:
+        """Looks once at everything that may have changed."""
+        self._tell_log(final=False)
+        self._ledger.read()
+        self._take_requests()
+        due = self._escalation.falls_due(time.monotonic())
+        if due == "stop_now":
+            self._ask(due, "SIGTERM")
+        elif due == "kill":
+            self._killed = True
+            self._warn(f"stop at once was not obeyed within {self._timing.kill_after_s:g} s; training was killed")
+            _kill_group(worker_pid)
+        self._tell_journal_failure()
+
+    def _take_requests(self) -> None:
+        for request in self._inbox.poll():
+            self._requests.append(request)
+            self._escalation.on_request(request.kind, time.monotonic())
+
+    def _ask(self, kind: ev.RequestKind | None, by: str) -> None:
+        """Writes a request of the supervisor's own, as any viewer would."""
+        if kind is None:
+            return
+        try:
+            control.submit(self._run_dir, kind, by=by, now=time.time())
+        except OSError as error:
+            _say(f"the request {kind} could not be written: {error}")
+            self._escalation.on_request("stop_now", time.monotonic())
+
+    def _judge(self, worker: subprocess.Popen[bytes]) -> ending.Ending:
+        """Reads what is left to read, answers what nobody answered, and says how it ended."""
+        self._tell_log(final=True)
+        self._ledger.read()
+        self._take_requests()
+        end = ending.WorkerEnd(
+            returncode=worker.returncode,
+            stop_asked=any(request.kind != "checkpoint" for request in self._requests),
+            killed=self._killed,
+        )
+        words = ending.judge(end, self._ledger.training_ended, self._ledger.failure, self._log.recent)
+        self._answer_the_unanswered(words)
+        return words
+
+    def _answer_the_unanswered(self, words: ending.Ending) -> None:
+        for request in self._requests:
+            if request.id in self._ledger.answered:
+                continue
+            receipt: ev.Event
+            if request.kind == "stop_now" and self._killed:
+                step = self._ledger.newest_step
+                receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step)
+            else:
+                why = f"the run ended before this was done: {words.reason}"
+                receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
+            self._reporter.emit(receipt)
+
+    def _end(self, words: ending.Ending) -> ExitCode:
+        """Writes the end record, then tidies up."""
+        self._reporter.emit(
+            ev.RunEnded(t=time.time(), outcome=words.outcome, exit_code=int(words.exit_code), reason=words.reason)
+        )
+        if not self._reporter.flush(self._timing.last_words_s):
+            _say(f"the end of the run could not be written: {self._reporter.failure}")
+        self._reporter.close()
+        self._ledger.close()
+        self._log.close()
+        self._seal()
+        return words.exit_code
+
+    def _seal(self) -> None:
+        """Seals the worker's journals where the configuration asks for it; their writer is gone."""
+        report = self._manifest.config.get("report")
+        if not (isinstance(report, dict) and report.get("seal")):
+            return
+        for path in worker_journals(self._run_dir):
+            try:
+                seal(path)
+            except (SealError, OSError) as error:
+                _say(f"{path.name} was not sealed and stands as it was: {error}")
+
+    def _tell_log(self, *, final: bool) -> None:
+        for line in self._log.read(final=final):
+            self._reporter.emit(ev.LogWritten(t=time.time(), line=line))
+
+    def _tell_journal_failure(self) -> None:
+        failure = self._reporter.failure
+        if failure != self._journal_failure:
+            self._journal_failure = failure
+            _say(f"the journal cannot be written: {failure}" if failure else "the journal is written again")
+
+    def _warn(self, text: str) -> None:
+        _say(text)
+        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a child has ended; it is left to be reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _say(text: str) -> None:
+    """Writes to the supervisor's log; a disk that refuses even that must not end the watch."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        sys.stderr.flush()
