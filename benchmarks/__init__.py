@@ -1,0 +1,1 @@
+"""Measurements: contenders side by side in one run, ratios printed."""

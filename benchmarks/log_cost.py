@@ -1,0 +1,104 @@
+"""What a call costs the training thread that logs 8 per-core losses, beside torch's TensorBoard SummaryWriter.
+
+Tight: a bare loop. Paced: one call each 2 ms with other work between, so that caches are cold, as in training.
+Contenders alternate in blocks within one process; medians over the blocks are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tputui.telemetry.reporter import Reporter
+
+PACE_S = 0.002
+WORK_S = 0.0015
+
+Call = Callable[[int], None]
+
+
+def tight(call: Call, first: int, calls: int) -> float:
+    """Mean seconds a call in a bare loop."""
+    began = time.perf_counter()
+    for step in range(first, first + calls):
+        call(step)
+    return (time.perf_counter() - began) / calls
+
+
+def paced(call: Call, first: int, calls: int) -> float:
+    """Mean seconds a call where each comes 2 ms after the last, most of them spent in other work."""
+    scratch = np.random.default_rng(0).standard_normal(400_000)
+    spent = 0.0
+    for step in range(first, first + calls):
+        due = time.perf_counter() + PACE_S
+        while time.perf_counter() < due - (PACE_S - WORK_S):
+            scratch.sort()
+            scratch[::7] *= -1.0
+        began = time.perf_counter()
+        call(step)
+        spent += time.perf_counter() - began
+        time.sleep(max(0.0, due - time.perf_counter()))
+    return spent / calls
+
+
+def main() -> None:
+    """Prints microseconds and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tight-calls", type=int, default=3000)
+    parser.add_argument("--paced-calls", type=int, default=300)
+    args = parser.parse_args()
+
+    from torch.utils.tensorboard import SummaryWriter
+
+    losses = [0.1 * core + 0.5 for core in range(8)]
+    narrow, wide = np.full(8, 0.5, "<f4"), np.full(2048, 0.5, "<f4")
+    with tempfile.TemporaryDirectory() as folder:
+        reporter = Reporter(Path(folder), "worker")
+        board = SummaryWriter(f"{folder}/tensorboard")
+        logs = {name: reporter.step_log(cores) for name, cores in (("list", 8), ("narrow", 8), ("wide", 2048))}
+
+        def board_call(step: int) -> None:
+            for core, loss in enumerate(losses):
+                board.add_scalar(f"loss/core{core}", loss, step)
+
+        calls: dict[str, Call] = {
+            "nothing": lambda step: None,
+            "tputui, 8 floats in a list": lambda step: logs["list"].log(step, losses),
+            "tputui, 8 in memory": lambda step: logs["narrow"].log(step, narrow),
+            "tputui, 2,048 in memory": lambda step: logs["wide"].log(step, wide),
+            "SummaryWriter, add_scalar x 8": board_call,
+        }
+        for title, measure, count in (("tight", tight, args.tight_calls), ("paced", paced, args.paced_calls)):
+            rows: dict[str, list[float]] = {name: [] for name in calls}
+            for round_number in range(args.rounds + 1):
+                for name, call in calls.items():
+                    few = min(count, 1000) if "2,048" in name else count
+                    seconds = measure(call, 1 + round_number * count, few)
+                    reporter.flush()
+                    if round_number:  # the first round warms up
+                        rows[name].append(seconds)
+            report(title, {name: statistics.median(values) * 1e6 for name, values in rows.items()})
+        reporter.close()
+        board.close()
+
+
+def report(title: str, us: dict[str, float]) -> None:
+    """Prints a table, and the ratios that the project holds itself to."""
+    print(f"\n{title}: microseconds a call")
+    for name, value in us.items():
+        print(f"  {name:32} {value:10.2f}")
+    board, ours = us["SummaryWriter, add_scalar x 8"], us["tputui, 8 floats in a list"]
+    print(f"  SummaryWriter / tputui           {board / ours:10.1f}")
+    wide, narrow = us["tputui, 2,048 in memory"], us["tputui, 8 in memory"]
+    print(f"  2,048 cores / 8 cores            {wide / narrow:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
