@@ -22,3 +22,7 @@ class ExitCode(IntEnum):
     """The run's processes are gone and left no end record."""
     ENVIRONMENT = 7
     """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken."""
+    BROKEN = 70
+    """`tputui` itself broke; the traceback is on stderr and nothing is known to be wrong with the run."""
+    INTERRUPTED = 130
+    """Ctrl-C ended the command before it was through, as shells count it."""

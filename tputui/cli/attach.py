@@ -1,0 +1,52 @@
+"""`tputui attach`: show a run that is going on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tputui import session
+from tputui.cli import viewing
+from tputui.cli.console import CommandError, narrate
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.runs import created
+from tputui.cli.selecting import add_run_argument, find_run, parent_of, runs_in
+from tputui.exit_codes import ExitCode
+from tputui.model.snapshot import ENDED
+
+DESCRIPTION = """Shows a run from its first record on and follows it: the live screen in a terminal, a line a
+fact with --no-ui, the events with --json. Without RUN: the newest one that is running. Leaving it, Ctrl-C
+too, never ends it."""
+EXIT_CODES = exit_codes(
+    DONE="the run is done; or the viewer left and it goes on",
+    USAGE="no such run, or none is running",
+    FAILED="the run failed",
+    STOPPED="the run was stopped on request",
+    LOST="the run's processes are gone and left no end record",
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run_argument(parser, optional=True, help="name of a run, or its directory; else the newest that is running")
+    viewing.add_view_options(parser)
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Shows the run."""
+    parent = parent_of(args)
+    run_dir = find_run(args.run, parent) if args.run is not None else _newest_running(parent)
+    try:
+        snapshot = viewing.watch(run_dir, no_ui=args.no_ui, as_json=args.json)
+    except KeyboardInterrupt:
+        narrate("left; the run goes on")
+        return ExitCode.DONE
+    viewing.tell_detached(snapshot, run_dir)
+    return viewing.code_of(snapshot)
+
+
+def _newest_running(parent: Path) -> Path:
+    for run_dir in sorted(runs_in(parent), key=created, reverse=True):
+        if session.load(run_dir).condition not in ENDED:
+            return run_dir
+    raise CommandError(ExitCode.USAGE, f"no run is running in {parent}; `tputui runs` lists those there are")

@@ -1,0 +1,121 @@
+"""`tputui check`: are the journals of a run what their writers wrote?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.exit_codes import ExitCode
+from tputui.model.format import inert
+from tputui.telemetry import rundir
+from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.journal import Damage, Tail
+from tputui.telemetry.rundir import SEALED_SUFFIX, ProcessId
+from tputui.telemetry.sealed import SealedTail
+
+DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
+a damaged region (file, bytes, how it is known, records it cost), then the totals. With --json one object. A
+last line that a living process has not finished writing is no damage. Nothing is changed."""
+EXIT_CODES = exit_codes(DONE="every record is sound", DAMAGED="something is damaged", USAGE="no such run")
+
+
+class Reading(NamedTuple):
+    """What reading a journal to its end told."""
+
+    journal: str
+    bytes: int
+    records: int
+    writer: ProcessId | None
+    """Who writes it; None where its head cannot be read."""
+    tail: Tail | SealedTail
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run_argument(parser)
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Checks the run."""
+    run_dir = chosen_run(args)
+    try:
+        readings = [_read(path) for _, path in rundir.journal_paths(run_dir)]
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{error.filename}: cannot be read: {error.strerror}") from None
+    regions = [*_manifest_damage(run_dir), *_regions(readings)]
+    for reading in readings:
+        reading.tail.close()
+    if args.json:
+        say_json(_as_json(run_dir, readings, regions), indent=2)
+    else:
+        _print(run_dir, readings, regions)
+    return ExitCode.DAMAGED if regions else ExitCode.DONE
+
+
+def _read(path: Path) -> Reading:
+    tail = SealedTail(path) if path.name.endswith(SEALED_SUFFIX) else Tail(path)
+    records, writer = 0, None
+    offset, size = tail.position
+    while offset < size:
+        batch = tail.read()
+        records += len(batch)
+        for record in batch:
+            if isinstance(record.event, JournalOpened) and writer is None:
+                head = record.event
+                writer = ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
+        offset = tail.position.offset
+    return Reading(path.name, size, records, writer, tail)
+
+
+def _regions(readings: list[Reading]) -> list[Damage]:
+    """Damaged regions of all journals. One whose head is lost is judged by whether any process of the run lives."""
+    lives = {reading.journal: reading.writer and rundir.is_alive(reading.writer) for reading in readings}
+    somebody = any(lives.values())
+    return [
+        region
+        for reading in readings
+        for region in reading.tail.regions(final=not (lives[reading.journal] if reading.writer else somebody))
+    ]
+
+
+def _manifest_damage(run_dir: Path) -> list[Damage]:
+    try:
+        rundir.read_manifest(run_dir)
+    except rundir.RunNotFound as error:
+        path = run_dir / rundir.MANIFEST
+        size = path.stat().st_size if path.is_file() else 0
+        return [Damage(rundir.MANIFEST, 0, size, str(error).partition(": ")[2], None)]
+    return []
+
+
+def _print(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> None:
+    for region in regions:
+        lost = "lost records not known" if region.lost_records is None else f"{region.lost_records} records lost"
+        say(f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}")
+    records = sum(reading.records for reading in readings)
+    sound = f"{records} sound records in {len(readings)} journals"
+    if regions:
+        say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} records lost; {sound}")
+    else:
+        say(f"{inert(run_dir.name)}: sound: {sound}")
+
+
+def lost_records(regions: list[Damage]) -> int:
+    """Records lost, as far as sequence numbers tell."""
+    return sum(region.lost_records or 0 for region in regions)
+
+
+def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> dict[str, Any]:
+    return {
+        "run": run_dir.name,
+        "dir": str(run_dir),
+        "sound": not regions,
+        "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.records} for item in readings],
+        "regions": regions,
+        "lost_records": lost_records(regions),
+    }

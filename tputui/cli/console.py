@@ -1,0 +1,66 @@
+"""Where words go: data to stdout, narration to stderr, and what ends a command with words.
+
+Everything that a user, a task or a log wrote is made inert first, so that no escape sequence reaches the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from tputui.exit_codes import ExitCode
+
+_RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
+"""Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
+
+
+class CommandError(Exception):
+    """A command that cannot do what it was asked; the text is one sentence for a person."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def say(text: str) -> None:
+    """Writes a line of data to stdout, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def say_json(value: Any, *, indent: int = 0) -> None:
+    """Writes a JSON value to stdout: on one line, or indented for a person who reads it in a terminal."""
+    encoded = msgspec.json.encode(value)
+    say((msgspec.json.format(encoded, indent=indent) if indent else encoded).decode())
+
+
+def narrate(text: str) -> None:
+    """Writes a line about what is going on to stderr; a closed stderr must not end a command."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"tputui: {text}\n")
+        sys.stderr.flush()
+
+
+def has_screen() -> bool:
+    """Whether a live screen can be drawn: stdin and stdout are a terminal that knows escape sequences."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+
+
+def restore_terminal() -> None:
+    """Gives a terminal back to the shell after a crash of the screen."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.isatty():
+            sys.stdout.write(_RESTORE)
+            sys.stdout.flush()
+
+
+def drop_stdout() -> None:
+    """After the reader of stdout went away: nothing more is to be written there, at exit neither."""
+    fd = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(fd, sys.stdout.fileno())
+    os.close(fd)

@@ -1,0 +1,137 @@
+"""`tputui doctor`: what stands in the way of training on this machine, and what to type next."""
+
+from __future__ import annotations
+
+import argparse
+import locale
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tputui import __version__
+from tputui.cli import environment
+from tputui.cli.console import say, say_json
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import parent_of
+from tputui.exit_codes import ExitCode
+from tputui.model import format as fmt
+
+DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
+command to type. Looks at Python, tputui, torch and torch_xla and whether they fit, libtpu, TPU chips and who
+holds them, disk and terminal. Opens no device and imports no torch. With --json one object."""
+EXIT_CODES = exit_codes(DONE="training can start here; there may be warnings", DAMAGED="something is bad")
+
+Level = Literal["ok", "warn", "bad"]
+FREE_BYTES_WARN = 2 << 30
+COLUMNS_MIN, LINES_MIN = 80, 24
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    level: Level
+    about: str
+    text: str
+    next: str | None = None
+    """What to type; None where nothing needs doing."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Prints the findings."""
+    findings = list(find(parent_of(args), environment.ROOT))
+    bad = any(finding.level == "bad" for finding in findings)
+    if args.json:
+        say_json({"able": not bad, "findings": [finding._asdict() for finding in findings]}, indent=2)
+    else:
+        for finding in findings:
+            say(f"{finding.level:<4}  {finding.about:<9}  {finding.text}")
+            if finding.next is not None:
+                say(f"{'':<4}  {'':<9}  next: {finding.next}")
+    return ExitCode.DAMAGED if bad else ExitCode.DONE
+
+
+def find(runs_dir: Path, root: Path) -> Iterator[Finding]:
+    """Every finding, in the order in which they are read."""
+    yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
+    yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
+    yield _torch()
+    yield from _device(environment.find_devices(root))
+    yield _disk(runs_dir)
+    yield from _terminal()
+
+
+def _torch() -> Finding:
+    torch, torch_xla = environment.installed("torch"), environment.installed("torch_xla")
+    problem = environment.version_problem(torch, torch_xla)
+    if problem is None:
+        return Finding("ok", "torch", f"torch {torch} and torch_xla {torch_xla} fit")
+    what, _, command = problem.rpartition("; ")
+    return Finding("bad", "torch", what, command)
+
+
+def _device(devices: environment.Devices) -> Iterator[Finding]:
+    libtpu = environment.installed("libtpu")
+    if not devices.chips:
+        cores = os.cpu_count() or 1
+        yield Finding("ok", "device", f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs")
+        if libtpu is not None:
+            yield Finding("ok", "libtpu", f"{libtpu}, of no use without a TPU")
+        return
+    kinds = ", ".join(f"{devices.chips.count(kind)} x {kind}" for kind in dict.fromkeys(devices.chips))
+    yield Finding("ok", "device", f"{kinds}; device files: {', '.join(devices.files) or 'none'}")
+    if libtpu is None:
+        yield Finding("bad", "libtpu", "not installed, and a TPU cannot be used without", "pip install 'tputui[tpu]'")
+    else:
+        yield Finding("ok", "libtpu", libtpu)
+    for holder in devices.holders:
+        text = f"{holder.device} is held by process {holder.pid} ({holder.command})"
+        yield Finding("bad", "device", text, f"kill {holder.pid}")
+    if devices.num_hidden:
+        text = f"{devices.num_hidden} processes of other users may hold the TPU; their open files cannot be read"
+        yield Finding("warn", "device", text, "sudo tputui doctor")
+
+
+def _disk(runs_dir: Path) -> Finding:
+    here = runs_dir.absolute()
+    while not here.exists():
+        here = here.parent
+    if not os.access(here, os.W_OK | os.X_OK):
+        return Finding("bad", "disk", f"{here} cannot be written to", "export TPUTUI_RUNS=~/runs")
+    free = shutil.disk_usage(here).free
+    text = f"{fmt.size(free)} free for runs in {runs_dir}"
+    if free < FREE_BYTES_WARN:
+        return Finding("warn", "disk", text, f"df -h {here}")
+    return Finding("ok", "disk", text)
+
+
+def _terminal() -> Iterator[Finding]:
+    if not sys.stdout.isatty():
+        yield Finding("ok", "terminal", "stdout is no terminal: `run` prints lines")
+        return
+    columns, lines = shutil.get_terminal_size()
+    size = f"{columns}x{lines}"
+    if columns < COLUMNS_MIN or lines < LINES_MIN:
+        text = f"{size} is less than the screen needs, {COLUMNS_MIN}x{LINES_MIN}"
+        yield Finding("warn", "terminal", text, "enlarge the window, or add --no-ui")
+    else:
+        yield Finding("ok", "terminal", size)
+    term, depth = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
+    if term in ("", "dumb"):
+        yield Finding(
+            "warn", "terminal", f"TERM={term or 'unset'}: no screen can be drawn", "export TERM=xterm-256color"
+        )
+    elif depth in ("truecolor", "24bit"):
+        yield Finding("ok", "terminal", f"TERM={term}, 16 million colours")
+    else:
+        yield Finding("ok", "terminal", f"TERM={term}, {'256' if '256' in term else '16'} colours")
+    encoding = locale.getpreferredencoding(False)
+    if encoding.lower().replace("-", "") != "utf8":
+        yield Finding("warn", "terminal", f"{encoding} cannot show the charts' dots", "export LANG=C.UTF-8")

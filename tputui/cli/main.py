@@ -1,0 +1,137 @@
+"""`tputui`: finds the command and runs it.
+
+Imports a command's module only when it is chosen, so that `--help` and the light commands answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import textwrap
+import traceback
+from typing import Protocol
+
+from tputui import __version__
+from tputui.cli.console import CommandError, drop_stdout, narrate, restore_terminal
+from tputui.cli.parser import Parser, nearest
+from tputui.exit_codes import ExitCode
+
+COMMANDS: dict[str, str] = {
+    "run": "train what a configuration file describes, and show it live",
+    "attach": "show a running run; leaving it does not end it",
+    "replay": "play a recorded run through the same screen",
+    "runs": "list the runs",
+    "show": "print what is true of a run",
+    "stop": "ask a run to save and end",
+    "checkpoint": "ask a run to save a checkpoint now",
+    "check": "tell whether a run's journals are sound",
+    "doctor": "tell what stands in the way of training on this machine",
+}
+"""Every command with one line about it; the module of the same name is its code."""
+
+HELP_COLUMNS = 78
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    DESCRIPTION: str
+    """What it does and what it prints."""
+    EXIT_CODES: str
+    """What it exits with."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Declares its arguments."""
+
+    def run(self, args: argparse.Namespace) -> ExitCode:
+        """Does it. Raises `CommandError`."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command line; returns its exit code. Never raises but for `SystemExit` after `--help`."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except CommandError as error:
+        narrate(str(error))
+        return error.code
+    except BrokenPipeError:
+        drop_stdout()
+        return ExitCode.DONE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception:
+        restore_terminal()
+        narrate(f"this is a fault of tputui {__version__}, not of your run:\n{traceback.format_exc()}")
+        return ExitCode.BROKEN
+
+
+def _dispatch(words: list[str]) -> ExitCode:
+    place = _command_place(words)
+    top = _top_parser().parse(words[:place])
+    if place == len(words):
+        return _without_a_command(top.runs_dir)
+    name = words[place]
+    if name not in COMMANDS:
+        near = nearest(name, COMMANDS)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(COMMANDS)}"
+        raise CommandError(ExitCode.USAGE, f'there is no command "{name}"; {hint}')
+    command = _load(name)
+    parser = Parser(f"tputui {name}", textwrap.fill(command.DESCRIPTION, HELP_COLUMNS), command.EXIT_CODES)
+    _add_runs_dir(parser, top.runs_dir)
+    command.add_arguments(parser)
+    return command.run(parser.parse(words[place + 1 :]))
+
+
+def _load(name: str) -> Command:
+    module: Command = importlib.import_module(f"tputui.cli.{name}")
+    return module
+
+
+def _command_place(words: list[str]) -> int:
+    """Index of the first word that is neither an option nor an option's value."""
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        place += 2 if words[place] == "--runs-dir" else 1
+    return min(place, len(words))
+
+
+def _top_parser() -> Parser:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
+    parser = Parser(
+        "tputui",
+        "Launch PyTorch/XLA training, and see the truth about it in the terminal.\n"
+        "Without a command: the list of runs.\n\n"
+        f"commands:\n{lines}",
+        "`tputui COMMAND --help` says what a command prints and what it exits with.",
+    )
+    parser.usage = "tputui [--runs-dir DIR] [COMMAND ...]"
+    parser.add_option("--version", action="version", version=f"tputui {__version__}")
+    _add_runs_dir(parser, None)
+    return parser
+
+
+def _add_runs_dir(parser: Parser, default: str | None) -> None:
+    parser.add_option(
+        "--runs-dir", metavar="DIR", default=default, help="where runs live; else $TPUTUI_RUNS, else ./runs"
+    )
+
+
+def _without_a_command(flag: str | None) -> ExitCode:
+    """The list of runs: live in a terminal, else printed."""
+    from tputui.cli import runs
+    from tputui.cli.console import has_screen
+    from tputui.telemetry import rundir
+
+    parent = rundir.runs_dir(flag, os.environ)
+    if not has_screen():
+        return runs.print_table(parent)
+    from tputui.ui.app import run_list
+
+    run_list(parent)
+    return ExitCode.DONE

@@ -1,0 +1,62 @@
+"""The command line's parser: errors in one sentence, with the nearest name, and exit code 2.
+
+Must not know any command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from tputui.cli.console import CommandError
+from tputui.exit_codes import ExitCode
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` that raises `CommandError` and names the nearest option."""
+
+    def __init__(self, prog: str, description: str | None = None, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._options: list[str] = ["--help"]
+
+    def add_option(self, *names: str, **how: object) -> None:
+        """Adds an option that the error messages know of."""
+        self._options += [name for name in names if name.startswith("--")]
+        self.add_argument(*names, **how)  # type: ignore[arg-type]
+
+    def parse(self, argv: list[str]) -> argparse.Namespace:
+        """Parses all of `argv`. Raises `CommandError`."""
+        args, unknown = self.parse_known_args(argv)
+        if unknown:
+            self.error(self._unknown(unknown[0]))
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """Refuses the command line."""
+        raise CommandError(ExitCode.USAGE, f"{self.prog}: {message}; `{self.prog} --help` tells how to use it")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f'"{word}" is one word too many'
+        near = nearest(word.partition("=")[0], self._options)
+        return f'there is no option "{word}"' + (f"; did you mean {near}?" if near else "")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like `word`; None where none is."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
+def exit_codes(**meanings: str) -> str:
+    """The lines of a command's help that tell what it exits with: `exit_codes(DONE="...", USAGE="...")`."""
+    lines = [f"  {int(ExitCode[name])}  {meaning}" for name, meaning in meanings.items()]
+    return "exit codes:\n" + "\n".join(lines)

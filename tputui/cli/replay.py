@@ -1,0 +1,42 @@
+"""`tputui replay`: play a recorded run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tputui import headless, session
+from tputui.cli import viewing
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.cli.values import speed
+from tputui.exit_codes import ExitCode
+
+DESCRIPTION = """Plays what a run recorded through the screen that showed it live, N times as fast; in the
+screen it can be paused and sought in. With --no-ui it prints a line a fact, with --json the events, both
+without waiting unless --speed is given. Nothing is asked of the run."""
+EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run_argument(parser)
+    parser.add_option("--speed", type=speed, metavar="N", help="times as fast as it was (1 in the screen)")
+    viewing.add_view_options(parser)
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Plays the run."""
+    run_dir = chosen_run(args)
+    screen = viewing.wants_screen(no_ui=args.no_ui, as_json=args.json)
+    source = session.Session.replay(run_dir, speed=args.speed or 1.0)
+    if screen:
+        from tputui.ui.app import run_monitor
+
+        run_monitor(source, run_dir, read_only=True)
+        return ExitCode.DONE
+    try:
+        headless.follow(source, sys.stdout, as_json=args.json)
+    finally:
+        source.close()
+    return ExitCode.DONE

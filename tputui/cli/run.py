@@ -1,0 +1,104 @@
+"""`tputui run`: train what a configuration file describes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tputui import config
+from tputui.cli import starting, viewing
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.environment import environment_problem
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import find_run, parent_of
+from tputui.exit_codes import ExitCode
+
+DESCRIPTION = """Checks the configuration and this machine, makes a run directory and starts training in
+processes of their own, which a closed terminal does not end. In a terminal it opens the live screen;
+otherwise, or with --no-ui, it prints a line a fact to stdout; with --json the events as JSON lines. Ctrl-C
+without the screen asks the run to save and stop, again: to stop at once. Values of --set stand in TOML: --set
+epochs=3 --set optim.lr=0.01"""
+EXIT_CODES = exit_codes(
+    DONE="every epoch was trained; or the viewer left and training goes on",
+    USAGE="the command line or the configuration cannot be used; nothing was made",
+    FAILED="training failed",
+    STOPPED="training was stopped on request",
+    LOST="the run's processes are gone and left no end record",
+    ENVIRONMENT="this machine cannot run it: no torch_xla, versions that do not fit, a device that is taken",
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SUPERVISOR_EXIT_S = 5.0
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("config", metavar="CONFIG", help="TOML file, such as those in sample_configs/")
+    parser.add_option(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
+    )
+    parser.add_option("--name", metavar="NAME", help="name of the run; else the time and the task")
+    parser.add_option("--resume", metavar="RUN", help="go on from the last checkpoint of that run")
+    parser.add_option("--detach", action="store_true", help="start it, print its name and leave")
+    viewing.add_view_options(parser)
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Checks, starts and shows the run."""
+    parent = parent_of(args)
+    if args.name is not None and not _NAME.fullmatch(args.name):
+        raise CommandError(
+            ExitCode.USAGE,
+            f"--name {args.name!r}: a run's name has letters, digits, dots, dashes and underscores, at most 128, "
+            "and begins with a letter or a digit",
+        )
+    loaded, resume = _checked(args, parent)
+    run_dir = starting.create_run(
+        parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=["tputui", *sys.argv[1:]]
+    )
+    with viewing.ctrl_c_stops(run_dir):
+        supervisor = starting.start(run_dir)
+        if args.detach:
+            return _tell_started(run_dir, as_json=args.json)
+        if not viewing.wants_screen(no_ui=args.no_ui, as_json=args.json):
+            return _show(run_dir, supervisor, args)
+    return _show(run_dir, supervisor, args)
+
+
+def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, Path | None]:
+    """The configuration, after everything that can be refused was looked at. Makes nothing."""
+    try:
+        loaded = config.load(Path(args.config), args.set)
+    except config.ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    problem = environment_problem(os.environ)
+    if problem is not None:
+        raise CommandError(ExitCode.ENVIRONMENT, problem)
+    resume = starting.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
+    starting.check_with_engine(loaded, args.config, resume)
+    return loaded, resume
+
+
+def _tell_started(run_dir: Path, *, as_json: bool) -> ExitCode:
+    if as_json:
+        say_json({"run": run_dir.name, "dir": str(run_dir)})
+    else:
+        say(run_dir.name)
+    return ExitCode.DONE
+
+
+def _show(run_dir: Path, supervisor: subprocess.Popen[bytes], args: argparse.Namespace) -> ExitCode:
+    narrate(f"run {run_dir.name} in {run_dir}")
+    snapshot = viewing.watch(run_dir, no_ui=args.no_ui, as_json=args.json)
+    viewing.tell_detached(snapshot, run_dir)
+    code = viewing.code_of(snapshot)
+    if snapshot.exit_code is not None:
+        # It seals journals after the end record; a script that goes on after `run` finds them settled.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(_SUPERVISOR_EXIT_S)
+    return code

@@ -1,0 +1,33 @@
+"""`tputui show`: what is true of a run, once."""
+
+from __future__ import annotations
+
+import argparse
+
+from tputui import session
+from tputui.cli.console import say, say_json
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.exit_codes import ExitCode
+from tputui.model import show
+
+DESCRIPTION = """Prints what is true of a run: state, progress, losses by core, meters, epochs with their
+timings, XLA counters, memory, checkpoints, requests, values that are not finite, and what of the journals
+cannot be read. With --json one object; its keys are described in docs/show-json.md. Nothing is changed."""
+EXIT_CODES = exit_codes(DONE="printed, whatever the run's state", USAGE="no such run")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run_argument(parser)
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Prints the run."""
+    snapshot = session.load(chosen_run(args))
+    if args.json:
+        say_json(show.to_show(snapshot), indent=2)
+    else:
+        say(show.show_text(snapshot).rstrip("\n"))
+    return ExitCode.DONE

@@ -1,0 +1,153 @@
+"""From a configuration file to a running supervisor, in the order in which things can be refused.
+
+Nothing is made before everything was checked: what is refused leaves no run directory behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import msgspec
+
+from tputui import __version__, config
+from tputui.cli.console import CommandError
+from tputui.exit_codes import ExitCode
+from tputui.model.format import inert
+from tputui.supervise import spawn
+from tputui.telemetry import rundir
+from tputui.telemetry.journal import SUFFIX
+
+LAST_CHECKPOINT = "last.pt"
+SUPERVISOR_START_S = 30.0
+_POLL_S = 0.02
+_LOG_LINES = 5
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What the engine refuses."""
+
+    key: str
+    message: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the engine says of a configuration."""
+
+    problems: list[Problem]
+    facts: dict[str, Any] = {}
+
+
+def last_checkpoint(run_dir: Path) -> Path:
+    """The newest checkpoint of a run. Raises `CommandError` where it has none."""
+    path = (run_dir / rundir.CHECKPOINTS / LAST_CHECKPOINT).resolve()
+    if not path.is_file():
+        words = f"{inert(run_dir.name)}: there is nothing to go on from: it saved no checkpoint"
+        raise CommandError(ExitCode.USAGE, words)
+    return path
+
+
+def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None) -> None:
+    """Has the engine check what only it knows: the task, its keys, the cores there are. Raises `CommandError`."""
+    argv = [sys.executable, "-P", "-m", "engine.describe", "--check", "--source", source]
+    argv += ["--resume", str(resume)] if resume is not None else []
+    argv += ["--", loaded.task]
+    done = subprocess.run(
+        argv,
+        input=msgspec.json.encode(config.to_builtins(loaded)),
+        capture_output=True,
+        env=spawn.environment(os.environ),
+        check=False,
+    )
+    try:
+        verdict = msgspec.json.decode(done.stdout, type=Verdict)
+    except msgspec.MsgspecError:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        why = inert(last[0]) if last else f"it ended with exit code {done.returncode} and said nothing"
+        if done.returncode == ExitCode.USAGE:
+            raise CommandError(ExitCode.USAGE, why) from None
+        raise CommandError(ExitCode.ENVIRONMENT, f"the engine cannot check the configuration: {why}") from None
+    if verdict.problems:
+        sentences = [inert(f"{source}: {problem.key}: {problem.message}") for problem in verdict.problems]
+        raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
+
+
+def create_run(
+    parent: Path, loaded: config.RunConfig, *, config_path: str, name: str | None, resume: Path | None, argv: list[str]
+) -> Path:
+    """Makes the run's directory, named after the time and the task or as was asked. Raises `CommandError`."""
+    now = time.time()
+    manifest = rundir.Manifest(
+        run=name or _default_name(loaded.task, now),
+        created=now,
+        version=__version__,
+        config_path=config_path,
+        config=config.to_builtins(loaded),
+        argv=argv,
+        cwd=os.getcwd(),
+        resume_from=str(resume) if resume is not None else None,
+    )
+    try:
+        return rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
+    except FileExistsError:
+        words = f"there is a run or a file called {name} in {parent}; choose another --name"
+        raise CommandError(ExitCode.USAGE, words) from None
+    except OSError as error:
+        words = f"{error.filename or parent}: a run cannot be made there: {error.strerror}; name another --runs-dir"
+        raise CommandError(ExitCode.USAGE, words) from None
+
+
+def start(run_dir: Path) -> subprocess.Popen[bytes]:
+    """Starts the supervisor, detached; returns once its journal is there. Raises `CommandError`."""
+    process = spawn.start_supervisor(run_dir)
+    deadline = time.monotonic() + SUPERVISOR_START_S
+    pause = Event()
+    while not _has_begun(run_dir):
+        if process.poll() is not None:
+            how = f"its supervisor ended with exit code {process.returncode}"
+        elif time.monotonic() > deadline:
+            how = f"its supervisor wrote nothing within {SUPERVISOR_START_S:g} s"
+        else:
+            pause.wait(_POLL_S)
+            continue
+        if not _has_begun(run_dir):
+            raise CommandError(ExitCode.FAILED, f"{inert(run_dir.name)} did not start: {how}: {_log_end(run_dir)}")
+    return process
+
+
+def _has_begun(run_dir: Path) -> bool:
+    """Whether the supervisor has written whole lines."""
+    try:
+        with (run_dir / f"supervisor-0{SUFFIX}").open("rb") as file:
+            return b"\n" in file.read(4096)
+    except FileNotFoundError:
+        return False
+
+
+def _log_end(run_dir: Path) -> str:
+    try:
+        text = (run_dir / spawn.SUPERVISOR_LOG).read_text(errors="replace")
+    except OSError as error:
+        return str(error)
+    return inert(" | ".join(text.strip().splitlines()[-_LOG_LINES:])) or "it printed nothing"
+
+
+def _default_name(task: str, now: float) -> str:
+    return time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
+
+
+def _create_numbered(parent: Path, manifest: rundir.Manifest) -> Path:
+    """Makes a run whose name is taken already under the next free number."""
+    base, number = manifest.run, 1
+    while True:
+        try:
+            return rundir.create(parent, manifest)
+        except FileExistsError:
+            number += 1
+            manifest = msgspec.structs.replace(manifest, run=f"{base}-{number}")

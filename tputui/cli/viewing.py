@@ -1,0 +1,115 @@
+"""Showing a run, the same way for `run`, `attach` and `replay`: the live screen, or lines, or JSON.
+
+Leaving a view never ends a run. Must not read journals itself: `Session` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from tputui import headless, session
+from tputui.cli.console import has_screen, narrate
+from tputui.cli.parser import Parser
+from tputui.exit_codes import ExitCode
+from tputui.model.format import inert
+from tputui.model.snapshot import ENDED, RunCondition, Snapshot
+from tputui.telemetry import control
+from tputui.telemetry.events import RequestKind
+
+_CODES: dict[RunCondition, ExitCode] = {
+    "done": ExitCode.DONE,
+    "stopped": ExitCode.STOPPED,
+    "failed": ExitCode.FAILED,
+    "lost": ExitCode.LOST,
+}
+
+
+def add_view_options(parser: Parser) -> None:
+    """Declares how a run is shown."""
+    parser.add_option("--no-ui", action="store_true", help="print lines; so it is too where stdout is no terminal")
+    parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
+
+
+def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
+    """Whether to draw the live screen rather than to print."""
+    return not no_ui and not as_json and has_screen()
+
+
+def watch(run_dir: Path, *, no_ui: bool, as_json: bool) -> Snapshot:
+    """Shows a run until it ends or the viewer leaves; returns what is true then."""
+    source = session.Session.live(run_dir)
+    if wants_screen(no_ui=no_ui, as_json=as_json):
+        from tputui.ui.app import run_monitor
+
+        run_monitor(source, run_dir)
+        return session.load(run_dir)
+    try:
+        return headless.follow(source, sys.stdout, as_json=as_json)
+    finally:
+        source.close()
+
+
+def code_of(snapshot: Snapshot) -> ExitCode:
+    """What `run` and `attach` exit with: the run's own code, or `DONE` where the viewer left a living run."""
+    if snapshot.condition not in ENDED:
+        return ExitCode.DONE
+    try:
+        return ExitCode(snapshot.exit_code) if snapshot.exit_code is not None else _CODES[snapshot.condition]
+    except ValueError:
+        return _CODES[snapshot.condition]
+
+
+def tell_detached(snapshot: Snapshot, run_dir: Path) -> None:
+    """Says how to come back to a run that goes on."""
+    if snapshot.condition not in ENDED:
+        narrate(f"{inert(snapshot.run)} goes on; `{_command('attach', run_dir)}` shows it again")
+
+
+class Interrupts:
+    """Ctrl-C as requests to the run: stop and save, then stop at once."""
+
+    _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._num_asked = 0
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The handler of SIGINT. The wait it interrupts goes on."""
+        if self._num_asked == len(self._KINDS):
+            narrate("stop at once was asked; the supervisor ends training by force where it does not obey")
+            return
+        kind = self._KINDS[self._num_asked]
+        self._num_asked += 1
+        try:
+            control.submit(self._run_dir, kind, by="Ctrl-C", now=time.time())
+        except OSError as error:
+            narrate(f"the request to stop could not be written: {error}")
+            return
+        if kind == "stop":
+            narrate("asked the run to save and stop; Ctrl-C again stops it at once, without saving")
+        else:
+            narrate("asked the run to stop at once")
+
+
+@contextlib.contextmanager
+def ctrl_c_stops(run_dir: Path) -> Iterator[None]:
+    """Within, Ctrl-C asks the run to stop instead of ending this process."""
+    before = signal.signal(signal.SIGINT, Interrupts(run_dir).handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _command(name: str, run_dir: Path) -> str:
+    """A command line about this run that works in this directory."""
+    shown = os.path.relpath(run_dir)
+    return f"tputui {name} {run_dir if shown.startswith('..') else shown}"
