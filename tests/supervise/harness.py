@@ -1,0 +1,173 @@
+"""Real supervisors over small real workers, and helpers that wait on facts instead of sleeping."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+from tests import recorded
+from tputui.supervise import spawn
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.journal import Tail
+
+DEADLINE_S = 20.0
+_Value = TypeVar("_Value")
+_Event = TypeVar("_Event", bound=ev.Event)
+
+_BOOT = """
+import resource, sys
+from pathlib import Path
+from tputui.supervise.escalation import Timing
+from tputui.supervise.supervisor import Supervisor
+
+run_dir, program, timing, file_bytes_max = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3]), int(sys.argv[4])
+if file_bytes_max:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
+worker_argv = [sys.executable, "-P", program, str(run_dir)]
+sys.exit(Supervisor(run_dir, worker_argv=worker_argv, timing=Timing(**timing)).run())
+"""
+
+_WORKER = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from threading import Event
+from tputui.telemetry import control, events as ev
+from tputui.telemetry.reporter import Reporter
+
+run_dir = Path(sys.argv[1])
+reporter = Reporter(run_dir, "worker")
+inbox = control.Inbox(run_dir)
+
+def beat(step):
+    reporter.emit(ev.HeartbeatSent(t=time.time(), phase="executing", phase_s=0.0, step=step, epoch=1))
+
+def end(outcome, code, reason="as the test wants it", step=7):
+    reporter.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=step, reason=reason))
+    reporter.close()
+    sys.exit(code)
+
+def next_request():
+    while True:
+        for request in inbox.poll():
+            return request
+        Event().wait(0.02)
+
+beat(1)
+"""
+
+
+def wait_for(look: Callable[[], _Value | None], what: str, deadline_s: float = DEADLINE_S) -> _Value:
+    """What `look` gives once it gives something; fails where that takes longer than the deadline."""
+    deadline = time.monotonic() + deadline_s
+    pause = Event()
+    while True:
+        value = look()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
+        pause.wait(0.02)
+
+
+def facts(run_dir: Path, writer: str, kind: type[_Event]) -> list[_Event]:
+    """The facts of one type in a journal, as far as it is written."""
+    try:
+        tail = Tail(run_dir / f"{writer}.jsonl")
+    except FileNotFoundError:
+        return []
+    found: list[_Event] = []
+    while records := tail.read():
+        found += [record.event for record in records if isinstance(record.event, kind)]
+    tail.close()
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives and is no zombie."""
+    return rundir.start_ticks(pid) != 0
+
+
+class Watched:
+    """A supervisor over a worker program, in a run directory of its own."""
+
+    def __init__(self, run_dir: Path, process: subprocess.Popen[bytes]) -> None:
+        self.run_dir = run_dir
+        self.process = process
+
+    def said(self, kind: type[_Event]) -> list[_Event]:
+        """Facts of the supervisor."""
+        return facts(self.run_dir, "supervisor-0", kind)
+
+    def worker_pid(self) -> int:
+        """Process id of the worker, once it has opened its journal."""
+        wait_for(lambda: facts(self.run_dir, "worker-0", ev.HeartbeatSent), "the worker's first heartbeat")
+        return self.said(ev.WorkerStarted)[0].pid
+
+    def ended(self, deadline_s: float = DEADLINE_S) -> ev.RunEnded:
+        """The end record, once the supervisor is gone."""
+        self.process.wait(deadline_s)
+        return self.said(ev.RunEnded)[0]
+
+    def log(self) -> str:
+        """What the supervisor printed."""
+        return (self.run_dir / spawn.SUPERVISOR_LOG).read_text()
+
+
+class Bench:
+    """Starts supervisors for a test and leaves none of them behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._watched: list[Watched] = []
+
+    def supervise(
+        self,
+        program: str,
+        *,
+        file_bytes_max: int = 0,
+        config: dict[str, object] | None = None,
+        env: dict[str, str] | None = None,
+        **timing: float,
+    ) -> Watched:
+        """Starts a supervisor over `program`, which continues the start of a worker given in `_WORKER`."""
+        name = f"run-{len(self._watched)}"
+        asked = recorded.manifest(name)
+        run_dir = rundir.create(
+            self._folder,
+            rundir.Manifest(**{**{key: getattr(asked, key) for key in asked.__struct_fields__}, **(config or {})}),
+        )
+        path = self._folder / f"{name}.py"
+        path.write_text(_WORKER + textwrap.dedent(program))
+        with (run_dir / spawn.SUPERVISOR_LOG).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, str(run_dir), str(path), repr(timing), str(file_bytes_max)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **(env or {})},
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        watched = Watched(run_dir, process)
+        self._watched.append(watched)
+        wait_for(lambda: watched.said(ev.WorkerStarted) or process.poll() is not None, "the start of the worker")
+        return watched
+
+    def clean_up(self) -> None:
+        """Ends whatever a failed test left running."""
+        for watched in self._watched:
+            if watched.process.poll() is None:
+                watched.process.kill()
+                watched.process.wait()
+            for started in watched.said(ev.WorkerStarted):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(started.pid, signal.SIGKILL)

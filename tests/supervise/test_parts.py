@@ -1,0 +1,148 @@
+"""The supervisor's parts: when force falls due, how an end is judged, what of the output becomes lines."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tputui.exit_codes import ExitCode
+from tputui.supervise.ending import Ending, WorkerEnd, judge
+from tputui.supervise.escalation import Escalation, Timing
+from tputui.supervise.logtail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
+from tputui.telemetry import events as ev
+
+TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)
+
+
+def test_sigterm_asks_then_asks_harder_when_the_grace_time_is_over() -> None:
+    escalation = Escalation(TIMING)
+
+    assert escalation.on_sigterm(100) == "stop"
+    assert escalation.falls_due(119.9) is None
+    assert escalation.falls_due(120) == "stop_now"
+    assert escalation.falls_due(121) is None
+
+
+def test_a_third_sigterm_asks_for_nothing_more() -> None:
+    escalation = Escalation(TIMING)
+
+    assert [escalation.on_sigterm(now) for now in (100, 101, 102)] == ["stop", "stop_now", None]
+
+
+def test_stop_now_turns_into_force_once_counted_from_the_first() -> None:
+    escalation = Escalation(TIMING)
+
+    escalation.on_request("stop_now", 100)
+    escalation.on_request("stop_now", 105)
+
+    assert escalation.falls_due(109.9) is None
+    assert escalation.falls_due(110) == "kill"
+    assert escalation.falls_due(111) is None
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "stop", "stop_after_epoch"])
+def test_other_requests_never_turn_into_force(kind: ev.RequestKind) -> None:
+    escalation = Escalation(TIMING)
+
+    escalation.on_request(kind, 100)
+
+    assert escalation.falls_due(1e9) is None
+
+
+def _end(returncode: int, *, stop_asked: bool = False, killed: bool = False) -> WorkerEnd:
+    return WorkerEnd(returncode=returncode, stop_asked=stop_asked, killed=killed)
+
+
+def _trained(outcome: ev.Outcome, reason: str) -> ev.TrainingEnded:
+    return ev.TrainingEnded(t=1.0, outcome=outcome, step=3, reason=reason)
+
+
+def test_the_workers_own_word_counts_even_where_it_crashed_afterwards() -> None:
+    ending = judge(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
+
+    assert ending == Ending("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
+
+
+def test_exit_code_0_without_a_last_word_is_a_failure() -> None:
+    ending = judge(_end(0), None, None, [])
+
+    assert (ending.outcome, ending.exit_code) == ("failed", 3)
+    assert "did not say that training ended; it printed nothing" in ending.reason
+
+
+def test_a_stop_before_training_began_is_a_stop() -> None:
+    assert judge(_end(4, stop_asked=True), None, None, []).outcome == "stopped"
+    assert judge(_end(4), None, None, []).outcome == "failed"
+
+
+def test_a_reason_is_bounded() -> None:
+    assert len(judge(_end(1), None, None, ["x" * 10_000]).reason) < 700
+
+
+def _log(tmp_path: Path) -> tuple[Path, LogTail]:
+    path = tmp_path / "worker-0.log"
+    return path, LogTail(path)
+
+
+def test_lines_are_handed_out_when_they_are_whole(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"one\ntw")
+    first = tail.read()
+    path.write_bytes(b"one\ntwo\nthree")
+
+    assert (first, tail.read(), tail.read(final=True)) == (["one"], ["two"], ["three"])
+    tail.close()
+
+
+def test_a_progress_bar_is_reduced_to_what_it_last_showed(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"\r 10%|#   |\r100%|####|\r\nwindows\r\n\r\n")
+
+    assert tail.read() == ["100%|####|", "windows"]
+    tail.close()
+
+
+def test_undecodable_bytes_are_replaced_and_long_lines_cut(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"caf\xe9\n" + b"x" * (LINE_CHARS_MAX + 1) + b"\n")
+
+    assert tail.read() == ["caf\N{REPLACEMENT CHARACTER}", "x" * LINE_CHARS_MAX + " ..."]
+    tail.close()
+
+
+def test_a_flood_of_lines_is_cut_and_counted(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"line\n" * (LINES_MAX + 50))
+
+    lines = tail.read()
+    assert len(lines) == LINES_MAX + 1
+    assert lines[-1] == "... 50 lines are left out here; worker-0.log has them"
+    tail.close()
+
+
+def test_a_flood_of_bytes_is_jumped_over_and_counted(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"x" * READ_BYTES + b"\nlast\n")
+
+    lines = tail.read()
+    assert lines[0] == "... 6 bytes are left out here; worker-0.log has them"
+    assert lines[-1] == "last"
+    tail.close()
+
+
+def test_a_tail_starts_at_the_end_of_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "worker-0.log").write_bytes(b"before\n")
+    path, tail = _log(tmp_path)
+
+    with path.open("ab") as file:
+        file.write(b"after\n")
+
+    assert tail.read() == ["after"]
+    tail.close()

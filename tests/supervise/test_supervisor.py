@@ -1,0 +1,267 @@
+"""What a supervisor tells of its run and does to it, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.supervise.harness import Bench, facts, is_running, wait_for
+from tputui.supervise.__main__ import main
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+
+FOREVER = "while True: Event().wait(1)"
+ON_REQUEST_STOP = """
+    request = next_request()
+    reporter.emit(ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase="executing", step=7))
+    reporter.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=7))
+    end("stopped", 4, reason=f"asked by {request.by}: {request.kind}")
+"""
+
+
+def test_a_run_that_trains_to_the_end_is_told_from_start_to_end(bench: Bench) -> None:
+    watched = bench.supervise("print('hello'); end('done', 0, reason='3 epochs trained')")
+
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code, ended.reason) == ("done", 0, "3 epochs trained")
+    assert watched.process.returncode == 0
+    kinds = [type(fact).__name__ for fact in watched.said(ev.Event)]
+    assert kinds[:3] == ["JournalOpened", "RunStarted", "WorkerStarted"]
+    assert kinds[-2:] == ["WorkerExited", "RunEnded"]
+    assert [fact.line for fact in watched.said(ev.LogWritten)] == ["hello"]
+    assert (watched.run_dir / "worker-0.log").read_text() == "hello\n"
+
+
+def test_a_worker_that_dies_without_a_last_word_has_failed_for_a_reason(bench: Bench) -> None:
+    watched = bench.supervise("print('loading'); raise SystemExit('no such file: images')")
+
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code) == ("failed", 3)
+    assert "exit code 1" in ended.reason
+    assert "no such file: images" in ended.reason
+
+
+@pytest.mark.parametrize("code", [2, 7])
+def test_usage_and_environment_errors_of_the_worker_are_those_of_the_run(bench: Bench, code: int) -> None:
+    watched = bench.supervise(f"sys.stderr.write('torch_xla is too old'); sys.stderr.flush(); os._exit({code})")
+
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code) == ("failed", code)
+    assert "torch_xla is too old" in ended.reason
+
+
+def test_an_exception_that_the_worker_told_of_is_the_reason(bench: Bench) -> None:
+    watched = bench.supervise(
+        """
+        reporter.emit(ev.FailureRaised(t=time.time(), error="ValueError", message="labels run to 11", traceback="",
+                                       phase="data", step=3))
+        reporter.close()
+        sys.exit(3)
+        """
+    )
+
+    assert watched.ended().reason == "the training process gave up: ValueError: labels run to 11"
+
+
+def test_kill_9_of_the_worker_is_told_within_two_seconds(bench: Bench) -> None:
+    watched = bench.supervise(FOREVER)
+    pid = watched.worker_pid()
+
+    killed_at = time.time()
+    os.kill(pid, signal.SIGKILL)
+    ended = watched.ended()
+
+    assert ended.t - killed_at < 2
+    assert (ended.outcome, ended.exit_code) == ("failed", 3)
+    assert "SIGKILL" in ended.reason
+    assert watched.said(ev.WorkerExited)[0].signal == "SIGKILL"
+
+
+def test_kill_9_of_the_supervisor_leaves_training_and_its_output_alone(bench: Bench) -> None:
+    watched = bench.supervise(
+        """
+        while not (run_dir / "go").exists():
+            Event().wait(0.02)
+        for step in range(1000):
+            print("step", step)
+        end("done", 0)
+        """
+    )
+    pid = watched.worker_pid()
+
+    watched.process.kill()
+    watched.process.wait()
+    assert is_running(pid)
+    (watched.run_dir / "go").touch()
+
+    ended = wait_for(lambda: facts(watched.run_dir, "worker-0", ev.TrainingEnded), "the worker's last word")
+    assert ended[0].outcome == "done"
+    assert (watched.run_dir / "worker-0.log").read_text().endswith("step 999\n")
+
+
+def test_sigterm_asks_to_stop_and_save(bench: Bench) -> None:
+    watched = bench.supervise(ON_REQUEST_STOP)
+    watched.worker_pid()
+
+    watched.process.terminate()
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code, ended.reason) == ("stopped", 4, "asked by SIGTERM: stop")
+    assert watched.process.returncode == 4
+
+
+def test_a_second_sigterm_asks_to_stop_at_once(bench: Bench) -> None:
+    watched = bench.supervise("next_request(); print('first'); request = next_request()\n" + "end('stopped', 4)")
+    watched.worker_pid()
+
+    watched.process.terminate()
+    wait_for(lambda: control.read_all(watched.run_dir), "the first request")
+    watched.process.terminate()
+    watched.ended()
+
+    assert [request.kind for request in control.read_all(watched.run_dir)] == ["stop", "stop_now"]
+
+
+def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_its_children(bench: Bench) -> None:
+    watched = bench.supervise(
+        """
+        child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+        (run_dir / "child").write_text(str(child.pid))
+        while True: Event().wait(1)
+        """,
+        sigterm_grace_s=0.3,
+        kill_after_s=0.3,
+    )
+    watched.worker_pid()
+    child = int(wait_for(lambda: _text(watched.run_dir / "child"), "the worker's child"))
+
+    watched.process.terminate()
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+    assert "by force" in ended.reason
+    assert [request.kind for request in control.read_all(watched.run_dir)] == ["stop", "stop_now"]
+    assert watched.said(ev.RequestRefused)[0].kind == "stop"
+    assert watched.said(ev.RequestApplied)[0].kind == "stop_now"
+    wait_for(lambda: not is_running(child), "the end of the worker's child")
+
+
+def test_a_child_that_outlives_the_worker_is_not_left_behind(bench: Bench) -> None:
+    watched = bench.supervise(
+        """
+        child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+        (run_dir / "child").write_text(str(child.pid))
+        os._exit(1)
+        """
+    )
+    watched.ended()
+
+    child = int(_text(watched.run_dir / "child"))
+    wait_for(lambda: not is_running(child), "the end of the worker's child")
+
+
+def test_stop_now_from_any_viewer_is_enforced(bench: Bench) -> None:
+    watched = bench.supervise(FOREVER, kill_after_s=0.3)
+    watched.worker_pid()
+
+    request = control.submit(watched.run_dir, "stop_now", by="a test", now=time.time())
+    ended = watched.ended()
+
+    assert ended.outcome == "stopped"
+    assert watched.said(ev.RequestApplied)[0].request == request.id
+
+
+def test_a_closed_terminal_and_ctrl_c_do_not_reach_it(bench: Bench) -> None:
+    watched = bench.supervise(ON_REQUEST_STOP)
+    pid = watched.worker_pid()
+
+    for number in (signal.SIGHUP, signal.SIGINT):
+        os.kill(watched.process.pid, number)
+    watched.process.terminate()
+
+    assert watched.ended().reason == "asked by SIGTERM: stop"
+    assert watched.process.pid != pid
+
+
+def test_a_request_that_nobody_answered_is_refused_with_the_reason(bench: Bench) -> None:
+    watched = bench.supervise(FOREVER)
+    pid = watched.worker_pid()
+
+    request = control.submit(watched.run_dir, "checkpoint", by="a test", now=time.time())
+    os.kill(pid, signal.SIGKILL)
+    watched.ended()
+
+    refused = watched.said(ev.RequestRefused)
+    assert [fact.request for fact in refused] == [request.id]
+    assert "SIGKILL" in refused[0].why
+
+
+def test_host_and_processes_are_sampled_once_a_second(bench: Bench) -> None:
+    watched = bench.supervise("Event().wait(2.5); end('done', 0)")
+    watched.ended()
+
+    samples = watched.said(ev.HostSampled)
+    assert len(samples) == 2
+    assert {process.role for process in samples[0].processes} == {"worker", "supervisor"}
+    assert all(process.rss_bytes > 1 << 20 for process in samples[0].processes)
+    assert samples[0].memory_total_bytes > samples[0].memory_used_bytes > 0
+
+
+def test_journals_of_the_worker_are_sealed_where_that_was_asked(bench: Bench) -> None:
+    config = {**recorded.CONFIG, "report": {"interval_s": 1.0, "seal": True}}
+    watched = bench.supervise("end('done', 0)", config={"config": config})
+    watched.ended()
+
+    names = {path.name for _, path in rundir.journal_paths(watched.run_dir)}
+    assert names == {"supervisor-0.jsonl", "worker-0.jsonl.zst"}
+    assert not (watched.run_dir / "worker-0.jsonl").exists()
+
+
+def test_a_disk_that_refuses_the_journal_is_told_in_the_log_and_training_goes_on(bench: Bench) -> None:
+    watched = bench.supervise("Event().wait(3.5); (run_dir / 'trained').touch()", file_bytes_max=1700, last_words_s=0.5)
+    watched.process.wait(20)
+
+    assert "the journal cannot be written" in watched.log()
+    assert "the end of the run could not be written" in watched.log()
+    assert (watched.run_dir / "trained").exists()
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "there is no run.json in it" in capsys.readouterr().err
+
+
+def test_a_run_is_supervised_once(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise("end('done', 0)")
+    watched.ended()
+
+    assert main([str(watched.run_dir)]) == 2
+    assert "supervisor-0.jsonl" in capsys.readouterr().err
+
+
+def test_an_engine_of_the_users_own_does_not_shadow_ours(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text("raise RuntimeError('the decoy was imported')")
+    program = """
+        import engine
+        done = subprocess.run([sys.executable, "-c", "import engine; print(engine.__file__)"], text=True,
+                              capture_output=True)
+        print(engine.__file__); print(done.stdout, done.stderr); end("done", 0)
+    """
+    watched = bench.supervise(program, env={"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": ""})
+    watched.ended()
+
+    log = (watched.run_dir / "worker-0.log").read_text()
+    assert log.count(f"engine{os.sep}__init__.py") == 2
+    assert "decoy" not in log
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
