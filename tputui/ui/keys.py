@@ -1,0 +1,81 @@
+"""The key map: one place from which bindings, footer and help are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from textual.binding import Binding, BindingType
+
+When = Literal["always", "live", "replay"]
+
+
+class Key(NamedTuple):
+    """A key, or several that do the same."""
+
+    keys: str
+    """As the framework names them, parted by commas."""
+    shown: str
+    """As a person reads them."""
+    action: str
+    footer: str
+    """Word in the footer; empty where there is none."""
+    help: str
+    """Sentence in the help."""
+    group: str
+    when: When = "always"
+
+
+MONITOR: tuple[Key, ...] = (
+    Key("q", "q", "leave", "detach", "leave this screen; training goes on", "run"),
+    Key("c", "c", "checkpoint", "checkpoint", "ask the run to save a checkpoint now", "run", "live"),
+    Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live"),
+    Key("space", "space", "play_or_pause", "play/pause", "play or pause", "replay", "replay"),
+    Key(
+        "left", "\u2190", "seek(-1)", "", "back by 5 %, at least 10 s where the run is long enough", "replay", "replay"
+    ),
+    Key("right", "\u2192", "seek(1)", "", "forward by as much", "replay", "replay"),
+    Key("left_square_bracket,less_than_sign", "[ <", "speed(-1)", "", "half the speed", "replay", "replay"),
+    Key("right_square_bracket,greater_than_sign", "] >", "speed(1)", "", "twice the speed", "replay", "replay"),
+    Key("home", "home", "home", "", "to the beginning: of the replay, or of the panel", "move"),
+    Key("end", "end", "end", "", "to the end: of the replay, or of the panel", "move"),
+    *(
+        Key(str(number), str(number), f"select({number})", "", f"select the panel {number}", "panels")
+        for number in range(1, 9)
+    ),
+    Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
+    Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
+    Key("enter,z", "enter z", "maximise", "full screen", "selected panel over the whole screen, and back", "panels"),
+    Key("escape", "esc", "restore", "", "back from the full screen", "panels"),
+    Key("l", "l", "toggle_log", "", "y axis of the loss linear or logarithmic", "panels"),
+    Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down", "move"),
+    Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll the selected panel up", "move"),
+    Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move"),
+    Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move"),
+    Key("G,shift+g", "G", "follow", "", "back to where the panel follows the newest", "move"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+)
+
+RUNS: tuple[Key, ...] = (
+    Key("q,escape", "q", "leave", "quit", "leave; nothing that trains is touched", "run"),
+    Key("enter", "enter", "open", "open", "open the run: live while it trains, as a replay once it ended", "runs"),
+    Key("down,j", "\u2193 j", "move(1)", "", "next run", "runs"),
+    Key("up,k", "\u2191 k", "move(-1)", "", "run before", "runs"),
+    Key("pagedown", "page down", "move(10)", "", "ten runs down", "runs"),
+    Key("pageup", "page up", "move(-10)", "", "ten runs up", "runs"),
+    Key("home,g", "home g", "move(-1000000)", "", "first run", "runs"),
+    Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "runs"),
+    Key("r", "r", "reload", "reload", "look for runs again", "runs"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+)
+
+
+def bindings(keys: Iterable[Key]) -> list[BindingType]:
+    """The map as bindings."""
+    return [Binding(key.keys, key.action, key.footer or key.help, show=False) for key in keys]
+
+
+def in_force(keys: Iterable[Key], *, replaying: bool) -> list[Key]:
+    """The keys that do something in a live view, or in a replay."""
+    unfit: When = "live" if replaying else "replay"
+    return [key for key in keys if key.when != unfit]

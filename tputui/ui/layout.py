@@ -1,0 +1,84 @@
+"""Where the panels of the monitor stand, for every size of the terminal. Pure.
+
+Small terminals show cores, loss and one more panel, the selected one; larger ones show everything. The selected panel
+is always in sight, and a maximised one is alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log")
+"""In the order of their keys, from 1."""
+
+FAILURE = "failure"
+"""Stands above the others when training broke."""
+
+_TINY_WIDTH, _TINY_HEIGHT = 60, 13
+_WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
+
+
+class Box(NamedTuple):
+    """A rectangle of terminal cells."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: bool, num_cores: int) -> dict[str, Box]:
+    """The boxes of the panels in sight, which tile `width` by `height` cells."""
+    if width < 1 or height < 1:
+        return {}
+    if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
+        return {selected: Box(0, 0, width, height)}
+    boxes: dict[str, Box] = {}
+    top = 0
+    if failed:
+        top = max(8, height * 2 // 5)
+        boxes[FAILURE] = Box(0, 0, width, top)
+    panel = "cores" if selected == FAILURE else selected
+    rest = height - top
+    if width >= _WIDE_WIDTH and rest >= _WIDE_HEIGHT:
+        return boxes | _wide(width, rest, top, num_cores)
+    if rest < _TINY_HEIGHT:
+        return boxes | {panel: Box(0, top, width, rest)}
+    return boxes | _narrow(width, rest, top, panel, num_cores)
+
+
+def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
+    """Cores beside the loss, and one panel below."""
+    third = selected if selected not in ("cores", "loss") else "meters"
+    upper = min(max(_lines_for_cores(num_cores), height * 5 // 10), height * 6 // 10)
+    left = min(max(30, width * 2 // 5), 44)
+    return {
+        "cores": Box(0, top, left, upper),
+        "loss": Box(left, top, width - left, upper),
+        third: Box(0, top + upper, width, height - upper),
+    }
+
+
+def _wide(width: int, height: int, top: int, num_cores: int) -> dict[str, Box]:
+    """Everything, in three rows."""
+    left = min(max(42, width * 28 // 100), 60)
+    upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
+    middle = max(9, (height - upper) * 45 // 100)
+    lower = height - upper - middle
+    meters = max(52, width * 36 // 100)
+    xla, memory = max(34, width * 24 // 100), max(38, width * 27 // 100)
+    y, z = top + upper, top + upper + middle
+    return {
+        "cores": Box(0, top, left, upper),
+        "loss": Box(left, top, width - left, upper),
+        "meters": Box(0, y, meters, middle),
+        "epochs": Box(meters, y, width - meters, middle),
+        "xla": Box(0, z, xla, lower),
+        "memory": Box(xla, z, memory, lower),
+        "log": Box(xla + memory, z, width - xla - memory, lower),
+    }
+
+
+def _lines_for_cores(num_cores: int) -> int:
+    """Lines of a panel that lists every core of a small number: a head, a sum and the frame besides."""
+    return min(max(num_cores, 4), 16) + 3

@@ -1,0 +1,112 @@
+"""Lines of styled text: what panels draw, before any terminal is involved.
+
+A line is a list of spans, a span is a text and the name of a style. Text is inert: `clean` takes control characters
+and escape sequences out, and nothing here interprets markup. Pure; must not import Textual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+Tone = Literal["plain", "dim", "label", "strong", "good", "warn", "bad", "accent", "info", "band", "title", "alert"]
+"""What a text means; the style sheet says how that looks."""
+
+
+class Span(NamedTuple):
+    """A piece of a line."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+Line = list[Span]
+
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences
+    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)"  # operating system commands and other strings
+    r"|\x1b[ -/]*[0-~]?"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
+"""Control characters, and those that reorder or hide text."""
+
+
+def clean(text: str) -> str:
+    """The text with escape sequences and control characters taken out, tabs as spaces: safe to put on a terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    if "\r" in text:
+        text = text.rstrip("\r").rpartition("\r")[2]
+    return _INVISIBLE.sub("", _ESCAPE.sub("", text.expandtabs(4)))
+
+
+def width_of(line: Iterable[Span]) -> int:
+    """Terminal cells that a line takes."""
+    return sum(cell_len(span.text) for span in line)
+
+
+def crop(text: str, width: int) -> str:
+    """The text in at most `width` cells; what is cut is told by an ellipsis."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + "\u2026"
+
+
+def fit(line: Sequence[Span], width: int) -> Line:
+    """The line in at most `width` cells; what is cut is told by an ellipsis."""
+    fitted: Line = []
+    left = width
+    for index, span in enumerate(line):
+        size = cell_len(span.text)
+        more = any(later.text for later in line[index + 1 :])
+        if size > left or (size == left and more):
+            fitted.append(Span(crop(span.text + (" \u2026" if more else ""), left), span.tone))
+            return fitted
+        fitted.append(span)
+        left -= size
+    return fitted
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """One line with `left` at its start and `right` at its end; `left` gives way."""
+    room = width - width_of(right)
+    if room < 4:
+        return fit(left, width)
+    start = fit(left, room - 1)
+    return [*start, Span(" " * (room - width_of(start))), *right]
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in pieces of at most `width` cells, broken between words where there are any."""
+    width = max(width, 1)
+    pieces: list[str] = []
+    rest = text
+    while cell_len(rest) > width:
+        head = set_cell_size(rest, width).rstrip()
+        cut = head.rfind(" ")
+        if cut > width // 2:
+            head = head[:cut]
+        head = head or rest[:1]
+        pieces.append(head)
+        rest = rest[len(head) :].lstrip()
+    return [*pieces, rest] if rest or not pieces else pieces
+
+
+def paragraph(text: str, width: int, height: int, tone: Tone = "dim") -> list[Line]:
+    """A sentence wrapped to a panel, for panels that have nothing to draw yet."""
+    return [[Span(piece, tone)] for piece in wrap(clean(text), width)[:height]]
+
+
+def bar(share: float, width: int, tone: Tone = "accent") -> Line:
+    """A horizontal bar that fills `share` (0 to 1) of `width` cells, in steps of half a cell."""
+    width = max(width, 0)
+    halves = round(min(max(share, 0.0), 1.0) * width * 2)
+    full, half = divmod(halves, 2)
+    filled = "\u2501" * full + "\u2578" * half
+    return [Span(filled, tone), Span("\u2500" * (width - full - half), "dim")]

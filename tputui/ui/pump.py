@@ -1,0 +1,140 @@
+"""One thread that reads a run and hands immutable frames to the screen, at most ten a second.
+
+Only this thread touches the session: the screen asks for pause, seek and speed through `ask`. A frame is handed over
+when the one before was drawn, so a slow terminal slows drawing and never reading. Must not know Textual.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from tputui.model.snapshot import Snapshot
+
+FRAME_S = 0.1
+"""Seconds between frames: ten a second, whatever the number of facts."""
+
+_BUDGET_S = 0.04
+"""Longest reading between two looks at what the screen asks for."""
+
+
+class Player(Protocol):
+    """What plays a recorded run."""
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def position(self) -> float: ...
+    @property
+    def speed(self) -> float: ...
+    @property
+    def playing(self) -> bool: ...
+    def play(self) -> None: ...
+    def pause(self) -> None: ...
+    def seek(self, t: float) -> None: ...
+    def set_speed(self, speed: float) -> None: ...
+
+
+class Source(Protocol):
+    """What the screen needs of a session."""
+
+    @property
+    def caught_up(self) -> bool: ...
+    @property
+    def player(self) -> Player | None: ...
+    def poll(self, budget_s: float) -> object: ...
+    def snapshot(self) -> Snapshot: ...
+    def close(self) -> None: ...
+
+
+class PlayerState(NamedTuple):
+    """Where a replay stands; times in unix seconds."""
+
+    start: float
+    end: float
+    position: float
+    speed: float
+    playing: bool
+
+
+class Frame(NamedTuple):
+    """What the screen draws."""
+
+    snapshot: Snapshot
+    player: PlayerState | None
+    caught_up: bool
+    """Whether everything that the journals hold is in the snapshot."""
+
+
+class Pump:
+    """Reads a source until stopped, and closes it."""
+
+    def __init__(self, source: Source, deliver: Callable[[Frame], None], *, frame_s: float = FRAME_S) -> None:
+        self._source = source
+        self._deliver = deliver
+        self._frame_s = frame_s
+        self._asked: deque[Callable[[Player], None]] = deque()
+        self._awake = threading.Event()
+        self._drawn = threading.Event()
+        self._drawn.set()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """The body of the thread."""
+        try:
+            due = 0.0
+            while not self._stopped.is_set():
+                urgent = self._obey()
+                self._source.poll(_BUDGET_S)
+                now = time.monotonic()
+                if (urgent or now >= due) and self._drawn.is_set():
+                    due = now + self._frame_s
+                    self._drawn.clear()
+                    self._deliver(take_frame(self._source))
+                self._rest(due)
+        finally:
+            self._source.close()
+
+    def ask(self, command: Callable[[Player], None]) -> None:
+        """Has the thread do something with the player; without a player nothing happens."""
+        self._asked.append(command)
+        self._awake.set()
+
+    def drawn(self) -> None:
+        """The screen has drawn the newest frame."""
+        self._drawn.set()
+
+    def stop(self) -> None:
+        """Ends the thread soon."""
+        self._stopped.set()
+        self._awake.set()
+
+    def _obey(self) -> bool:
+        self._awake.clear()
+        player, obeyed = self._source.player, False
+        while self._asked:
+            command = self._asked.popleft()
+            if player is not None:
+                command(player)
+                obeyed = True
+        return obeyed
+
+    def _rest(self, due: float) -> None:
+        """Waits for the next frame, unless there is more to read at once."""
+        left = due - time.monotonic()
+        if self._source.caught_up:
+            self._awake.wait(max(left, 0.01))
+
+
+def take_frame(source: Source) -> Frame:
+    """The state of a source now."""
+    player = source.player
+    state = None
+    if player is not None:
+        state = PlayerState(player.start, player.end, player.position, player.speed, player.playing)
+    return Frame(source.snapshot(), state, source.caught_up)

@@ -1,0 +1,269 @@
+"""The monitor: everything of one run, live or replayed. Leaving it never touches the run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from textual import work
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from tputui.model.snapshot import ENDED, Snapshot
+from tputui.telemetry import control
+from tputui.telemetry.events import RequestKind
+from tputui.ui import keys
+from tputui.ui.pump import Frame, Player, Pump, Source
+from tputui.ui.screens.confirm import ConfirmStop
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.widgets.bars import KeyBar, PlayerBar
+from tputui.ui.widgets.body import NAMES, PANEL_TYPES, Body
+from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.widgets.header import Header
+from tputui.ui.words import REQUEST_NAMES
+
+NOTICE_S = 6.0
+"""Seconds that a sentence to the user stays."""
+
+_SPEED_LEAST, _SPEED_MOST = 0.1, 1000.0
+
+
+class MonitorResult(NamedTuple):
+    """How the monitor was left."""
+
+    reason: Literal["quit"]
+    """`quit`: the user left, training goes on."""
+    snapshot: Snapshot | None
+    """The newest one; None where nothing was read yet."""
+
+
+class MonitorScreen(Screen[MonitorResult]):
+    """One run."""
+
+    BINDINGS = keys.bindings(keys.MONITOR)
+    CSS_PATH = "../monitor.tcss"
+
+    frame: reactive[Frame | None] = reactive(None, init=False)
+
+    class FrameTaken(Message):
+        """The pump has a frame."""
+
+        def __init__(self, frame: Frame) -> None:
+            super().__init__()
+            self.frame = frame
+
+    class Answered(Message):
+        """A request was written, or could not be."""
+
+        def __init__(self, sentence: str) -> None:
+            super().__init__()
+            self.sentence = sentence
+
+    def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
+        super().__init__()
+        self._run_dir = run_dir
+        self._read_only = read_only
+        self._replaying = source.player is not None
+        self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
+        self._notices = 0
+
+    def compose(self) -> ComposeResult:
+        """Head, panels, bars."""
+        yield Header(id="header")
+        yield Body(id="body")
+        if self._replaying:
+            yield PlayerBar(id="player")
+        yield KeyBar(keys.in_force(keys.MONITOR, replaying=self._replaying), panels="1-7", id="keys")
+
+    def on_mount(self) -> None:
+        """Starts to read."""
+        self.query_one(Body).select("cores")
+        self._read()
+
+    def on_unmount(self) -> None:
+        """Stops reading; the pump closes the session."""
+        self._pump.stop()
+
+    @work(thread=True, group="pump")
+    def _read(self) -> None:
+        self._pump.run()
+
+    def on_monitor_screen_frame_taken(self, message: FrameTaken) -> None:
+        """A frame came from the pump."""
+        message.stop()
+        self.frame = message.frame
+        self._pump.drawn()
+
+    def watch_frame(self, frame: Frame | None) -> None:
+        """Draws a frame: the only place from which widgets learn something."""
+        if frame is None:
+            return
+        with self.app.batch_update():
+            self.query_one(Header).show(frame.snapshot, replaying=self._replaying)
+            self.query_one(Body).show(frame.snapshot)
+            if frame.player is not None:
+                self.query_one(PlayerBar).show(frame.player)
+
+    # What may be asked of the run.
+
+    def action_checkpoint(self) -> None:
+        """Asks for a checkpoint."""
+        self._ask("checkpoint")
+
+    def action_stop(self) -> None:
+        """Asks how to stop, then for it."""
+        why_not = self._why_not("stop")
+        if why_not:
+            self.tell(why_not)
+            return
+        self.app.push_screen(ConfirmStop(self._run_dir.name), self._stop_as)
+
+    def _stop_as(self, kind: RequestKind | None) -> None:
+        if kind is not None:
+            self._ask(kind)
+
+    def _ask(self, kind: RequestKind) -> None:
+        why_not = self._why_not(kind)
+        if why_not:
+            self.tell(why_not)
+        else:
+            self._submit(kind)
+
+    def _why_not(self, kind: RequestKind) -> str:
+        """The sentence that refuses a request; empty where it may be made."""
+        what = REQUEST_NAMES[kind]
+        if self._replaying:
+            return f"{what}: this is a recording, nothing can be asked of it"
+        if self._read_only:
+            return f"{what}: this view is read-only"
+        if self.frame is None:
+            return f"{what}: the run has not been read yet"
+        condition = self.frame.snapshot.condition
+        return f"{what}: the run has ended ({condition})" if condition in ENDED else ""
+
+    @work(thread=True, group="requests")
+    def _submit(self, kind: RequestKind) -> None:
+        try:
+            control.submit(self._run_dir, kind, by="screen", now=time.time())
+        except OSError as error:
+            sentence = f"{REQUEST_NAMES[kind]}: the request cannot be written: {error}"
+        else:
+            sentence = f"{REQUEST_NAMES[kind]}: asked; the run's answer will stand here"
+        self.post_message(self.Answered(sentence))
+
+    def on_monitor_screen_answered(self, message: Answered) -> None:
+        """Tells what became of writing a request."""
+        message.stop()
+        self.tell(message.sentence)
+
+    def tell(self, sentence: str) -> None:
+        """Shows a sentence for a while."""
+        self._notices += 1
+        number = self._notices
+        self.query_one(Header).tell(sentence)
+        self.set_timer(NOTICE_S, lambda: self._untell(number))
+
+    def _untell(self, number: int) -> None:
+        if number == self._notices:
+            self.query_one(Header).tell("")
+
+    # Panels.
+
+    def action_select(self, number: int) -> None:
+        """Selects a panel; the selected one again fills the screen."""
+        self.query_one(Body).select(NAMES[number - 1])
+
+    def action_cycle(self, by: int) -> None:
+        """Selects a neighbour."""
+        self.query_one(Body).cycle(by)
+
+    def action_maximise(self) -> None:
+        """Full screen and back."""
+        body = self.query_one(Body)
+        body.maximise(not body.maximised)
+
+    def action_restore(self) -> None:
+        """Back from the full screen."""
+        self.query_one(Body).maximise(False)
+
+    def action_toggle_log(self) -> None:
+        """Switches the y axis of the loss."""
+        self.query_one(LossPanel).toggle_log()
+
+    def action_scroll(self, rows: int) -> None:
+        """Scrolls the selected panel."""
+        self.query_one(Body).panel.scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Scrolls the selected panel by pages."""
+        self.query_one(Body).panel.page(pages)
+
+    def action_follow(self) -> None:
+        """Has the selected panel follow the newest again."""
+        self.query_one(Body).panel.follow()
+
+    def action_help(self) -> None:
+        """Shows the keys and the panels."""
+        panels = [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
+        self.app.push_screen(HelpScreen(keys.in_force(keys.MONITOR, replaying=self._replaying), panels))
+
+    def action_leave(self) -> None:
+        """Leaves; the run goes on."""
+        self.dismiss(MonitorResult("quit", self.frame.snapshot if self.frame is not None else None))
+
+    # The player of a replay.
+
+    def action_home(self) -> None:
+        """To the beginning."""
+        if self._replaying:
+            self._pump.ask(lambda player: player.seek(player.start))
+        else:
+            self.query_one(Body).panel.scroll_rows(-1_000_000)
+
+    def action_end(self) -> None:
+        """To the end."""
+        if self._replaying:
+            self._pump.ask(lambda player: player.seek(player.end))
+        else:
+            self.query_one(Body).panel.scroll_rows(1_000_000)
+
+    def action_play_or_pause(self) -> None:
+        """Plays or pauses; at the end it plays from the beginning."""
+        self._pump.ask(play_or_pause)
+
+    def action_seek(self, direction: int) -> None:
+        """Moves by a twentieth of the recording."""
+        self._pump.ask(lambda player: seek_by(player, direction))
+
+    def action_speed(self, direction: int) -> None:
+        """Doubles or halves the speed."""
+        self._pump.ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
+
+
+def play_or_pause(player: Player) -> None:
+    """Toggles; at the end it plays from the beginning."""
+    if player.playing:
+        player.pause()
+        return
+    if player.position >= player.end:
+        player.seek(player.start)
+    player.play()
+
+
+def seek_by(player: Player, direction: int) -> None:
+    """Seeks by a twentieth of the recording, or by 10 s where that is more and the recording is long enough."""
+    length = player.end - player.start
+    stride = max(length / 20, min(10.0, length / 10))
+    player.seek(min(max(player.position + direction * stride, player.start), player.end))
+
+
+def next_speed(speed: float, direction: int) -> float:
+    """Twice or half the speed, from a tenth to a thousand times."""
+    return min(max(speed * 2.0**direction, _SPEED_LEAST), _SPEED_MOST)
+
+
+def void(_: object) -> None:
+    """For callbacks whose result nobody wants."""

@@ -1,0 +1,58 @@
+"""Tables as lines of spans: columns are as wide as what is in them, the last ones give way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from tputui.ui.lines import Line, Span, Tone, crop
+
+GAP = 2
+"""Cells between two columns."""
+
+
+class Cell(NamedTuple):
+    """A text in a table."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+class Table(NamedTuple):
+    """A head, rows below it, and how many columns had no room."""
+
+    head: Line
+    rows: list[Line]
+    num_hidden: int
+
+
+def align(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]) -> Table:
+    """Aligns cells to the right, or left in the columns `left`; last columns that do not fit are left out."""
+    widths = [
+        max([cell_len(title), *(cell_len(row[index].text) for row in rows)]) for index, title in enumerate(titles)
+    ]
+    shown = _that_fit(widths, width)
+    head = _line([Cell(title, "label") for title in titles[:shown]], widths, left)
+    return Table(head, [_line(row[:shown], widths, left) for row in rows], len(titles) - shown)
+
+
+def _that_fit(widths: Sequence[int], width: int) -> int:
+    used = 1
+    for index, each in enumerate(widths):
+        used += each
+        if used > width and index:
+            return index
+        used += GAP
+    return len(widths)
+
+
+def _line(cells: Sequence[Cell], widths: Sequence[int], left: frozenset[int]) -> Line:
+    line: Line = [Span(" ")]
+    for index, cell in enumerate(cells):
+        text = crop(cell.text, widths[index])
+        pad = " " * (widths[index] - cell_len(text))
+        line.append(Span(text + pad if index in left else pad + text, cell.tone))
+        line.append(Span(" " * GAP))
+    return line[:-1]

@@ -1,0 +1,148 @@
+"""The head of the monitor: which run, how it is, how far, how fast, on what, and what was asked of it."""
+
+from __future__ import annotations
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
+from tputui.ui import words
+from tputui.ui.lines import Line, Span, Tone, bar, clean, spread, width_of
+from tputui.ui.widgets.base import Drawn
+
+HEIGHT = 4
+"""Lines of the header, always, so that nothing below it jumps."""
+
+_RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
+
+_SEPARATOR = Span(" \u00b7 ", "dim")
+
+
+class Header(Drawn):
+    """Four lines on the run."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._snapshot: Snapshot | None = None
+        self._replaying = False
+        self._notice = ""
+
+    def show(self, snapshot: Snapshot, *, replaying: bool) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot, self._replaying = snapshot, replaying
+        self.redraw()
+
+    def tell(self, notice: str) -> None:
+        """Shows a sentence in the last line; an empty one gives the line back."""
+        self._notice = notice
+        self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """State, progress, pace, and the newest message."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            return [[Span(" reading the run ...", "dim")]]
+        return [
+            _state_line(snapshot, width, self._replaying),
+            _progress_line(snapshot, width),
+            _pace_line(snapshot),
+            [Span(f" \u276f {self._notice}", "info")] if self._notice else _message_line(snapshot),
+        ]
+
+
+def _state_line(snapshot: Snapshot, width: int, replaying: bool) -> Line:
+    sign = words.CONDITIONS[snapshot.condition]
+    left: Line = [
+        Span(f" {clean(snapshot.run)} ", "strong"),
+        Span(f" {sign.mark} {sign.word} ", sign.tone),
+    ]
+    doing = words.phase_with_age(snapshot.phase, snapshot.phase_s)
+    if doing and snapshot.condition not in ENDED:
+        left.append(Span(f" {doing}", "plain"))
+    elif snapshot.exit_code is not None:
+        left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
+    right: Line = [Span("replay " if replaying else "", "info"), *_age(snapshot, replaying)]
+    return spread(left, right, width)
+
+
+def _age(snapshot: Snapshot, replaying: bool) -> Line:
+    if snapshot.newest_fact is None:
+        return [Span("no fact yet ", "dim")]
+    if snapshot.condition in ENDED and snapshot.started is not None:
+        lasted = (snapshot.ended or snapshot.newest_fact) - snapshot.started
+        return [Span(f"took {fmt.duration(lasted)} ", "label")]
+    age = max(snapshot.now - snapshot.newest_fact, 0.0)
+    late = age > 10 and not replaying
+    return [Span(f"newest fact {words.seconds(age)} ago ", "warn" if late else "dim")]
+
+
+def _progress_line(snapshot: Snapshot, width: int) -> Line:
+    plan = snapshot.plan
+    if plan is None:
+        return [Span(f" {clean(snapshot.condition_reason)}", "dim")]
+    left: Line = [
+        Span(" epoch ", "label"),
+        Span(f"{snapshot.epoch}/{plan.num_epochs}", "strong"),
+        Span("  step ", "label"),
+        Span(f"{snapshot.steps:,}/{plan.total_steps:,}", "strong"),
+        Span("  "),
+    ]
+    share = snapshot.steps / plan.total_steps if plan.total_steps else 0.0
+    right: Line = [Span(f"  {fmt.percent(int(share * 100))}", "strong")]
+    if snapshot.condition not in ENDED:
+        known = snapshot.eta_s is not None
+        eta = words.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
+        right += [Span("  ETA ", "label"), Span(eta, "strong" if known else "dim")]
+    right.append(Span(" "))
+    return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
+
+
+def _pace_line(snapshot: Snapshot) -> Line:
+    parts: list[Line] = []
+    if snapshot.step_s is not None:
+        parts.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
+    if snapshot.examples_per_s is not None:
+        parts.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(" examples/s", "label")])
+    if snapshot.lr is not None:
+        parts.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
+    if snapshot.topology is not None:
+        parts.append(_device(snapshot.topology, snapshot.plan))
+    if snapshot.plan is not None:
+        parts.append(_batch(snapshot.plan, snapshot.topology))
+    line: Line = [Span(" ")]
+    for index, part in enumerate(parts):
+        line += [_SEPARATOR, *part] if index else part
+    return line
+
+
+def _device(topology: Topology, plan: Plan | None) -> Line:
+    cores = f"{topology.num_cores:,} {clean(topology.device)} core{'s' if topology.num_cores > 1 else ''}"
+    hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+    precision = f" {plan.precision}" if plan is not None else ""
+    return [Span(cores, "strong"), Span(f"{hosts} {clean(topology.strategy)}{clean(precision)}", "label")]
+
+
+def _batch(plan: Plan, topology: Topology | None) -> Line:
+    cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
+    return [
+        Span("batch ", "label"),
+        Span(f"{plan.batch_per_core}", "strong"),
+        Span(f"/core x {cores:,} = ", "label"),
+        Span(f"{plan.global_batch:,}", "strong"),
+    ]
+
+
+def _message_line(snapshot: Snapshot) -> Line:
+    """What is wrong, then the newest receipt, then the condition in words."""
+    line: Line = [Span(" ")]
+    for alarm in words.alarms(snapshot):
+        line.append(Span(f"\u25b2 {alarm}  ", "warn"))
+    if snapshot.requests:
+        newest = snapshot.requests[-1]
+        tone = _RECEIPT_TONES[newest.state]
+        return [*line, Span(words.receipt(newest, snapshot.checkpoints), tone)]
+    if len(line) > 1 and snapshot.condition not in ENDED:
+        return line
+    if snapshot.condition in ENDED or snapshot.condition == "stalled":
+        return [*line, Span(clean(snapshot.condition_reason), words.CONDITIONS[snapshot.condition].tone)]
+    if snapshot.warnings:
+        return [*line, Span(f"\u25b2 {clean(snapshot.warnings[-1])}", "warn")]
+    return [*line, Span(clean(snapshot.condition_reason), "dim")]

@@ -1,0 +1,148 @@
+"""A framed panel that shows one part of a snapshot, scrolls when it holds more than fits, and can fill the screen."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from textual import events
+from textual.message import Message
+
+from tputui.model.snapshot import Snapshot
+from tputui.ui.lines import Line, Span, Tone, fit, width_of
+from tputui.ui.widgets.base import Drawn
+
+PartT = TypeVar("PartT")
+
+FRAME = 2
+"""Cells that the frame takes of the width, and lines of the height."""
+
+
+class Drawing(NamedTuple):
+    """What a panel draws: `head` stays, `rows` scroll."""
+
+    rows: list[Line]
+    head: tuple[Line, ...] = ()
+    note: str = ""
+    """Stands at the right of the upper frame."""
+
+
+class Panel(Drawn, Generic[PartT]):
+    """Shows one part of a snapshot."""
+
+    can_focus = True
+    key: ClassVar[str]
+    """The key that selects the panel."""
+    name_shown: ClassVar[str]
+    """Title in the frame."""
+    what: ClassVar[str]
+    """One sentence for the help."""
+    follows_end: ClassVar[bool] = False
+    """Whether the newest row, the last, is kept in sight."""
+
+    class Selected(Message):
+        """The panel has the focus now."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._part: PartT | None = None
+        self._top: int | None = None
+        """First row in sight; None is where the panel likes to be: at the end if it follows, else at the start."""
+        self._hidden_rows = 0
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> PartT:
+        """The part of a snapshot that the panel shows."""
+        raise NotImplementedError
+
+    def draw(self, part: PartT, width: int, height: int) -> Drawing:
+        """What there is to see in `width` by `height` cells."""
+        raise NotImplementedError
+
+    def show(self, part: PartT) -> None:
+        """Takes a newer part; draws it if it differs."""
+        if part != self._part:
+            self._part = part
+            self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """The frame with what is in sight of the drawing."""
+        inner, room = width - FRAME, height - FRAME
+        if inner < 1 or room < 1:
+            return [fit([Span(self.name_shown, "title")], width)]
+        drawing = Drawing([]) if self._part is None else self.draw(self._part, inner, room)
+        room -= len(drawing.head)
+        self._hidden_rows = max(len(drawing.rows) - room, 0)
+        top = self._first_row()
+        body = [*drawing.head, *drawing.rows[top : top + max(room, 0)]]
+        tone = self._frame_tone()
+        lines = [self._upper_frame(drawing.note, width)]
+        for row in range(height - FRAME):
+            line = fit(body[row], inner) if row < len(body) else []
+            gap = " " * (inner - width_of(line))
+            lines.append([Span("\u2502", tone), *line, Span(gap), Span("\u2502", tone)])
+        return [*lines, self._lower_frame(top, max(room, 0), len(drawing.rows), width)]
+
+    def scroll_rows(self, rows: int) -> None:
+        """Moves what is in sight by a number of rows, down if positive."""
+        top = min(max(self._first_row() + rows, 0), self._hidden_rows)
+        at_home = top == (self._hidden_rows if self.follows_end else 0)
+        self._top = None if at_home else top
+        self.redraw()
+
+    def page(self, pages: int) -> None:
+        """Moves what is in sight by nearly a panel."""
+        self.scroll_rows(pages * max(self.size.height - FRAME - 2, 1))
+
+    def follow(self) -> None:
+        """Back to where the panel likes to be: the end if it follows, else the start."""
+        self._top = None
+        self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls with the wheel."""
+        event.stop()
+        self.scroll_rows(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls with the wheel."""
+        event.stop()
+        self.scroll_rows(-3)
+
+    def on_focus(self) -> None:
+        """Shows the selection, and says so, since a selected panel must be in sight."""
+        self.redraw()
+        self.post_message(self.Selected())
+
+    def on_blur(self) -> None:
+        """Takes the sign of the selection away."""
+        self.redraw()
+
+    def _first_row(self) -> int:
+        home = self._hidden_rows if self.follows_end else 0
+        return home if self._top is None else min(self._top, self._hidden_rows)
+
+    def _frame_tone(self) -> Tone:
+        return "accent" if self.has_focus else "dim"
+
+    def _upper_frame(self, note: str, width: int) -> Line:
+        tone = self._frame_tone()
+        title: Line = [
+            Span("\u256d\u2500", tone),
+            Span(f" {self.key} ", "dim"),
+            Span(f"{self.name_shown} ", "strong" if self.has_focus else "title"),
+        ]
+        room = width - width_of(title) - 4
+        end: Line = [Span(f" {note} ", "dim"), Span("\u2500\u256e", tone)] if note and room > len(note) else []
+        end = end or [Span("\u256e", tone)]
+        rule = "\u2500" * (width - width_of(title) - width_of(end))
+        return fit([*title, Span(rule, tone), *end], width)
+
+    def _lower_frame(self, top: int, room: int, total: int, width: int) -> Line:
+        tone = self._frame_tone()
+        if not self._hidden_rows:
+            return [Span("\u2570" + "\u2500" * (width - 2) + "\u256f", tone)]
+        place = f" {top + 1}-{min(top + room, total)} of {total} "
+        if self.follows_end:
+            place += "following " if self._top is None else "end: G "
+        rule = "\u2500" * max(width - 3 - len(place), 0)
+        return fit([Span("\u2570" + rule, tone), Span(place, "dim"), Span("\u2500\u256f", tone)], width)

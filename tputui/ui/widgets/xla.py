@@ -1,0 +1,66 @@
+"""Counters of the XLA runtime; recompiles and fallbacks to the host stand out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import Snapshot, XlaView
+from tputui.ui import words
+from tputui.ui.lines import Line, Span, Tone, clean, paragraph
+from tputui.ui.widgets.panel import Drawing, Panel
+
+_LABEL = 12
+
+
+class XlaPart(NamedTuple):
+    """What the panel shows."""
+
+    xla: XlaView | None
+    why_none: str
+
+
+class XlaPanel(Panel[XlaPart]):
+    """Compiles, executions, transfers, fallbacks."""
+
+    key = "5"
+    name_shown = "xla"
+    what = "compiles, executions and transfers of the XLA runtime; recompiles and fallbacks to the host CPU stand out"
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> XlaPart:
+        """The counters."""
+        return XlaPart(snapshot.xla, "" if snapshot.xla else words.nothing_yet(snapshot, "XLA counter"))
+
+    def draw(self, part: XlaPart, width: int, height: int) -> Drawing:
+        """A line a counter."""
+        xla = part.xla
+        if xla is None:
+            return Drawing(paragraph(part.why_none, width, height))
+        rows = [
+            _row("compiles", f"{fmt.count(xla.compiles)}  in {fmt.duration(xla.compile_s)}"),
+            _recompiles(xla.recompiles),
+            _row("executes", f"{fmt.count(xla.executes)}  in {fmt.duration(xla.execute_s)}"),
+            _row("to device", f"{fmt.count(xla.transfers_to_device)}  {fmt.size(xla.bytes_to_device)}"),
+            _row("from device", f"{fmt.count(xla.transfers_from_device)}  {fmt.size(xla.bytes_from_device)}"),
+            *_fallbacks(xla.fallbacks),
+        ]
+        return Drawing(rows)
+
+
+def _row(label: str, text: str, tone: Tone = "plain") -> Line:
+    return [Span(f" {label:<{_LABEL}}", "label"), Span(text, tone)]
+
+
+def _recompiles(count: int) -> Line:
+    if not count:
+        return _row("recompiles", "0  after warm-up", "good")
+    return _row("recompiles", f"\u25b2 {fmt.count(count)}  after warm-up: a shape changes", "warn")
+
+
+def _fallbacks(fallbacks: dict[str, int]) -> list[Line]:
+    if not fallbacks:
+        return [_row("fallbacks", "0  to the host CPU", "good")]
+    rows = [_row("fallbacks", f"\u25b2 {fmt.count(sum(fallbacks.values()))}  to the host CPU", "warn")]
+    ranked = sorted(fallbacks.items(), key=lambda item: (-item[1], item[0]))
+    return rows + [_row("", f"{clean(name)}  {fmt.count(times)}", "warn") for name, times in ranked]

@@ -1,0 +1,107 @@
+"""Sentences and signs that several panels share: conditions, phases, why there is nothing yet, receipts. Pure.
+
+A condition is told by a word and a sign besides its colour, so that no meaning rests on colour alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import ENDED, CheckpointView, RequestView, RunCondition, Snapshot
+from tputui.telemetry.events import Phase, RequestKind
+from tputui.ui.lines import Tone, clean
+
+
+class Sign(NamedTuple):
+    """How a condition looks."""
+
+    mark: str
+    word: str
+    tone: Tone
+
+
+CONDITIONS: dict[RunCondition, Sign] = {
+    "starting": Sign("\u25cc", "STARTING", "info"),
+    "running": Sign("\u25cf", "RUNNING", "good"),
+    "stalled": Sign("\u25b2", "STALLED", "warn"),
+    "done": Sign("\u2714", "DONE", "good"),
+    "stopped": Sign("\u25a0", "STOPPED", "info"),
+    "failed": Sign("\u2716", "FAILED", "bad"),
+    "lost": Sign("?", "LOST", "bad"),
+}
+
+REQUEST_NAMES: dict[RequestKind, str] = {
+    "checkpoint": "checkpoint",
+    "stop": "stop",
+    "stop_after_epoch": "stop after the epoch",
+    "stop_now": "stop at once",
+}
+
+_STARTING = "starting (imports, building data and model)"
+
+
+def seconds(value: float) -> str:
+    """A length of time that is told again and again: whole seconds, so that it does not flicker."""
+    return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
+
+
+def phase_with_age(phase: Phase | None, phase_s: float) -> str:
+    """`executing`, or `compiling 94 s` where it takes long enough to be told."""
+    if phase is None:
+        return ""
+    words = fmt.PHASES[phase]
+    return words if phase_s < 1 else f"{words} {seconds(phase_s)}"
+
+
+def nothing_yet(snapshot: Snapshot, what: str) -> str:
+    """Why there is no `what` yet, as a sentence for an empty panel."""
+    if snapshot.condition in ENDED:
+        return f"no {what}: the run ended before there was one ({snapshot.condition})"
+    if snapshot.phase is None:
+        return f"no {what} yet: the worker has not spoken"
+    doing = _STARTING if snapshot.phase == "starting" else fmt.PHASES[snapshot.phase]
+    return f"no {what} yet: the worker is {doing}, {seconds(snapshot.phase_s)}"
+
+
+def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
+    """What became of a request: `checkpoint: seen while evaluating -> applied at step 88, PATH, 353 KiB, 0.05 s`."""
+    parts = []
+    if request.seen_phase is not None:
+        parts.append(f"seen while {fmt.PHASES[request.seen_phase]}")
+    if request.state == "requested":
+        parts.append("asked for; the run has not answered yet")
+    elif request.state == "refused":
+        parts.append(f"refused: {clean(request.why or 'no reason was told')}")
+    elif request.state == "applied":
+        parts.append(", ".join([f"applied at step {request.applied_step}", *_saved(request, checkpoints)]))
+    return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
+
+
+def _saved(request: RequestView, checkpoints: list[CheckpointView]) -> list[str]:
+    if request.path is None:
+        return []
+    path = clean(request.path)
+    for checkpoint in reversed(checkpoints):
+        if checkpoint.path == request.path:
+            return [path, fmt.size(checkpoint.bytes), fmt.duration(checkpoint.seconds)]
+    return [path]
+
+
+def alarms(snapshot: Snapshot) -> list[str]:
+    """What is wrong besides the run's condition, each in few words."""
+    found = []
+    if snapshot.num_non_finite:
+        first = f", first: core {snapshot.non_finite[0].core} at step {snapshot.non_finite[0].step}"
+        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{first if snapshot.non_finite else ''}")
+    if snapshot.damage.regions:
+        regions = len(snapshot.damage.regions)
+        lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
+        found.append(f"{regions} damaged region{'s' if regions > 1 else ''} in the journals{lost}")
+    if snapshot.dropped_steps:
+        found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped: the disk could not keep up")
+    if snapshot.xla is not None and snapshot.xla.recompiles:
+        found.append(f"{snapshot.xla.recompiles} recompiles after warm-up")
+    if snapshot.newer_format:
+        found.append(clean(snapshot.newer_format))
+    return found
