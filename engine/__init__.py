@@ -1,0 +1,1 @@
+"""The training engine: runs only in the worker process, started by command line."""

@@ -1,0 +1,56 @@
+"""Puts a trainer together from a plan. Importing it imports torch and the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine import checkpoint, machine
+from engine.control import Control, Progress
+from engine.errors import Problem, Refused, Unable
+from engine.learner import Learner
+from engine.plan import Plan
+from engine.reports import Reports
+from engine.strategies.base import Strategy
+from engine.strategies.single import Single
+from engine.strategies.spmd import Spmd
+from engine.trainer import Trainer
+from tputui.telemetry.reporter import Reporter
+
+
+def strategy(plan: Plan) -> Strategy:
+    """Opens the cores that the plan names, for the calling thread. Raises `Unable` where they cannot be had."""
+    config = plan.config
+    try:
+        if config.num_cores == 1:
+            return Single(config.core_ids[0], machine.device_index(config, plan.machine))
+        return Spmd(config.num_cores)
+    except (RuntimeError, IndexError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise Unable(
+            f"the {plan.machine.device} cores cannot be opened; another process may hold them: {first}"
+        ) from error
+
+
+def trainer(
+    plan: Plan,
+    run_dir: Path,
+    cores: Strategy,
+    reporter: Reporter,
+    progress: Progress,
+    control: Control,
+    *,
+    resume_from: Path | None = None,
+    telemetry: bool = True,
+) -> tuple[Trainer, Reports]:
+    """A trainer of the plan, and what it reports through. Raises `Refused`."""
+    resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
+    splits = plan.task.load(plan.data, plan.config.seed)
+    found, promised = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
+    if found != promised:
+        raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
+    learner = Learner(plan, cores)
+    reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
+    built = Trainer(plan, splits, learner, reports, control, checkpoint.Store(run_dir, plan))
+    if resumed is not None:
+        built.resume(resumed)
+    return built, reports

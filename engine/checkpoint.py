@@ -1,0 +1,203 @@
+"""Checkpoints: written whole or not at all, kept by a rule, and refused where they do not fit.
+
+`step-N.pt` is written beside its final name, made durable and renamed; `last.pt` and `best.pt` are further names of
+such a file. They load on any machine with `torch.load(path, weights_only=True)`. Must not touch a device.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from engine.errors import Problem, Refused
+from engine.plan import Plan
+from tputui.telemetry.rundir import CHECKPOINTS
+
+FORMAT = 1
+LAST = "last.pt"
+BEST = "best.pt"
+_ABSENT = object()
+
+
+class SaveFailed(Exception):
+    """No checkpoint was written, and the older ones stand; the text says why."""
+
+
+class Position(NamedTuple):
+    """How far training is."""
+
+    epoch: int
+    """Epoch in training."""
+    batch: int
+    """Steps of that epoch that are done."""
+    step: int
+    """Steps of the run that are done."""
+    evaluating: bool
+    """Whether the epoch's training is done and its evaluation is not."""
+
+
+class Checkpoint(NamedTuple):
+    """What a run goes on from."""
+
+    position: Position
+    learner: dict[str, Any]
+    """State of network, optimizer, scheduler and the host's random numbers."""
+    meters: dict[str, list[float]]
+    """Training meters of the running epoch."""
+    best: float | None
+    """Best monitored figure so far."""
+
+
+class Saved(NamedTuple):
+    """A checkpoint on disk."""
+
+    path: str
+    """Relative to the run directory."""
+    bytes: int
+    seconds: float
+
+
+class Store:
+    """The checkpoints of a run."""
+
+    def __init__(self, run_dir: Path, plan: Plan) -> None:
+        self._directory = run_dir / CHECKPOINTS
+        self._plan = plan
+        self._periodic: list[Path] = []
+        self._asked_for: set[Path] = set()
+
+    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
+        """Writes a checkpoint as the last one, and as the best where it is. Raises `SaveFailed`."""
+        began = time.monotonic()
+        path = self._directory / f"step-{checkpoint.position.step:08d}.pt"
+        try:
+            size = write(path, _content(checkpoint, self._plan))
+            for name in [LAST] + ([BEST] if best else []):
+                link(path, self._directory / name)
+            _sync_directory(self._directory)
+        except (OSError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
+        self._retain(path, periodic)
+        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began)
+
+    def _retain(self, path: Path, periodic: bool) -> None:
+        """Drops the oldest periodic checkpoints, but none that was asked for, nor the best, nor the last."""
+        if not periodic:
+            self._asked_for.add(path)
+        elif path not in self._periodic:
+            self._periodic.append(path)
+        beyond = self._periodic[: -self._plan.config.checkpoint.keep]
+        for old in beyond:
+            if old in self._asked_for:
+                self._periodic.remove(old)
+            elif not self._is_named_besides(old):
+                self._periodic.remove(old)
+                old.unlink(missing_ok=True)
+
+    def _is_named_besides(self, path: Path) -> bool:
+        others = (self._directory / name for name in (LAST, BEST))
+        return any(other.exists() and path.exists() and other.samefile(path) for other in others)
+
+
+def load(path: Path, plan: Plan) -> Checkpoint:
+    """Reads a checkpoint that goes on under the plan. Raises `Refused` naming every key that differs."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        message = f"{path}: not a checkpoint of this version (format {found} where {FORMAT} is read)"
+        raise Refused([Problem("resume", message)])
+    position = Position(**content["position"])
+    problems = _differences(content["fingerprint"], fingerprint(plan), path)
+    if not problems and position.epoch > plan.config.epochs:
+        message = f"{path} has all {position.epoch - 1} epochs trained; raise epochs to train on"
+        problems = [Problem("epochs", message)]
+    if problems:
+        raise Refused(problems)
+    return Checkpoint(position, content["learner"], content["meters"], content["best"])
+
+
+def fingerprint(plan: Plan) -> dict[str, Any]:
+    """What must be the same for a checkpoint to go on as if nothing had happened, by configuration key."""
+    config = plan.config
+    options = {f"data.{key}": getattr(plan.data, key) for key in plan.data.__struct_fields__}
+    options |= {f"model.{key}": getattr(plan.model, key) for key in plan.model.__struct_fields__}
+    optim = {f"optim.{key}": getattr(config.optim, key) for key in config.optim.__struct_fields__}
+    return {
+        "task": config.task,
+        "seed": config.seed,
+        "data.batch_per_core": config.batch_per_core,
+        **options,
+        **optim,
+        "device.cores": config.num_cores,
+        "device.precision": config.device.precision,
+    }
+
+
+def write(path: Path, content: Any) -> int:
+    """Writes a file whole or not at all, durably, and returns its size. Raises `OSError` or `RuntimeError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return size
+
+
+def link(path: Path, name: Path) -> None:
+    """Makes `name` a further name of the file, in place of what it named before, at no moment naming nothing."""
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    os.link(path, temporary)
+    try:
+        temporary.rename(name)
+    finally:
+        # Renaming a name onto another of the same file does nothing, and leaves both.
+        temporary.unlink(missing_ok=True)
+
+
+def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "fingerprint": fingerprint(plan),
+        "position": checkpoint.position._asdict(),
+        "learner": checkpoint.learner,
+        "meters": checkpoint.meters,
+        "best": checkpoint.best,
+    }
+
+
+def _differences(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> list[Problem]:
+    problems: list[Problem] = []
+    for key in saved | wanted:
+        old, new = saved.get(key, _ABSENT), wanted.get(key, _ABSENT)
+        if old != new:
+            was = "was not there" if old is _ABSENT else f"was {old!r}"
+            now = "is not there" if new is _ABSENT else f"is {new!r}"
+            problems.append(Problem(key, f"it {was} when {path} was saved and {now} now; only the same can go on"))
+    return problems
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,84 @@
+"""What the worker's two threads share: what the loop is doing, and what is asked of it.
+
+The loop writes its progress and looks at `asked`, a plain attribute, at every boundary; the watching thread reads
+the one and sets the other. Must not touch a device or a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from tputui.telemetry.control import STRENGTH, Request
+from tputui.telemetry.events import Phase
+
+PHASES: dict[str, Phase] = {
+    "data": "data",
+    "trace": "tracing",
+    "execute": "executing",
+    "report": "reporting",
+    "evaluate": "evaluating",
+    "save": "saving",
+}
+"""Phase by section of the loop; between sections the last one stands."""
+
+
+class Doing(NamedTuple):
+    """What the loop is doing, and since when."""
+
+    phase: Phase
+    since: float
+    """By the monotonic clock."""
+
+
+class Progress:
+    """Where the loop is. Each attribute is replaced whole, so any thread may read it."""
+
+    def __init__(self) -> None:
+        self.doing = Doing("starting", time.monotonic())
+        self.step = 0
+        """Newest step dispatched to the device."""
+        self.epoch = 0
+        """Epoch in training; 0 before the first."""
+
+    def enter(self, phase: Phase) -> None:
+        """Begins a phase."""
+        if phase != self.doing.phase:
+            self.doing = Doing(phase, time.monotonic())
+
+    def enter_section(self, name: str) -> None:
+        """Begins the phase of a section."""
+        if name in PHASES:
+            self.enter(PHASES[name])
+
+
+class Control:
+    """Requests on their way from the watching thread to the loop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        """Whether a request waits for the next boundary."""
+        self._lock = threading.Lock()
+        self._waiting: list[Request] = []
+        self._ended = False
+
+    def submit(self, request: Request) -> None:
+        """Hands a request to the loop."""
+        with self._lock:
+            self._waiting.append(request)
+            self.asked = self.asked or request.kind != "stop_after_epoch"
+
+    def take(self, *, epoch_end: bool = False) -> list[Request]:
+        """The requests to be served at this boundary, the strongest last."""
+        with self._lock:
+            due = [r for r in self._waiting if epoch_end or r.kind != "stop_after_epoch"]
+            self._waiting = [r for r in self._waiting if r not in due]
+            self.asked = False
+        return sorted(due, key=lambda request: STRENGTH[request.kind])
+
+    def claim_end(self) -> bool:
+        """Whether the caller is the first to end the run; only that one may say how it ended."""
+        with self._lock:
+            first, self._ended = not self._ended, True
+        return first

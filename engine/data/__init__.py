@@ -1,0 +1,1 @@
+"""Which examples a core gets, and how they reach it."""

@@ -1,0 +1,124 @@
+"""Batches on the device ahead of the step, brought there by a thread of its own.
+
+The runtime's own loader swallows an exception of the dataset and ends the epoch early without a word; this one
+raises it in the loop, with the index of the example. Must not sync the device.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from engine.data.sampler import Indices, Share
+from engine.tasks.base import Dataset
+
+PUT_INTERVAL_S = 0.1
+MASK = "_real"
+"""Name under which the 0/1 mask of padding travels with a batch."""
+
+Put = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+class DatasetError(Exception):
+    """The dataset raised; the text names the example."""
+
+
+class Batch(NamedTuple):
+    """A batch on the device."""
+
+    tensors: dict[str, torch.Tensor]
+    """Each [global_batch, ...], sharded over the cores."""
+    real: torch.Tensor | None
+    """[global_batch] 1 for an example, 0 for padding; None where all are examples."""
+    counts: Indices
+    """[cores] examples of each core, on the host."""
+
+
+class _End(NamedTuple):
+    error: BaseException | None
+
+
+class Feed:
+    """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
+
+    def __init__(self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, what: str) -> None:
+        """`put` moves host tensors to the device; `what` names the examples in errors."""
+        self._dataset = dataset
+        self._shares = shares
+        self._put = put
+        self._what = what
+        self._ready: queue.Queue[Batch | _End] = queue.Queue(maxsize=depth)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tputui-feed", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Ends the thread; a dataset that hangs is left behind."""
+        self._closing.set()
+        self._thread.join(timeout=1.0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches in order. Raises what the dataset raised."""
+        while True:
+            item = self._ready.get()
+            if isinstance(item, Batch):
+                yield item
+                continue
+            if item.error is not None:
+                raise item.error
+            return
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            for share in self._shares:
+                if not self._hand_over(self._batch(share)):
+                    return
+        except BaseException as raised:  # noqa: BLE001, RUF100 - every end of this thread is told to the loop
+            error = raised
+        self._hand_over(_End(error))
+
+    def _batch(self, share: Share) -> Batch:
+        tensors = dict(self._fetch(share.indices))
+        if share.real is not None:
+            tensors[MASK] = torch.from_numpy(share.real)
+        on_device = self._put(tensors)
+        return Batch(on_device, on_device.pop(MASK, None), share.counts)
+
+    def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
+        try:
+            return self._dataset.fetch(indices)
+        except Exception as error:
+            index = self._culprit(indices)
+            where = f"{self._what} example {index}" if index is not None else f"a batch of {self._what} examples"
+            raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
+
+    def _culprit(self, indices: Indices) -> int | None:
+        """The first example that raises by itself."""
+        for index in np.unique(indices):
+            try:
+                self._dataset.fetch(np.array([index], dtype=np.int64))
+            except Exception:  # noqa: BLE001, RUF100 - the error itself is already being raised
+                return int(index)
+        return None
+
+    def _hand_over(self, item: Batch | _End) -> bool:
+        """Waits for room; False where nobody wants it any more."""
+        while not self._closing.is_set():
+            try:
+                self._ready.put(item, timeout=PUT_INTERVAL_S)
+                return True
+            except queue.Full:
+                continue
+        return False

@@ -1,0 +1,54 @@
+"""Which examples each step takes: a pure function of seed, epoch and batch, so that a resumed run goes on exactly.
+
+DistributedSampler semantics: every epoch is a fresh permutation, shared out so that no two cores get the same
+example. A batch is cut from it, and each core takes its own contiguous share of the batch; hence the number of
+cores changes nothing about which examples a step trains on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+
+class Share(NamedTuple):
+    """The examples of one batch; core r has rows r * batch_per_core onwards."""
+
+    indices: Indices
+    """[global_batch]"""
+    real: npt.NDArray[np.float32] | None
+    """[global_batch] 1 for an example, 0 for padding; None where all are examples."""
+    counts: Indices
+    """[cores] examples of each core, padding not counted."""
+
+
+def permutation(num_examples: int, seed: int, epoch: int) -> Indices:
+    """The order of an epoch. It draws on the raw bit stream, which numpy guarantees never to change."""
+    stream = np.random.PCG64(np.random.SeedSequence([seed, epoch]))
+    return np.argsort(stream.random_raw(num_examples), kind="stable").astype(np.int64)
+
+
+def train_shares(
+    num_examples: int, num_cores: int, batch_per_core: int, *, seed: int, epoch: int, start: int = 0
+) -> Iterator[Share]:
+    """The whole batches of an epoch from the batch `start` on; the ragged end is left out."""
+    size = num_cores * batch_per_core
+    order = permutation(num_examples, seed, epoch)
+    counts = np.full(num_cores, batch_per_core, dtype=np.int64)
+    for batch in range(start, num_examples // size):
+        yield Share(order[batch * size : (batch + 1) * size], None, counts)
+
+
+def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iterator[Share]:
+    """Every example exactly once, in order; the last batch is padded to the full size so that no shape is new."""
+    size = num_cores * batch_per_core
+    for first in range(0, num_examples, size):
+        indices = np.arange(first, first + size, dtype=np.int64)
+        real = indices < num_examples
+        counts = real.reshape(num_cores, batch_per_core).sum(axis=1).astype(np.int64)
+        yield Share(np.where(real, indices, 0), real.astype(np.float32), counts)

@@ -1,0 +1,110 @@
+"""Tells what a task's options are, and whether a configuration can be trained: `python -P -m engine.describe TASK`.
+
+    TASK                     print the options with types, defaults and documentation as JSON
+    TASK --check             read a configuration as JSON on stdin; print its problems and figures as JSON
+    TASK --check --resume P  the same, and whether the checkpoint P goes on under that configuration
+
+Exits with 0 where it could answer, 2 where there is no such task or the input is no configuration. Imports torch
+only to read a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from engine import machine, plan
+from engine.errors import Problem, Refused
+from engine.tasks import registry
+from engine.tasks.base import Options
+from tputui.config import ConfigError, RunConfig, from_builtins
+from tputui.exit_codes import ExitCode
+from tputui.fielddocs import field_docs
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -P -m engine.describe", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("task", help="name of a task, or module:Class")
+    parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
+    parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
+    parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
+    arguments = parser.parse_args(argv)
+    # The user's own modules come last, so that theirs never hide ours.
+    sys.path.append(os.getcwd())
+    try:
+        if arguments.check:
+            answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume)
+        else:
+            answer = describe(arguments.task)
+    except (Refused, ConfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.USAGE
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return ExitCode.DONE
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The task's options by table. Raises `Refused` where there is no such task."""
+    task = registry.find(name)
+    return {
+        "task": name,
+        "doc": inspect.cleandoc(type(task).__doc__ or ""),
+        "meters": list(task.meters),
+        "options": {"data": _options(task.data_options), "model": _options(task.model_options)},
+    }
+
+
+def check(config: RunConfig, source: str, resume: Path | None = None) -> dict[str, Any]:
+    """The problems of a configuration, and its figures where there is none."""
+    problems: list[Problem] = []
+    facts: dict[str, Any] = {}
+    try:
+        planned = plan.make(config, machine.find(os.environ), source)
+        facts = planned.facts()
+        if resume is not None:
+            from engine import checkpoint
+
+            checkpoint.load(resume, planned)
+    except Refused as refused:
+        problems = refused.problems
+    return {"problems": [problem._asdict() for problem in problems], "facts": facts}
+
+
+def _check(text: bytes, source: str, resume: Path | None) -> dict[str, Any]:
+    try:
+        tables = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source}: not a configuration as JSON: {error}") from None
+    return check(from_builtins(tables, source), source, resume)
+
+
+def _options(cls: type[Options]) -> list[dict[str, Any]]:
+    docs = field_docs(cls)
+    types = get_type_hints(cls, include_extras=True)
+    return [
+        {
+            "key": field.name,
+            "type": _type_name(types[field.name]),
+            "default": None if field.default is msgspec.NODEFAULT else field.default,
+            "doc": docs.get(field.name, ""),
+        }
+        for field in msgspec.structs.fields(cls)
+    ]
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint.__name__ if isinstance(hint, type) else str(hint).removeprefix("typing.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

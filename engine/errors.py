@@ -1,0 +1,31 @@
+"""Why the engine refuses to train, in words for a person. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """A value that cannot be used."""
+
+    key: str
+    """Where it stands in the configuration, such as `device.cores`."""
+    message: str
+    """One sentence: what is wrong, and what would do."""
+
+    @property
+    def sentence(self) -> str:
+        """The problem with its key."""
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class Refused(Exception):
+    """The configuration or the checkpoint cannot be used; nothing was trained."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(problem.sentence for problem in problems))
+        self.problems = problems
+
+
+class Unable(Exception):
+    """This machine cannot train: no torch_xla, versions that do not fit, a device that is taken."""

@@ -1,0 +1,114 @@
+"""The network with its optimizer on the device: traces training steps and evaluations, and gives its state away.
+
+Nothing here runs or reads the device; the caller syncs once a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from engine.errors import Problem, Refused
+from engine.optim import optimizer, scheduler
+from engine.plan import Plan
+from engine.strategies.base import Strategy
+from engine.xla import backend
+
+Outcomes = dict[str, torch.Tensor]
+
+
+class TaskError(Exception):
+    """The task's `outcomes` are not what a task must return."""
+
+
+class Learner:
+    """What learns."""
+
+    def __init__(self, plan: Plan, strategy: Strategy) -> None:
+        """Makes the network with the seed's weights and moves it to the device."""
+        self.strategy = strategy
+        self._plan = plan
+        torch.manual_seed(plan.config.seed)
+        self.model = to_device(plan.task.model(plan.model), strategy.device)
+        self._optimizer = optimizer(plan.config, self.model.parameters())
+        self._scheduler = scheduler(plan.config, self._optimizer)
+        self._bf16 = plan.config.device.precision == "bf16"
+
+    @property
+    def lr(self) -> float:
+        """Learning rate in force."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def step(self, tensors: dict[str, torch.Tensor], number: int) -> Outcomes:
+        """Traces the training step `number`, and returns its per-example outcomes."""
+        self._seed(number)
+        outcomes = self._outcomes(tensors)
+        outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        # Before the sync, so that the gradients are no outputs of the program.
+        self._optimizer.zero_grad(set_to_none=True)
+        return outcomes
+
+    def evaluate(self, tensors: dict[str, torch.Tensor], number: int) -> Outcomes:
+        """Traces an evaluation after the step `number`."""
+        self._seed(number)
+        with torch.no_grad():
+            return self._outcomes(tensors)
+
+    def end_epoch(self) -> None:
+        """Moves the learning rate's schedule on."""
+        self._scheduler.step()
+
+    def state(self) -> dict[str, Any]:
+        """A copy of all that is learned, on the host. To be asked right after a sync."""
+        state: dict[str, Any] = backend.to_host(
+            {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        )
+        return {**state, "scheduler": self._scheduler.state_dict(), "rng": torch.get_rng_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state. Raises `Refused` where it belongs to another network."""
+        try:
+            self.model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise Refused([Problem("task", f"the checkpoint holds another network: {error}")]) from error
+        self._scheduler.load_state_dict(state["scheduler"])
+        torch.set_rng_state(state["rng"])
+
+    def _seed(self, number: int) -> None:
+        """Ties what a step draws to its number alone: a save or a report in between changes nothing."""
+        backend.seed((self._plan.config.seed << 32) + number, self.strategy.device)
+
+    def _outcomes(self, tensors: dict[str, torch.Tensor]) -> Outcomes:
+        with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
+            outcomes = self._plan.task.outcomes(self.model, tensors)
+        meters = self._plan.task.meters
+        if set(outcomes) != set(meters):
+            raise TaskError(f"outcomes() returned {sorted(outcomes)} where meters says {sorted(meters)}")
+        size = self._plan.config.global_batch
+        for name, value in outcomes.items():
+            if value.shape != (size,):
+                shape = list(value.shape)
+                raise TaskError(f'outcomes() returned "{name}" of shape {shape}; one value an example is [{size}]')
+        return outcomes
+
+
+def to_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Moves the model, and ties again what was tied: the move gives every name a parameter of its own."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    model = model.to(device)
+    for first, *aliases in names.values():
+        for alias in aliases:
+            owner, _, attribute = alias.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
+    return model

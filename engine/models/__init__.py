@@ -1,0 +1,1 @@
+"""Networks that ship with tputui."""

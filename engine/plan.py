@@ -1,0 +1,97 @@
+"""What a configuration comes to: the task with its options, sizes and step counts, checked in full.
+
+Torch-free and quick: the strict check prints it before anything starts, and the worker trains by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine import machine as machines
+from engine.errors import Problem, Refused
+from engine.machine import Machine
+from engine.tasks import registry
+from engine.tasks.base import Options, Sizes, Task
+from tputui.config import RunConfig
+
+
+class Plan(NamedTuple):
+    """A configuration that can be trained."""
+
+    config: RunConfig
+    task: Task
+    data: Options
+    """The task's keys of `[data]`."""
+    model: Options
+    """The task's keys of `[model]`."""
+    machine: Machine
+    sizes: Sizes
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole global batches in the training split; the ragged end is dropped, another one each epoch."""
+        return self.sizes.train // self.config.global_batch
+
+    @property
+    def valid_steps(self) -> int:
+        """Evaluation batches; the last is padded."""
+        return -(-self.sizes.valid // self.config.global_batch)
+
+    def facts(self) -> dict[str, Any]:
+        """The plan's figures for a person and for programs."""
+        return {
+            "task": self.config.task,
+            "device": self.machine.device,
+            "device_reason": self.machine.reason,
+            "num_cores": self.config.num_cores,
+            "batch_per_core": self.config.batch_per_core,
+            "global_batch": self.config.global_batch,
+            "steps_per_epoch": self.steps_per_epoch,
+            "valid_steps": self.valid_steps,
+            "total_steps": self.steps_per_epoch * self.config.epochs,
+            "train_examples": self.sizes.train,
+            "valid_examples": self.sizes.valid,
+            "lr": self.config.scaled_lr,
+            "lr_rule": self.config.lr_rule,
+            "meters": list(self.task.meters),
+        }
+
+
+def make(config: RunConfig, machine: Machine, source: str) -> Plan:
+    """Checks the configuration against the task and the machine. Raises `Refused` with every problem found."""
+    problems = machines.core_problems(config, machine)
+    try:
+        task, data, model = registry.with_options(registry.find(config.task), config, source)
+        plan = Plan(config, task, data, model, machine, _sizes(task, data))
+    except Refused as refused:
+        raise Refused(problems + refused.problems) from refused
+    problems += _problems(plan)
+    if problems:
+        raise Refused(problems)
+    return plan
+
+
+def _sizes(task: Task, data: Options) -> Sizes:
+    try:
+        return task.sizes(data)
+    except (OSError, ValueError) as error:
+        raise Refused([Problem("data", str(error))]) from error
+
+
+def _problems(plan: Plan) -> list[Problem]:
+    config, problems = plan.config, []
+    if plan.steps_per_epoch == 0:
+        key = "data.batch_per_core" if config.data.batch_per_core is not None else "data.global_batch"
+        largest = plan.sizes.train // config.num_cores
+        fits = f"at most {largest} a core" if largest else f"at most {plan.sizes.train} cores"
+        problems.append(
+            Problem(key, f"a global batch of {config.global_batch} is more than the {plan.sizes.train} training "
+                         f"examples, so there would be no step; {fits} would do")
+        )  # fmt: skip
+    if plan.sizes.valid == 0:
+        problems.append(Problem("data", "the validation split holds no example"))
+    if config.checkpoint.monitor not in plan.task.meters:
+        known = ", ".join(plan.task.meters)
+        message = f'"{config.checkpoint.monitor}" is not a meter of the task; its meters: {known}'
+        problems.append(Problem("checkpoint.monitor", message))
+    return problems

@@ -1,0 +1,247 @@
+"""What the loop tells of itself: one report every second or so, and the facts between.
+
+Must not decide anything about training. With `telemetry` off no step keeps anything on the device and no report is
+made; that is for measuring what telemetry costs.
+"""
+
+from __future__ import annotations
+
+import time
+
+from engine.checkpoint import Position, Saved
+from engine.control import Progress
+from engine.data.feed import Batch
+from engine.learner import Learner, Outcomes
+from engine.meters import Meters
+from engine.plan import Plan
+from engine.sections import Sections
+from engine.tally import Tally
+from engine.xla import backend, memory
+from engine.xla.metrics import Programs
+from tputui.telemetry import events as ev
+from tputui.telemetry.control import Request
+from tputui.telemetry.reporter import Reporter
+
+
+class Reports:
+    """Keeps the tallies and the clock of the loop, and puts what they say in the journal."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        learner: Learner,
+        reporter: Reporter,
+        progress: Progress,
+        *,
+        telemetry: bool = True,
+    ) -> None:
+        self.sections = Sections(progress.enter_section)
+        self.programs = Programs(self.sections, self.warn)
+        self.progress = progress
+        self.served: set[str] = set()
+        """Ids of the requests that were answered."""
+        self._plan = plan
+        self._learner = learner
+        self._reporter = reporter
+        self._telemetry = telemetry
+        self._train = self._tally()
+        self._valid = self._tally()
+        self._hbm: ev.MemorySampled | None = None
+        self._since = 0.0
+        self._compiled_s = 0.0
+
+    @property
+    def train_meters(self) -> Meters:
+        """Training meters of the running epoch, up to the newest report."""
+        return self._train.meters
+
+    def open(self, at: Position) -> None:
+        """Tells what is to be trained, and on what."""
+        config, machine, strategy = self._plan.config, self._plan.machine, self._learner.strategy
+        self._reporter.emit(
+            ev.TopologyDeclared(
+                t=time.time(),
+                strategy=strategy.name,
+                device=backend.kind(),
+                device_reason=machine.reason,
+                num_cores=config.num_cores,
+                num_hosts=1,
+                host_index=0,
+                cores=strategy.core_ids,
+            )
+        )
+        self._reporter.emit(
+            ev.TrainingPlanned(
+                t=time.time(),
+                task=config.task,
+                num_epochs=config.epochs,
+                steps_per_epoch=self._plan.steps_per_epoch,
+                valid_steps=self._plan.valid_steps,
+                first_step=at.step + 1,
+                batch_per_core=config.batch_per_core,
+                global_batch=config.global_batch,
+                train_examples=self._plan.sizes.train,
+                valid_examples=self._plan.sizes.valid,
+                num_parameters=self._learner.num_parameters,
+                precision=config.device.precision,
+                lr=self._learner.lr,
+                lr_rule=config.lr_rule,
+            )
+        )
+        self._report_memory()
+
+    def begin_epoch(self, at: Position, meters: dict[str, list[float]]) -> None:
+        """Starts the epoch's clock and meters; `meters` is their state where the epoch was begun in another run."""
+        self.sections.restart()
+        self.progress.epoch = at.epoch
+        self._train.restart()
+        self._train.meters.restore(meters)
+        self._restart_pace()
+        self._reporter.emit(ev.EpochStarted(t=time.time(), epoch=at.epoch, first_step=at.step + 1))
+
+    def note_step(self, outcomes: Outcomes, batch: Batch) -> None:
+        """Traces what keeps a training step's outcomes on the device."""
+        if self._telemetry:
+            self._train.push(outcomes, batch)
+
+    def step_done(self, at: Position) -> None:
+        """A training step was dispatched; reports where that falls due."""
+        self.progress.step = at.step
+        if self._telemetry and self._train.due:
+            self.report_training(at)
+
+    def report_training(self, at: Position) -> None:
+        """Reports every step since the last report."""
+        steps = self._train.pending
+        if not steps:
+            return
+        with self.sections.section("report"):
+            losses = self._train.fetch("report", "execute")
+            wall_s = time.perf_counter() - self._since
+            self._train.cadence.retune((wall_s - (self.programs.compile_s - self._compiled_s)) / steps)
+            self._reporter.record_steps(at.step - steps + 1, losses, losses.shape[1])
+            self._report_meters(self._train, at, "train")
+            self._reporter.emit(
+                ev.ProgressReported(
+                    t=time.time(),
+                    epoch=at.epoch,
+                    epoch_step=at.batch,
+                    step=at.step,
+                    step_s=wall_s / steps,
+                    examples_per_s=steps * self._plan.config.global_batch / wall_s,
+                    lr=self._learner.lr,
+                    report_steps=self._train.cadence.steps,
+                )
+            )
+            self._report_runtime()
+        self._restart_pace()
+
+    def begin_evaluation(self) -> None:
+        """Starts the meters of an evaluation."""
+        self._valid.restart()
+        self._restart_pace()
+
+    def evaluation_step(self, outcomes: Outcomes, batch: Batch, at: Position) -> None:
+        """Runs a traced evaluation step; reports where that falls due."""
+        self._valid.push(outcomes, batch)
+        self.programs.run("evaluate")
+        if self._valid.due:
+            self.report_evaluation(at)
+
+    def report_evaluation(self, at: Position) -> None:
+        """Reports every evaluation batch since the last report."""
+        steps = self._valid.pending
+        if not steps:
+            return
+        with self.sections.section("report"):
+            self._valid.fetch("report evaluation", "evaluate")
+            wall_s = time.perf_counter() - self._since
+            self._valid.cadence.retune((wall_s - (self.programs.compile_s - self._compiled_s)) / steps)
+            self._report_meters(self._valid, at, "valid")
+            self._report_runtime()
+        self._restart_pace()
+
+    def valid_readings(self) -> dict[str, ev.MeterReading]:
+        """What the evaluation came to."""
+        return self._valid.meters.readings()
+
+    def end_epoch(self, at: Position, *, train_s: float, valid_s: float, lr: float, best: bool) -> None:
+        """Sums the epoch up; `at` is its last position."""
+        self._reporter.emit(
+            ev.EpochEnded(
+                t=time.time(),
+                epoch=at.epoch,
+                step=at.step,
+                train=self._train.meters.readings(),
+                valid=self._valid.meters.readings(),
+                train_s=train_s,
+                valid_s=valid_s,
+                sections_s=self.sections.totals(),
+                lr=lr,
+                best=best,
+            )
+        )
+
+    def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
+        """A checkpoint is on disk."""
+        self._reporter.emit(
+            ev.CheckpointSaved(
+                t=time.time(),
+                path=saved.path,
+                step=at.step,
+                epoch=epoch,
+                bytes=saved.bytes,
+                seconds=saved.seconds,
+                reason=reason,
+                best=best,
+            )
+        )
+
+    def applied(self, request: Request, at: Position, saved: Saved) -> None:
+        """A request was served."""
+        self.served.add(request.id)
+        self._reporter.emit(
+            ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=at.step, **saved._asdict())
+        )
+
+    def refused(self, request: Request, why: str) -> None:
+        """A request cannot be served."""
+        self.served.add(request.id)
+        self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def _tally(self) -> Tally:
+        names, interval_s = self._plan.task.meters, self._plan.config.report.interval_s
+        return Tally(names, self._learner.strategy, self.programs, self.sections, interval_s)
+
+    def _restart_pace(self) -> None:
+        self._since = time.perf_counter()
+        self._compiled_s = self.programs.compile_s
+
+    def _report_meters(self, tally: Tally, at: Position, split: ev.Split) -> None:
+        self._reporter.emit(
+            ev.MetersReported(
+                t=time.time(),
+                epoch=at.epoch,
+                step=at.step,
+                split=split,
+                meters=tally.meters.readings(),
+                reduced=tally.meters.reduced,
+            )
+        )
+
+    def _report_runtime(self) -> None:
+        self._reporter.emit(self.programs.totals())
+        self._report_memory()
+
+    def _report_memory(self) -> None:
+        """Tells the device's memory where it has changed."""
+        strategy = self._learner.strategy
+        sampled = memory.sample(strategy.device, strategy.core_ids, spmd=strategy.name == "spmd")
+        known = self._hbm
+        if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
+            self._hbm = sampled
+            self._reporter.emit(sampled)

@@ -1,0 +1,1 @@
+"""How N cores run one program."""

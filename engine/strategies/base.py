@@ -1,0 +1,30 @@
+"""How the cores run one program: what the rest of the engine needs of a strategy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+
+class Strategy(Protocol):
+    """The cores behind one device."""
+
+    name: str
+    """As it stands in the journal: `spmd`, `single`."""
+    core_ids: list[int]
+    """Global indices of its cores."""
+    device: torch.device
+    """What tensors live on."""
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Moves a host batch to the device, its rows shared out among the cores in order. For any thread."""
+        ...
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Says that dimension `dim` holds one entry a core, each on its own core."""
+        ...
+
+    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Says that every core holds the whole tensor, so that reading it is one plain transfer."""
+        ...

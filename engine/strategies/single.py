@@ -1,0 +1,30 @@
+"""One core, chosen by its index."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.xla import backend
+
+
+class Single:
+    """One core; nothing is shared out."""
+
+    name = "single"
+
+    def __init__(self, core_id: int, device_index: int) -> None:
+        """`core_id` is the core's name in the journal, `device_index` its place among the process's devices."""
+        self.device = backend.device(device_index)
+        self.core_ids = [core_id]
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Moves the batch to the core."""
+        return dict(zip(batch, backend.put(list(batch.values()), self.device), strict=True))
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """There is one core: nothing to say."""
+        return tensor
+
+    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """There is one core: nothing to say."""
+        return tensor

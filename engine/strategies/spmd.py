@@ -1,0 +1,32 @@
+"""One process, a mesh over all its devices, the batch sharded over it."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.xla import backend
+
+
+class Spmd:
+    """N cores as one device; parameters are replicated, and the compiler puts the gradients' sums in."""
+
+    name = "spmd"
+
+    def __init__(self, num_cores: int) -> None:
+        """Opens the devices."""
+        backend.use_spmd()
+        self.device = backend.device()
+        self.core_ids = list(range(num_cores))
+        self._mesh = backend.CoreMesh(num_cores)
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Each core gets its contiguous share of the rows."""
+        return dict(zip(batch, self._mesh.put(list(batch.values()), self.device), strict=True))
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Marks the dimension as one entry a core."""
+        return self._mesh.shard(tensor, dim)
+
+    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Marks the tensor as whole on every core."""
+        return self._mesh.replicate(tensor)

@@ -1,0 +1,97 @@
+"""What every step leaves on the device, fetched once a report: per-core sums of each meter over the core's examples.
+
+A step shifts its sums into a register of fixed shape that stays on the device, so that a step after a report and a
+step after a step are the same program, and a report is one transfer however many steps it covers. Measured on 8
+virtual cores: no compile after warm-up, and about 0.1 ms a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.data.feed import Batch
+from engine.meters import Float32s, Meters
+from engine.sections import Sections
+from engine.strategies.base import Strategy
+from engine.xla import backend
+from engine.xla.metrics import Programs
+
+DEPTH = 256
+"""Steps that the register holds: at most so many lie between two reports."""
+
+
+class Cadence:
+    """After how many steps a report falls due: a step count, re-derived from the step time."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self.steps = 1
+        """At first every step is reported at once."""
+
+    def retune(self, step_s: float) -> None:
+        """Takes the measured step time, compiling left out."""
+        self.steps = DEPTH if step_s <= 0 else max(1, min(DEPTH, int(self._interval_s / step_s)))
+
+
+class Tally:
+    """The steps of one pass over a split, from the device to the meters."""
+
+    def __init__(
+        self, names: tuple[str, ...], strategy: Strategy, programs: Programs, sections: Sections, interval_s: float
+    ) -> None:
+        self.meters = Meters(names, len(strategy.core_ids))
+        self.cadence = Cadence(interval_s)
+        self._names = names
+        self._strategy = strategy
+        self._programs = programs
+        self._sections = sections
+        self._counts: list[npt.NDArray[np.int64]] = []
+        empty = torch.zeros(DEPTH, len(names), len(strategy.core_ids)).to(strategy.device)
+        self._register = strategy.shard(empty, 2)
+
+    @property
+    def pending(self) -> int:
+        """Steps on the device that were not fetched yet."""
+        return len(self._counts)
+
+    @property
+    def due(self) -> bool:
+        """Whether a report is due."""
+        return self.pending >= self.cadence.steps
+
+    def restart(self) -> None:
+        """Begins a new pass; what was not fetched is given up."""
+        self._counts = []
+        self.meters = Meters(self._names, len(self._strategy.core_ids))
+
+    def push(self, outcomes: dict[str, torch.Tensor], batch: Batch) -> None:
+        """Traces what keeps one step's outcomes, [global_batch] each. Reads nothing."""
+        values = torch.stack([outcomes[name].detach().float() for name in self._names])
+        if batch.real is not None:
+            # Not a product: padding may well come to NaN.
+            values = torch.where(batch.real > 0, values, torch.zeros_like(values))
+        sums = values.view(len(self._names), len(self._strategy.core_ids), -1).sum(-1)
+        register = torch.cat((self._register[1:], sums.unsqueeze(0)))
+        # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
+        self._register = self._strategy.shard(register, 2)
+        self._counts.append(batch.counts)
+
+    def fetch(self, program: str, waiting: str) -> Float32s:
+        """Folds the pending steps into the meters; one transfer from the device.
+
+        Returns each step's per-core mean of the first meter, [steps, cores]. `program` names the read in the
+        compiler's books, `waiting` the section that is charged until the steps have run.
+        """
+        with self._sections.section(waiting):
+            backend.wait()
+        whole = self._strategy.replicate(self._register * 1)
+        self._programs.run(program)
+        sums = backend.read(whole)[DEPTH - self.pending :]
+        counts = np.stack(self._counts)
+        self._counts = []
+        self.meters.add(sums, counts)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means: Float32s = sums[:, 0, :] / counts.astype(np.float32)
+        return means

@@ -1,0 +1,74 @@
+"""Finds a task by its name and checks its options. Must not import torch."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.errors import Problem, Refused
+from engine.tasks.base import Options, Task
+from tputui.config import RunConfig, unknown_key
+from tputui.fielddocs import field_docs
+
+KNOWN = {"digits": "engine.tasks.digits:Digits"}
+"""Tasks that ship with tputui."""
+
+
+class TaskOptions(NamedTuple):
+    """A task with its checked options."""
+
+    task: Task
+    data: Options
+    model: Options
+
+
+def find(name: str) -> Task:
+    """The task called `name`, or the one at `module:Class`. Raises `Refused`."""
+    target = KNOWN.get(name, name)
+    module_name, colon, class_name = target.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+        hint = f'did you mean "{near[0]}"?' if near else f"known tasks: {', '.join(sorted(KNOWN))}"
+        raise Refused([Problem("task", f'there is no task "{name}"; {hint}')])
+    try:
+        task: Task = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError) as error:
+        raise Refused([Problem("task", f'"{name}" cannot be imported: {error}')]) from error
+    return task
+
+
+def with_options(task: Task, config: RunConfig, source: str) -> TaskOptions:
+    """The task with its options from the configuration; `source` names the file. Raises `Refused`."""
+    problems: list[Problem] = []
+    data = _options(task.data_options, config.data.options, "data", source, problems)
+    model = _options(task.model_options, config.model, "model", source, problems)
+    if data is None or model is None:
+        raise Refused(problems)
+    return TaskOptions(task, data, model)
+
+
+def _options(
+    cls: type[Options], given: dict[str, Any], table: str, source: str, problems: list[Problem]
+) -> Options | None:
+    known = list(cls.__struct_fields__)
+    unknown = [key for key in given if key not in known]
+    for key in unknown:
+        sentence = unknown_key(source, f"{table}.{key}", known).removeprefix(f"{source}: ")
+        problems.append(Problem(f"{table}.{key}", sentence))
+    if unknown:
+        return None
+    try:
+        return msgspec.convert(given, cls)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        key = path.rstrip("`")
+        meaning = field_docs(cls).get(key, "")
+        words = (message[:1].lower() + message[1:]).replace("`", "")
+        full = f"{table}.{key}" if key else table
+        problems.append(
+            Problem(full, f"{given.get(key)!r} cannot be used: {words}" + (f": {meaning}" if meaning else ""))
+        )
+        return None

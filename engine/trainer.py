@@ -1,0 +1,203 @@
+"""The loop: epochs of training steps, each followed by an evaluation and a save.
+
+One sync a step and no read; what a step leaves is fetched by `Reports`. Requests are looked for at every boundary,
+where the state is whole. Must know neither the runtime nor a task.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NoReturn
+
+from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from engine.control import Control
+from engine.data.feed import Feed
+from engine.data.sampler import train_shares, valid_shares
+from engine.learner import Learner
+from engine.plan import Plan
+from engine.reports import Reports
+from engine.tasks.base import Splits
+from tputui.telemetry.control import Request
+
+
+class Stopped(Exception):
+    """Training ended on request; the text says where."""
+
+
+class Trainer:
+    """Trains a plan to its end, or to the point where it is told to stop."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        splits: Splits,
+        learner: Learner,
+        reports: Reports,
+        control: Control,
+        store: Store,
+    ) -> None:
+        self.at = Position(epoch=1, batch=0, step=0, evaluating=False)
+        self._plan = plan
+        self._splits = splits
+        self._learner = learner
+        self._reports = reports
+        self._control = control
+        self._store = store
+        self._best: float | None = None
+        self._meters: dict[str, list[float]] = {}
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Goes on from a checkpoint instead of from the start."""
+        self._learner.restore(checkpoint.learner)
+        self.at = checkpoint.position
+        self._best = checkpoint.best
+        self._meters = checkpoint.meters
+        self._reports.progress.step = self.at.step
+
+    def train(self) -> str:
+        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`."""
+        self._reports.open(self.at)
+        while self.at.epoch <= self._plan.config.epochs:
+            self.train_epoch()
+        return f"{self._plan.config.epochs} epochs trained"
+
+    def train_epoch(self) -> None:
+        """Trains, evaluates and saves the epoch that is due. Raises `Stopped`."""
+        self._reports.begin_epoch(self.at, self._meters)
+        self._meters = {}
+        began = time.perf_counter()
+        if not self.at.evaluating:
+            self._train_steps()
+            self.at = self.at._replace(evaluating=True)
+        trained = time.perf_counter()
+        self._evaluate()
+        evaluated = time.perf_counter()
+        self._end_epoch(trained - began, evaluated - trained)
+
+    def _train_steps(self) -> None:
+        self._learner.model.train()
+        sections = self._reports.sections
+        with self._train_feed() as feed:
+            batches = iter(feed)
+            for _ in range(self.at.batch, self._plan.steps_per_epoch):
+                self._heed()
+                with sections.section("data"):
+                    batch = next(batches)
+                step = self.at.step + 1
+                with sections.section("trace"):
+                    outcomes = self._learner.step(batch.tensors, step)
+                    self._reports.note_step(outcomes, batch)
+                    del outcomes
+                with sections.section("execute"):
+                    self._reports.programs.run("step")
+                self.at = self.at._replace(batch=self.at.batch + 1, step=step)
+                self._reports.step_done(self.at)
+        self._reports.report_training(self.at)
+
+    def _evaluate(self) -> None:
+        self._learner.model.eval()
+        self._reports.begin_evaluation()
+        with self._reports.sections.section("evaluate"), self._valid_feed() as feed:
+            for batch in feed:
+                self._heed()
+                outcomes = self._learner.evaluate(batch.tensors, self.at.step)
+                self._reports.evaluation_step(outcomes, batch, self.at)
+            self._reports.report_evaluation(self.at)
+
+    def _end_epoch(self, train_s: float, valid_s: float) -> None:
+        ended, config = self.at, self._plan.config
+        lr = self._learner.lr
+        best = self._is_best(self._reports.valid_readings()[config.checkpoint.monitor].avg)
+        self._learner.end_epoch()
+        self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
+        last = ended.epoch == config.epochs
+        asked = self._control.take(epoch_end=True)
+        due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
+        saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
+        self._reports.end_epoch(ended, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
+        if saved is not None:
+            self._answer(asked, saved, last=last)
+
+    def _is_best(self, figure: float) -> bool:
+        """Whether the figure beats all before it; NaN never does."""
+        if math.isnan(figure):
+            return False
+        sign = 1 if self._plan.config.checkpoint.mode == "min" else -1
+        better = self._best is None or sign * figure < sign * self._best
+        if better:
+            self._best = figure
+        return better
+
+    def _save_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
+        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
+        reason = _reason(asked) if asked else "epoch"
+        try:
+            return self._save(reason, best=best)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+            if must:
+                raise
+            self._reports.warn(f"{error}; training goes on")
+            return None
+
+    def _heed(self) -> None:
+        """Serves the requests that wait, all with one save."""
+        if not self._control.asked:
+            return
+        asked = self._control.take()
+        self._reports.report_training(self.at)
+        try:
+            saved = self._save(_reason(asked), best=False)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+            return
+        self._answer(asked, saved, last=False)
+
+    def _save(self, reason: str, *, best: bool) -> Saved:
+        at = self.at
+        with self._reports.sections.section("save"):
+            meters = self._reports.train_meters.state() if at.batch else {}
+            checkpoint = Checkpoint(at, self._learner.state(), meters, self._best)
+            saved = self._store.save(checkpoint, periodic=reason == "epoch", best=best)
+        epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
+        self._reports.saved(saved, at, epoch=epoch, reason=reason, best=best)
+        return saved
+
+    def _answer(self, asked: list[Request], saved: Saved, *, last: bool) -> None:
+        """Tells that the requests were served, and stops where one of them says so and there is more to train."""
+        for request in asked:
+            self._reports.applied(request, self.at, saved)
+        if _reason(asked) == "stop" and not last:
+            self._stop(saved)
+
+    def _stop(self, saved: Saved) -> NoReturn:
+        raise Stopped(f"stopped on request after step {self.at.step}; saved as {saved.path}")
+
+    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
+        for request in asked:
+            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
+            self._reports.refused(request, f"{error}{stop}")
+
+    def _train_feed(self) -> Feed:
+        config = self._plan.config
+        shares = train_shares(
+            len(self._splits.train),
+            config.num_cores,
+            config.batch_per_core,
+            seed=config.seed,
+            epoch=self.at.epoch,
+            start=self.at.batch,
+        )
+        return Feed(self._splits.train, shares, self._learner.strategy.put, config.data.prefetch_batches, "training")
+
+    def _valid_feed(self) -> Feed:
+        config = self._plan.config
+        shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
+        put, depth = self._learner.strategy.put, config.data.prefetch_batches
+        return Feed(self._splits.valid, shares, put, depth, "validation")
+
+
+def _reason(asked: list[Request]) -> str:
+    """What a save for these requests is for."""
+    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"

@@ -1,0 +1,1 @@
+"""What the XLA runtime is asked and told."""

@@ -1,0 +1,173 @@
+"""The only module that knows torch_xla: devices, sharding, sync, reads and the runtime's counters.
+
+Importing it imports the runtime, which reads its environment then; `engine.worker` sets that first. Another
+runtime is supported by another module with these functions. Nothing here keeps state of a run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.debug.metrics as met
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+NANOSECONDS = 1e-9
+READS_OF_SCALARS = "aten::_local_scalar_dense"
+"""Not a fallback: it is how `.item()` shows."""
+
+
+class Counters(NamedTuple):
+    """Totals of the runtime since the process began."""
+
+    compiles: int
+    compile_s: float
+    executes: int
+    execute_s: float
+    transfers_to_device: int
+    transfers_from_device: int
+    bytes_to_device: int
+    bytes_from_device: int
+    fallbacks: dict[str, int]
+
+
+class Compiles(NamedTuple):
+    """How often the compiler was entered and left, and the time inside. Cheap enough for every step."""
+
+    begun: int
+    done: int
+    seconds: float
+
+
+class CoreMesh:
+    """All devices of the process as one line of cores."""
+
+    def __init__(self, num_cores: int) -> None:
+        """Raises `RuntimeError` where that is not the number of devices."""
+        there = xr.global_runtime_device_count()
+        if there != num_cores:
+            raise RuntimeError(f"the runtime has {there} devices where {num_cores} cores are to train")
+        self._mesh = xs.Mesh(np.arange(num_cores), (num_cores,), ("cores",))
+        self._rows = _RowSpec(self._mesh)
+
+    def put(self, tensors: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Moves host tensors to the device in one transfer, their first dimension shared out among the cores."""
+        moved: list[torch.Tensor] = xm.send_cpu_data_to_device(tensors, device, input_sharding=self._rows)
+        return moved
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Says that dimension `dim` of the tensor is shared out among the cores."""
+        xs.mark_sharding(tensor, self._mesh, tuple("cores" if d == dim else None for d in range(tensor.dim())))
+        return tensor
+
+    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Says that every core holds the whole tensor. Reading a sharded one compiles a program each time."""
+        xs.mark_sharding(tensor, self._mesh, (None,) * tensor.dim())
+        return tensor
+
+
+class _RowSpec:
+    """Shards the first dimension of tensors of any rank; the runtime's own type fits one rank only."""
+
+    minibatch = False
+
+    def __init__(self, mesh: xs.Mesh) -> None:
+        self._mesh = mesh
+
+    def xla_spec(self, tensor: torch.Tensor) -> Any:
+        """Called by the runtime for each tensor."""
+        return xs.ShardingSpec(self._mesh, ("cores",) + (None,) * (tensor.dim() - 1)).xla_spec(tensor)
+
+
+def use_spmd() -> None:
+    """From now on the devices of this process are one; before any of them is used."""
+    xr.use_spmd()
+
+
+def device(index: int | None = None) -> torch.device:
+    """The device, or the one of that index, made the default of the calling thread. Opens it: may raise."""
+    chosen: torch.device = torch_xla.device(index)
+    torch_xla._XLAC._xla_set_default_device(str(chosen))
+    return chosen
+
+
+def kind() -> str:
+    """What the devices are: `CPU` or `TPU`."""
+    return str(xr.device_type())
+
+
+def put(tensors: list[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
+    """Moves host tensors to one device in one transfer."""
+    moved: list[torch.Tensor] = xm.send_cpu_data_to_device(tensors, target)
+    return moved
+
+
+def sync() -> None:
+    """Compiles what was traced on the calling thread's device, if it is new, and starts it."""
+    torch_xla.sync()
+
+
+def wait() -> None:
+    """Returns when the devices have nothing left to do."""
+    xm.wait_device_ops()
+
+
+def seed(value: int, target: torch.device) -> None:
+    """Seeds what the device draws next. The runtime moves its state at every sync, so it is set at every step."""
+    xm.set_rng_state(value, str(target))
+
+
+def read(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+    """One transfer from the device. The tensor must be replicated and synced."""
+    values: npt.NDArray[np.float32] = tensor.cpu().numpy()
+    return values
+
+
+def to_host(state: Any) -> Any:
+    """A copy of nested state with every tensor on the host. Right after a sync it compiles nothing."""
+    return xm._maybe_convert_to_cpu(state)
+
+
+def compiles() -> Compiles:
+    """The compiler's counters: `begun` rises before a compilation, `done` after it."""
+    done, total_ns = _totals("CompileTime")
+    return Compiles(met.counter_value("UncachedCompile") or 0, done, total_ns * NANOSECONDS)
+
+
+def counters() -> Counters:
+    """Everything the runtime counts that a run reports."""
+    executes = [_totals(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
+    compile_count, compile_ns = _totals("CompileTime")
+    return Counters(
+        compiles=compile_count,
+        compile_s=compile_ns * NANOSECONDS,
+        executes=sum(count for count, _ in executes),
+        execute_s=sum(total for _, total in executes) * NANOSECONDS,
+        transfers_to_device=_totals("TransferToDeviceTime")[0],
+        transfers_from_device=_totals("TransferFromDeviceTime")[0],
+        bytes_to_device=int(_totals("OutboundData")[1]),
+        bytes_from_device=int(_totals("InboundData")[1]),
+        fallbacks=_fallbacks(),
+    )
+
+
+def memory(target: torch.device) -> dict[str, int]:
+    """`bytes_used`, `bytes_limit` and `peak_bytes_used` of one device. Raises `RuntimeError` where it cannot tell."""
+    info: dict[str, int] = xm.get_memory_info(str(target))
+    return info
+
+
+def _totals(name: str) -> tuple[int, float]:
+    """Count and sum of a metric; the runtime does not know a name before its first use."""
+    data = met.metric_data(name)
+    return (int(data[0]), float(data[1])) if data else (0, 0.0)
+
+
+def _fallbacks() -> dict[str, int]:
+    names = [name for name in met.executed_fallback_ops() if name != READS_OF_SCALARS]
+    return {name.removeprefix("aten::"): int(met.counter_value(name) or 0) for name in names}
