@@ -1,0 +1,135 @@
+"""Figures and words for people: one spelling for the screen, the lines and the pages.
+
+Pure. Must not know about colours, widths or terminals, except that text from others is made inert here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tputui.telemetry.events import MeterReading, Phase, RequestKind
+
+UNKNOWN = "-"
+"""Stands where nobody told a figure."""
+
+REQUESTS: dict[RequestKind, str] = {
+    "checkpoint": "save a checkpoint",
+    "stop": "stop",
+    "stop_after_epoch": "stop after the epoch",
+    "stop_now": "stop at once",
+}
+"""What a request asks for, after "request to"."""
+
+PHASES: dict[Phase, str] = {
+    "starting": "starting",
+    "data": "waiting for data",
+    "tracing": "tracing",
+    "compiling": "compiling",
+    "executing": "executing",
+    "reporting": "reporting",
+    "evaluating": "evaluating",
+    "saving": "saving",
+    "ending": "ending",
+}
+"""What a process is doing, after "while"."""
+
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure with about `digits` digits that matter: `0.4132`, `12.35`, `1.2e-07`, `NaN`, `-inf`."""
+    if value is None:
+        return UNKNOWN
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    size = abs(value)
+    if value == 0 or 1e-3 <= size < 10:
+        return f"{value:.{digits}f}"
+    if 10 <= size < 1e6:
+        return f"{value:.{max(0, digits - len(str(int(size))) + 1)}f}"
+    return f"{value:.{digits - 1}g}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart: `12,345`."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def size(num_bytes: float | None) -> str:
+    """A number of bytes: `353 KiB`, `1.2 GiB`."""
+    if num_bytes is None:
+        return UNKNOWN
+    value = float(num_bytes)
+    for unit in _SIZE_UNITS[:-1]:
+        if abs(value) < 1024:
+            break
+        value /= 1024
+    else:
+        unit = _SIZE_UNITS[-1]
+    return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time: `13.1 ms`, `0.40 s`, `12 s`, `3 min 20 s`, `5 h 02 min`, `3 d 4 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{minutes} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{hours} h {minutes % 60:02d} min"
+    return f"{days} d {hours % 24} h"
+
+
+def rate(per_s: float | None, unit: str) -> str:
+    """So many a second: `4,885 examples/s`."""
+    if per_s is None or not math.isfinite(per_s):
+        return UNKNOWN
+    return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{number(per_s, 3)} {unit}/s"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent: `87 %`."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"
+
+
+def ago(seconds: float) -> str:
+    """How long ago: `3 s ago`; never in the future, since clocks of two hosts differ a little."""
+    return f"{duration(max(0.0, seconds))} ago"
+
+
+def meters_line(train: Mapping[str, MeterReading], valid: Mapping[str, MeterReading]) -> str:
+    """Averages of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90`."""
+    parts = [(", ".join(f"{name} {number(meter.avg)}" for name, meter in meters.items())) for meters in (train, valid)]
+    return "; validation ".join(part for part in parts if part) if parts[0] else f"validation {parts[1]}"
+
+
+def inert(text: str) -> str:
+    """Text of others without what a terminal would obey: control characters stand as `\\x1b` and the like.
+
+    Also covers direction overrides and what cannot be encoded; a tab becomes spaces.
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    return "".join(_inert(character) for character in text)
+
+
+def _inert(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character == "\t":
+        return "    "
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

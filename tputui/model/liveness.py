@@ -1,0 +1,195 @@
+"""Whether a run lives, and how it ended: told from its facts and from what the viewer's host says of its processes.
+
+Pure: the moment and the liveness of processes are arguments. The rules, first that fits:
+
+1. An end record was read: its outcome. The supervisor's counts, else the training process's own.
+2. A process of the run lives: running, starting or stalled.
+3. The processes are another host's: they count as alive while their newest fact is young.
+4. Otherwise the run is lost, since its newest fact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import RunCondition
+from tputui.model.state import RunState
+from tputui.model.writer import STEPPING, WriterState
+from tputui.telemetry.events import Outcome
+
+Alive = Mapping[str, bool | None]
+"""By writer: whether its process lives; None where this host cannot know."""
+
+SILENT_S = 10.0
+"""A heart beats at least once a second; so long without any fact is a stall."""
+FIRST_WORD_S = 60.0
+"""The same before the first heartbeat, while a process may be busy importing."""
+FAR_SILENT_S = 60.0
+"""Of a process on another host only its facts can tell; a copied run or a dead host gives none for so long."""
+SUPERVISOR_TELLS_S = 10.0
+"""A living supervisor tells the end of its training process well within this."""
+STUCK_S = 30.0
+"""Without a step for so long, in a phase where steps are due, is a stall ..."""
+STUCK_STEPS = 20.0
+"""... unless steps take long: then so many of them."""
+
+_WORST_FIRST: tuple[Outcome, ...] = ("failed", "stopped", "done")
+_OUTCOME_WORDS: dict[Outcome, str] = {"done": "done", "stopped": "stopped", "failed": "training failed"}
+
+
+class Verdict(NamedTuple):
+    """What is told of a run's life."""
+
+    condition: RunCondition
+    reason: str
+    """One sentence, without a full stop."""
+    ended_t: float | None
+    """Time of the end record."""
+    exit_code: int | None
+    """The supervisor's word."""
+    stalled: Mapping[str, str]
+    """Writers that are stalled, and why."""
+    living: frozenset[str]
+    """Writers whose process lives, as far as can be told."""
+
+
+def judge(state: RunState, alive: Alive, now: float, created: float | None = None) -> Verdict:
+    """The condition of a run at the moment `now`. `created` is when it was asked for, where that is known."""
+    living = frozenset(name for name, writer in state.writers.items() if _lives(writer, alive, now))
+    ended = _end(state)
+    if ended is not None:
+        return ended._replace(living=living)
+    told = _told(state, alive, living, now, created)
+    return told._replace(living=living)
+
+
+def _verdict(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Verdict:
+    return Verdict(condition, reason, None, None, stalled or {}, frozenset())
+
+
+def _lives(writer: WriterState, alive: Alive, now: float) -> bool:
+    known = alive.get(writer.name)
+    if known is not None:
+        return known
+    return writer.newest_t is not None and now - writer.newest_t <= FAR_SILENT_S
+
+
+def _end(state: RunState) -> Verdict | None:
+    """What the end records say; None where there is none that counts yet."""
+    closed = [w.run_ended for w in state.supervisors if w.run_ended]
+    failed = [record for record in closed if record.outcome == "failed"]
+    if failed or (closed and state.supervisors[0].run_ended):
+        first = state.supervisors[0].run_ended
+        record = failed[0] if failed else first or closed[0]
+        return Verdict(
+            record.outcome, _ending(record.outcome, record.reason), record.t, record.exit_code, {}, frozenset()
+        )
+    words = [w.training_ended for w in state.workers]
+    if not words or any(word is None for word in words):
+        return None
+    record_of = {word.outcome: word for word in reversed(words) if word is not None}
+    word = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
+    ended_t = max(word.t for word in words if word is not None)
+    return Verdict(word.outcome, _ending(word.outcome, word.reason), ended_t, None, {}, frozenset())
+
+
+def _ending(outcome: Outcome, reason: str) -> str:
+    return f"{_OUTCOME_WORDS[outcome]}: {reason}" if reason else _OUTCOME_WORDS[outcome]
+
+
+def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Verdict:
+    if not state.writers:
+        return _nothing_said(now, created)
+    if not living:
+        return _verdict("lost", _lost_reason(state, alive, now))
+    workers = [worker for worker in state.workers if worker.name in living and worker.training_ended is None]
+    gone = [worker for worker in state.workers if worker.name not in living and worker.training_ended is None]
+    if not workers:
+        return _without_workers(state, gone, now)
+    stalled = {worker.name: why for worker in workers if (why := _stall(worker, now))}
+    if gone:
+        since = max(_last_sign(worker) for worker in gone)
+        if now - since > SUPERVISOR_TELLS_S:
+            reason = f"{_names(gone)} vanished {fmt.ago(now - since)}, and the others wait"
+            return _verdict("stalled", reason, stalled)
+    if stalled:
+        name, why = next(iter(stalled.items()))
+        more = f", and {len(stalled) - 1} more processes" if len(stalled) > 1 else ""
+        return _verdict("stalled", f"{name} {why}{more}", stalled)
+    return _going_on(state, workers, living)
+
+
+def _going_on(state: RunState, workers: list[WriterState], living: frozenset[str]) -> Verdict:
+    orphaned = [supervisor for supervisor in state.supervisors if supervisor.name not in living]
+    aside = f"; its supervisor {_process(orphaned[0])} is gone" if orphaned else ""
+    beat = workers[0].beat
+    doing = fmt.PHASES[beat.phase] if beat else "starting"
+    if not any(worker.stepped for worker in state.workers):
+        return _verdict("starting", f"no step yet: {doing}{aside}")
+    return _verdict("running", f"{doing}{aside}")
+
+
+def _nothing_said(now: float, created: float | None) -> Verdict:
+    if created is not None and now - created <= FIRST_WORD_S:
+        return _verdict("starting", "asked for; no process of it has spoken yet")
+    return _verdict("lost", "no process of it left a readable word")
+
+
+def _without_workers(state: RunState, gone: list[WriterState], now: float) -> Verdict:
+    """The supervisor lives and no training process does."""
+    if not gone:
+        condition: RunCondition = "running" if state.workers else "starting"
+        what = "training ended; the others are not through yet" if state.workers else "the training process is starting"
+        return _verdict(condition, what)
+    signs = [_last_sign(worker) for worker in gone]
+    signs += [w.worker_exited.t for w in state.supervisors if w.worker_exited]
+    since = max(signs)
+    if now - since <= SUPERVISOR_TELLS_S:
+        return _verdict("running", f"{_names(gone)} is gone; the supervisor is about to tell why")
+    return _verdict("lost", f"{_names(gone)} vanished {fmt.ago(now - since)}, and the supervisor tells nothing of it")
+
+
+def _stall(worker: WriterState, now: float) -> str | None:
+    """Why a living worker counts as stalled, as the rest of a sentence."""
+    silent_s = now - _last_sign(worker)
+    beat = worker.beat
+    if silent_s > (FIRST_WORD_S if beat is None else SILENT_S):
+        return f"lives, and has said nothing for {fmt.duration(silent_s)}"
+    if beat is None or beat.phase not in STEPPING or worker.moved_t is None:
+        return None
+    stuck_s = now - worker.moved_t
+    if stuck_s <= max(STUCK_S, STUCK_STEPS * (worker.smooth_step_s or 0.0)):
+        return None
+    return f"has been {fmt.PHASES[beat.phase]} for {fmt.duration(stuck_s)} without a step"
+
+
+def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
+    newest = state.newest_t
+    since = f"{fmt.ago(now - newest)}" if newest is not None else "at an unknown time"
+    silent = [w for w in state.in_order if w.run_ended is None and w.training_ended is None] or state.in_order
+    broke = next((w.failure for w in state.workers if w.failure), None)
+    after = f", after {broke.error}" if broke else ""
+    exited = next((w.worker_exited for w in state.supervisors if w.worker_exited and w.worker_exited.signal), None)
+    if exited:
+        after += f"; the training process was ended by {exited.signal}"
+    if any(alive.get(writer.name) is None for writer in state.writers.values()):
+        host = next((w.opened.host for w in state.in_order if w.opened), "another host")
+        return f"no end record, and no word since {since}{after}; its processes ran on {host}, unseen from here"
+    return f"no end record: {_names(silent)} vanished {since}{after}"
+
+
+def _names(writers: list[WriterState]) -> str:
+    shown = [_process(writer) for writer in writers[:3]]
+    more = len(writers) - len(shown)
+    return " and ".join([*shown, f"{more} more"] if more else shown)
+
+
+def _process(writer: WriterState) -> str:
+    return f"{writer.name} (pid {writer.opened.pid})" if writer.opened else writer.name
+
+
+def _last_sign(writer: WriterState) -> float:
+    return writer.newest_t if writer.newest_t is not None else -math.inf

@@ -1,0 +1,144 @@
+"""A series of values over steps, bounded in memory however long the run.
+
+Consecutive steps are kept as pieces that know their least, greatest and mean value, so a spike of one step or a
+single NaN is never lost. When there are too many pieces, neighbours are joined in pairs. Pure; what a series holds
+depends on the records alone, never on how they arrived.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tputui.model.snapshot import Segment
+from tputui.telemetry import blocks
+from tputui.telemetry.events import StepsRecorded
+
+PIECES_MAX = 2_048
+"""Several times the dots of the widest terminal."""
+DECODED_VALUES_MAX = 2_000_000
+"""Values taken out of blocks for one series: about 0.2 s of work. Later records go in by their summary."""
+
+
+class Piece(NamedTuple):
+    """Consecutive steps reduced. `least` and `greatest` are infinite, the wrong way round, where no value is finite."""
+
+    first: int
+    last: int
+    total: float
+    least: float
+    greatest: float
+    num_values: int
+    num_bad: int
+
+    def join(self, other: Piece) -> Piece:
+        """Both together."""
+        return Piece(
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.total + other.total,
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            self.num_values + other.num_values,
+            self.num_bad + other.num_bad,
+        )
+
+    def to_segment(self) -> Segment:
+        """As it stands in a snapshot."""
+        some = self.num_values > 0
+        return Segment(
+            first_step=self.first,
+            last_step=self.last,
+            mean=self.total / self.num_values if some else math.nan,
+            min=self.least if some else math.nan,
+            max=self.greatest if some else math.nan,
+            num_values=self.num_values,
+            num_bad=self.num_bad,
+        )
+
+
+class Series:
+    """The values that one writer recorded of one metric."""
+
+    def __init__(self, pieces_max: int = PIECES_MAX) -> None:
+        self.pieces: list[Piece] = []
+        self._pieces_max = pieces_max
+        self._stride = 1
+        """Steps that a piece may span."""
+        self._decoded = 0
+
+    def wants_values(self, record: StepsRecorded) -> bool:
+        """Whether the record is coarser than the series, so that its values are worth decoding."""
+        return record.n > self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
+
+    def add(self, record: StepsRecorded, values: array[float] | None) -> None:
+        """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
+        if values is None or record.n <= self._stride:
+            self._push(_summary(record))
+        else:
+            self._decoded += len(values)
+            flat = values.tolist()
+            for row in range(0, record.n, self._stride):
+                last = min(row + self._stride, record.n)
+                part = flat[row * record.cores : last * record.cores]
+                self._push(_reduced(record.first + row, record.first + last - 1, part))
+        while len(self.pieces) > self._pieces_max:
+            self.pieces = _halved(self.pieces)
+            self._stride *= 2
+
+    def _push(self, piece: Piece) -> None:
+        if self.pieces:
+            newest = self.pieces[-1]
+            if newest.last < piece.first and piece.last - newest.first < self._stride:
+                self.pieces[-1] = newest.join(piece)
+                return
+        self.pieces.append(piece)
+
+
+def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:
+    """The series of several writers as one, in order of steps.
+
+    Pieces of different writers that begin within one piece's steps are joined, so each segment tells of all of them.
+    """
+    if len(series) == 1:
+        return [piece.to_segment() for piece in series[0].pieces]
+    pieces = _aligned(piece for one in series for piece in one.pieces)
+    while len(pieces) > segments_max:
+        pieces = _halved(pieces)
+    return [piece.to_segment() for piece in pieces]
+
+
+def _aligned(pieces: Iterable[Piece]) -> list[Piece]:
+    joined: list[Piece] = []
+    edge = -1
+    for piece in sorted(pieces, key=lambda piece: (piece.first, -piece.last)):
+        if joined and piece.first <= edge:
+            joined[-1] = joined[-1].join(piece)
+        else:
+            joined.append(piece)
+            edge = piece.last
+    return joined
+
+
+def _halved(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours joined in pairs."""
+    pairs = [left.join(right) for left, right in zip(pieces[::2], pieces[1::2], strict=False)]
+    return pairs + pieces[-1:] if len(pieces) % 2 else pairs
+
+
+def _summary(record: StepsRecorded) -> Piece:
+    num_values = max(0, record.n * record.cores - record.bad)
+    if not (num_values and math.isfinite(record.mean)):
+        return Piece(record.first, record.first + record.n - 1, 0.0, math.inf, -math.inf, 0, record.bad)
+    last, total = record.first + record.n - 1, record.mean * num_values
+    return Piece(record.first, last, total, record.min, record.max, num_values, record.bad)
+
+
+def _reduced(first: int, last: int, values: list[float]) -> Piece:
+    mean, least, greatest, bad = blocks.summarise(values)
+    num_values = len(values) - bad
+    if not num_values:
+        return Piece(first, last, 0.0, math.inf, -math.inf, 0, bad)
+    return Piece(first, last, mean * num_values, least, greatest, num_values, bad)

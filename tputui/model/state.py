@@ -1,0 +1,55 @@
+"""The reducer: every fact of a run goes in here, and every view is drawn from what it adds up to.
+
+State is kept a writer at a time and combined only when it is looked at, so it cannot depend on how the writers'
+journals interleave. Pure: no clock, no file, no process.
+"""
+
+from __future__ import annotations
+
+from tputui.model.writer import WriterState
+from tputui.telemetry.events import Event
+
+
+class RunState:
+    """What a run's facts so far add up to."""
+
+    def __init__(self) -> None:
+        self.writers: dict[str, WriterState] = {}
+
+    def apply(self, writer: str, seq: int, event: Event) -> None:
+        """Takes the record number `seq` of the journal of `writer` in.
+
+        Records of one writer come in the order of their numbers; one that came before changes nothing. Never raises.
+        """
+        state = self.writers.get(writer)
+        if state is None:
+            state = self.writers[writer] = WriterState(writer)
+        state.apply(seq, event)
+
+    @property
+    def workers(self) -> list[WriterState]:
+        """The training processes, by host."""
+        return self._of_role("worker")
+
+    @property
+    def supervisors(self) -> list[WriterState]:
+        """The supervisors, by host."""
+        return self._of_role("supervisor")
+
+    @property
+    def in_order(self) -> list[WriterState]:
+        """Every writer, by host and name."""
+        return sorted(self.writers.values(), key=lambda writer: writer.place)
+
+    @property
+    def newest_t(self) -> float | None:
+        """Time of the newest fact."""
+        return max((w.newest_t for w in self.writers.values() if w.newest_t is not None), default=None)
+
+    @property
+    def first_t(self) -> float | None:
+        """Time of the first fact."""
+        return min((w.first_t for w in self.writers.values() if w.first_t is not None), default=None)
+
+    def _of_role(self, role: str) -> list[WriterState]:
+        return [writer for writer in self.in_order if writer.role == role]

@@ -1,0 +1,346 @@
+"""What one writing process has said, reduced.
+
+One method a type of fact, chosen by the table at the end. A fact that makes no sense is counted, never raised: a
+viewer must survive any journal. Everything here is bounded, or grows only with facts that are few (checkpoints,
+requests, epochs). Pure: no clock, no file.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.series import Series
+from tputui.model.snapshot import LogLine
+from tputui.telemetry import blocks
+from tputui.telemetry import events as ev
+
+LOG_LINES_MAX = 2_000
+LOG_CHARS_MAX = 4_000
+WARNINGS_MAX = 256
+NON_FINITE_MAX = 64
+METRICS_MAX = 16
+UNREADABLE_MAX = 64
+UNKNOWN_KINDS_MAX = 32
+TOOL = "tputui"
+"""Source of the lines that the tool itself says."""
+
+STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
+"""Phases in which steps are expected to go by; any other may take as long as it takes."""
+_PACE_NEWEST = 0.3
+"""Weight of the newest report in the smoothed step time."""
+
+Level = Literal["info", "warning", "error"]
+
+
+class BadValue(NamedTuple):
+    """A NaN or an infinity, by the column of its block."""
+
+    step: int
+    column: int
+    metric: str
+    value: float
+
+
+class Receipts:
+    """What the writer answered to one request."""
+
+    def __init__(self) -> None:
+        self.seen: ev.RequestSeen | None = None
+        self.applied: ev.RequestApplied | None = None
+        self.refused: ev.RequestRefused | None = None
+
+
+class WriterState:
+    """Everything that a writer's facts so far add up to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.last_seq = -1
+        self.first_t: float | None = None
+        self.newest_t: float | None = None
+        self.opened: ev.JournalOpened | None = None
+        self.run_started: ev.RunStarted | None = None
+        self.worker_started: ev.WorkerStarted | None = None
+        self.worker_exited: ev.WorkerExited | None = None
+        self.topology: ev.TopologyDeclared | None = None
+        self.plan: ev.TrainingPlanned | None = None
+        self.beat: ev.HeartbeatSent | None = None
+        self.epoch_started: ev.EpochStarted | None = None
+        self.progress: ev.ProgressReported | None = None
+        self.smooth_step_s: float | None = None
+        self.moved_t: float | None = None
+        """When a step was last done, or a phase was on in which none is due."""
+        self.steps_done = 0
+        self.meters: dict[ev.Split, ev.MetersReported] = {}
+        self.epochs: dict[int, ev.EpochEnded] = {}
+        self.series: dict[str, Series] = {}
+        self.newest_steps: dict[str, ev.StepsRecorded] = {}
+        self.non_finite: list[BadValue] = []
+        self.num_non_finite = 0
+        self.xla: ev.XlaMetricsRead | None = None
+        self.memory: ev.MemorySampled | None = None
+        self.host: ev.HostSampled | None = None
+        self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
+        self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
+        self.checkpoints: list[ev.CheckpointSaved] = []
+        self.receipts: dict[str, Receipts] = {}
+        self.dropped_steps = 0
+        self.failure: ev.FailureRaised | None = None
+        self.training_ended: ev.TrainingEnded | None = None
+        self.run_ended: ev.RunEnded | None = None
+        self.unknown: Counter[str] = Counter()
+        self.unreadable: dict[int, str] = {}
+        """Why a record's block cannot be decoded, by its sequence number."""
+        self.num_senseless = 0
+        """Facts that contradict themselves."""
+
+    @property
+    def role(self) -> str:
+        """`worker` or `supervisor`, told by the head of the journal or else by its name."""
+        return self.opened.role if self.opened else self.name.rpartition("-")[0]
+
+    @property
+    def index(self) -> int:
+        """Index of the host."""
+        digits = self.name.rpartition("-")[2]
+        return int(digits) if digits.isdecimal() and digits.isascii() else 0
+
+    @property
+    def stepped(self) -> bool:
+        """Whether it has reported a step of this run."""
+        return self.progress is not None or bool(self.series)
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Orders writers: by host, then by name."""
+        return self.index, self.name
+
+    def apply(self, seq: int, event: ev.Event) -> None:
+        """Takes a fact in. A record that was read before changes nothing."""
+        if seq <= self.last_seq:
+            return
+        lost = seq - self.last_seq - 1
+        self.last_seq = seq
+        if math.isfinite(event.t):
+            self.first_t = event.t if self.first_t is None else min(self.first_t, event.t)
+            self.newest_t = event.t if self.newest_t is None else max(self.newest_t, event.t)
+        if lost:
+            self._say(event.t, f"{self.name}: {lost} records before this are missing from its journal", "warning")
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            self._unknown(event)
+        else:
+            handler(self, event)
+
+    def core_of(self, column: int, num_columns: int) -> int:
+        """Global index of the core whose values stand in a column."""
+        if self.topology is not None and len(self.topology.cores) == num_columns:
+            return self.topology.cores[column]
+        return column
+
+    def newest_row(self, metric: str = "loss") -> list[float] | None:
+        """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
+        record = self.newest_steps.get(metric)
+        if record is None:
+            return None
+        try:
+            return blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
+        except blocks.BlockError:
+            return None
+
+    def _unknown(self, event: ev.Event) -> None:
+        kind = event.kind if isinstance(event, ev.UnknownEvent) else type(event).__name__
+        if kind in self.unknown or len(self.unknown) < UNKNOWN_KINDS_MAX:
+            self.unknown[kind] += 1
+
+    def _say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
+        if len(text) > LOG_CHARS_MAX:
+            text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
+        self.logs.append(LogLine(t=t, source=source, level=level, text=text))
+
+    def _moved(self, t: float) -> None:
+        if math.isfinite(t):
+            self.moved_t = t if self.moved_t is None else max(self.moved_t, t)
+
+    def _done(self, step: int, t: float) -> None:
+        if step > self.steps_done:
+            self.steps_done = step
+        self._moved(t)
+
+    def _journal_opened(self, event: ev.JournalOpened) -> None:
+        self.opened = event
+
+    def _run_started(self, event: ev.RunStarted) -> None:
+        self.run_started = event
+
+    def _worker_started(self, event: ev.WorkerStarted) -> None:
+        self.worker_started = event
+
+    def _worker_exited(self, event: ev.WorkerExited) -> None:
+        self.worker_exited = event
+        if event.signal is not None:
+            self._say(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}", "warning")
+
+    def _topology_declared(self, event: ev.TopologyDeclared) -> None:
+        self.topology = event
+
+    def _training_planned(self, event: ev.TrainingPlanned) -> None:
+        self.plan = event
+
+    def _heartbeat_sent(self, event: ev.HeartbeatSent) -> None:
+        if event.phase not in STEPPING or self.beat is None or event.step > self.beat.step:
+            self._moved(event.t)
+        self.beat = event
+
+    def _epoch_started(self, event: ev.EpochStarted) -> None:
+        self.epoch_started = event
+        self._moved(event.t)
+
+    def _steps_recorded(self, event: ev.StepsRecorded) -> None:
+        if event.n < 1 or event.cores < 1 or not 0 <= event.bad <= event.n * event.cores:
+            self.num_senseless += 1
+            return
+        self._done(event.first + event.n - 1, event.t)
+        if event.metric not in self.series:
+            if len(self.series) >= METRICS_MAX:
+                return
+            self.series[event.metric] = Series()
+        series = self.series[event.metric]
+        self.newest_steps[event.metric] = event
+        self.num_non_finite += event.bad
+        find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
+        values = self._decoded(event) if find_bad or series.wants_values(event) else None
+        series.add(event, values)
+        if find_bad and values is not None:
+            self._keep_bad(event, values)
+
+    def _decoded(self, event: ev.StepsRecorded) -> array[float] | None:
+        try:
+            return blocks.unpack(event.block, event.n * event.cores)
+        except blocks.BlockError as error:
+            if len(self.unreadable) < UNREADABLE_MAX:
+                last = event.first + event.n - 1
+                self.unreadable[self.last_seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
+            return None
+
+    def _keep_bad(self, event: ev.StepsRecorded, values: array[float]) -> None:
+        for place, value in enumerate(values):
+            if not math.isfinite(value):
+                row, column = divmod(place, event.cores)
+                bad = BadValue(event.first + row, column, event.metric, value)
+                if not self.non_finite:
+                    core = self.core_of(column, event.cores)
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on core {core} at step {bad.step}"
+                    self._say(event.t, text, "warning")
+                self.non_finite.append(bad)
+                if len(self.non_finite) >= NON_FINITE_MAX:
+                    return
+
+    def _steps_dropped(self, event: ev.StepsDropped) -> None:
+        self.dropped_steps += max(0, event.num_steps)
+        text = f"{self.name}: the disk was too slow; {event.num_records} records ({event.num_steps} steps) were dropped"
+        self._say(event.t, text, "warning")
+
+    def _progress_reported(self, event: ev.ProgressReported) -> None:
+        self.progress = event
+        self._done(event.step, event.t)
+        if math.isfinite(event.step_s) and event.step_s > 0:
+            before = self.smooth_step_s
+            newest = event.step_s if before is None else before + _PACE_NEWEST * (event.step_s - before)
+            self.smooth_step_s = newest
+
+    def _meters_reported(self, event: ev.MetersReported) -> None:
+        self.meters[event.split] = event
+
+    def _epoch_ended(self, event: ev.EpochEnded) -> None:
+        self.epochs[event.epoch] = event
+        self._done(event.step, event.t)
+        self._say(event.t, f"epoch {event.epoch} ended: {fmt.meters_line(event.train, event.valid)}")
+
+    def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
+        self.xla = event
+
+    def _memory_sampled(self, event: ev.MemorySampled) -> None:
+        self.memory = event
+
+    def _host_sampled(self, event: ev.HostSampled) -> None:
+        self.host = event
+
+    def _log_written(self, event: ev.LogWritten) -> None:
+        self._say(event.t, event.line, source=f"worker-{self.index}")
+
+    def _warning_raised(self, event: ev.WarningRaised) -> None:
+        self.warnings.append(event.text)
+        self._say(event.t, event.text, "warning")
+
+    def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
+        self.checkpoints.append(event)
+        self._moved(event.t)
+        size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
+        best = ", the best so far" if event.best else ""
+        self._say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
+
+    def _request_seen(self, event: ev.RequestSeen) -> None:
+        self._receipts(event.request).seen = event
+        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
+
+    def _request_applied(self, event: ev.RequestApplied) -> None:
+        self._receipts(event.request).applied = event
+        path = f": {event.path}" if event.path else ""
+        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step}{path}")
+
+    def _request_refused(self, event: ev.RequestRefused) -> None:
+        self._receipts(event.request).refused = event
+        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
+
+    def _receipts(self, request: str) -> Receipts:
+        return self.receipts.setdefault(request, Receipts())
+
+    def _failure_raised(self, event: ev.FailureRaised) -> None:
+        self.failure = event
+        text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {event.message}"
+        self._say(event.t, text, "error")
+
+    def _training_ended(self, event: ev.TrainingEnded) -> None:
+        self.training_ended = event
+        self._done(event.step, event.t)
+        self._say(event.t, f"training {event.outcome} at step {event.step}: {event.reason}")
+
+    def _run_ended(self, event: ev.RunEnded) -> None:
+        self.run_ended = event
+        level: Level = "error" if event.outcome == "failed" else "info"
+        self._say(event.t, f"run {event.outcome}: {event.reason}", level)
+
+
+_HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
+    ev.JournalOpened: WriterState._journal_opened,
+    ev.RunStarted: WriterState._run_started,
+    ev.WorkerStarted: WriterState._worker_started,
+    ev.WorkerExited: WriterState._worker_exited,
+    ev.TopologyDeclared: WriterState._topology_declared,
+    ev.TrainingPlanned: WriterState._training_planned,
+    ev.HeartbeatSent: WriterState._heartbeat_sent,
+    ev.EpochStarted: WriterState._epoch_started,
+    ev.StepsRecorded: WriterState._steps_recorded,
+    ev.StepsDropped: WriterState._steps_dropped,
+    ev.ProgressReported: WriterState._progress_reported,
+    ev.MetersReported: WriterState._meters_reported,
+    ev.EpochEnded: WriterState._epoch_ended,
+    ev.XlaMetricsRead: WriterState._xla_metrics_read,
+    ev.MemorySampled: WriterState._memory_sampled,
+    ev.HostSampled: WriterState._host_sampled,
+    ev.LogWritten: WriterState._log_written,
+    ev.WarningRaised: WriterState._warning_raised,
+    ev.CheckpointSaved: WriterState._checkpoint_saved,
+    ev.RequestSeen: WriterState._request_seen,
+    ev.RequestApplied: WriterState._request_applied,
+    ev.RequestRefused: WriterState._request_refused,
+    ev.FailureRaised: WriterState._failure_raised,
+    ev.TrainingEnded: WriterState._training_ended,
+    ev.RunEnded: WriterState._run_ended,
+}
