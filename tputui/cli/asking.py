@@ -5,32 +5,32 @@ Prints each receipt as it comes. Must not act on the run but through the request
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
-from threading import Event
+from threading import Event as Pause
 
 from tputui.cli.console import CommandError, narrate, say
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
-from tputui.model.snapshot import ENDED, RequestView, Snapshot
+from tputui.model import format as fmt
+from tputui.model.snapshot import ENDED, Snapshot
 from tputui.session import Session
-from tputui.telemetry import control, rundir
+from tputui.telemetry import control
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.merge import Fact
 
 WAIT_S = 60.0
 _POLL_S = 0.1
-_RECEIPT_S = 3.0
-"""How long the supervisor has to answer what a run that ended left unanswered."""
 
 
 def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode:
     """Writes the request, then prints its receipts until it is applied or refused, or `wait_s` is over."""
     session = Session.live(run_dir)
     try:
-        snapshot = _caught_up(session)
+        _catch_up(session)
+        snapshot = session.snapshot()
         if snapshot.condition in ENDED:
-            raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: nothing to ask: {_ended(snapshot)}")
+            raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: there is nothing to ask: {_ended(snapshot)}")
         request = _submit(run_dir, kind, by)
         say(f"requested: {kind} ({request.id})")
         return _wait(session, run_dir, request, wait_s)
@@ -46,62 +46,65 @@ def _submit(run_dir: Path, kind: RequestKind, by: str) -> control.Request:
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _caught_up(session: Session) -> Snapshot:
-    """The snapshot after everything that is written was read."""
-    while True:
-        snapshot = session.poll()
-        if session.caught_up:
-            return snapshot
+def _catch_up(session: Session) -> list[Fact]:
+    """Reads everything that is written."""
+    facts = session.poll()
+    while not session.caught_up:
+        facts += session.poll()
+    return facts
 
 
 def _wait(session: Session, run_dir: Path, request: control.Request, wait_s: float) -> ExitCode:
     deadline = time.monotonic() + wait_s
-    ended_at: float | None = None
-    told: str | None = None
-    pause = Event()
+    pause = Pause()
     while True:
-        snapshot = _caught_up(session)
-        view = next((view for view in snapshot.requests if view.id == request.id), None)
-        if view is not None and view.state != told:
-            told = view.state
-            if told != "requested":
-                say(receipt(view, snapshot))
-        if told in ("applied", "refused"):
-            return ExitCode.DONE if told == "applied" else ExitCode.USAGE
-        now = time.monotonic()
-        if snapshot.condition in ENDED:
-            ended_at = ended_at or now
-            if now > ended_at + _RECEIPT_S:
-                words = f"{_name(run_dir)}: the run ended before it answered: {_ended(snapshot)}"
-                raise CommandError(ExitCode.USAGE, words)
-        elif now >= deadline:
-            narrate(
-                f"no answer within {wait_s:g} s (the run is in phase {snapshot.phase or 'starting'}); the request "
-                f"stands, and `tputui show {_name(run_dir)}` tells when it was answered"
-            )
-            return ExitCode.DONE
+        # Settled before the last read, so that a receipt written with the end record is not missed.
+        settled = session.settled
+        for fact in _catch_up(session):
+            answer = _receipt(fact.event, request.id)
+            if answer is not None:
+                say(answer)
+                if not isinstance(fact.event, ev.RequestSeen):
+                    return ExitCode.DONE if isinstance(fact.event, ev.RequestApplied) else ExitCode.USAGE
+        if settled:
+            words = f"{_name(run_dir)}: the run ended before it answered: {_ended(session.snapshot())}"
+            raise CommandError(ExitCode.USAGE, words)
+        if time.monotonic() >= deadline:
+            return _tell_unanswered(session.snapshot(), run_dir, wait_s)
         pause.wait(_POLL_S)
 
 
-def receipt(view: RequestView, snapshot: Snapshot) -> str:
-    """A receipt in words."""
-    if view.state == "seen":
-        return f"seen: in phase {view.seen_phase}"
-    if view.state == "refused":
-        return f"refused: {inert(view.why or 'no reason was given')}"
-    words = f"applied: after step {view.applied_step}"
-    if view.path is not None:
-        words += f", {inert(view.path)}"
-        saved = next((saved for saved in snapshot.checkpoints if saved.path == view.path), None)
-        if saved is not None:
-            words += f", {saved.bytes} bytes in {saved.seconds:.2f} s"
-    return words
+def _receipt(event: ev.Event, request_id: str) -> str | None:
+    """A receipt of the request in words; None where the fact is none."""
+    if isinstance(event, ev.RequestSeen) and event.request == request_id:
+        return f"seen: in phase {event.phase}, step {event.step}"
+    if isinstance(event, ev.RequestRefused) and event.request == request_id:
+        return f"refused: {fmt.inert(event.why)}"
+    if isinstance(event, ev.RequestApplied) and event.request == request_id:
+        words = f"applied: after step {event.step}"
+        if event.path is not None:
+            words += f", {fmt.inert(event.path)}"
+        if event.bytes is not None:
+            words += f", {event.bytes} bytes"
+        if event.seconds is not None:
+            words += f", {event.seconds:.3f} s"
+        return words
+    return None
+
+
+def _tell_unanswered(snapshot: Snapshot, run_dir: Path, wait_s: float) -> ExitCode:
+    narrate(
+        f"no answer within {wait_s:g} s: {_name(run_dir)} is {snapshot.condition}, in phase "
+        f"{snapshot.phase or 'starting'}; the request stands, and `tputui show {_name(run_dir)}` tells what became "
+        "of it"
+    )
+    return ExitCode.DONE
 
 
 def _ended(snapshot: Snapshot) -> str:
     """The state of a run that ended, as a sentence."""
-    return f"it is {snapshot.condition}: {inert(snapshot.condition_reason)}"
+    return f"it is {snapshot.condition}: {fmt.inert(snapshot.condition_reason)}"
 
 
 def _name(run_dir: Path) -> str:
-    return inert(run_dir.name if os.fspath(run_dir) != "." else rundir.read_manifest(run_dir).run)
+    return fmt.inert(run_dir.name or str(run_dir))

@@ -18,6 +18,10 @@ without waiting unless --speed is given. Nothing is asked of the run."""
 EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run")
 
 
+AT_ONCE = 1e9
+"""A speed at which thirty years pass in a second."""
+
+
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
@@ -29,7 +33,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Plays the run."""
     run_dir = chosen_run(args)
     screen = viewing.wants_screen(no_ui=args.no_ui, as_json=args.json)
-    source = session.Session.replay(run_dir, speed=args.speed or 1.0)
+    source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
     if screen:
         from tputui.ui.app import run_monitor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from tputui.cli.environment import environment_problem
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import find_run, parent_of
 from tputui.exit_codes import ExitCode
+from tputui.telemetry import rundir
 
 DESCRIPTION = """Checks the configuration and this machine, makes a run directory and starts training in
 processes of their own, which a closed terminal does not end. In a terminal it opens the live screen;
@@ -32,7 +32,6 @@ EXIT_CODES = exit_codes(
     ENVIRONMENT="this machine cannot run it: no torch_xla, versions that do not fit, a device that is taken",
 )
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SUPERVISOR_EXIT_S = 5.0
 
 
@@ -51,7 +50,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks, starts and shows the run."""
     parent = parent_of(args)
-    if args.name is not None and not _NAME.fullmatch(args.name):
+    if args.name is not None and not rundir.is_name(args.name):
         raise CommandError(
             ExitCode.USAGE,
             f"--name {args.name!r}: a run's name has letters, digits, dots, dashes and underscores, at most 128, "

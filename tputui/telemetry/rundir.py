@@ -12,6 +12,7 @@ The directory is its owner's alone (0700). Must not read journals.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -81,10 +82,16 @@ def create(parent: Path, manifest: Manifest) -> Path:
     for name in (REQUESTS, CHECKPOINTS):
         (staging / name).mkdir(mode=0o700)
     write_atomically(staging / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-    if run_dir.exists():
+    try:
+        if run_dir.exists():
+            raise FileExistsError(run_dir)
+        staging.rename(run_dir)
+    except OSError as error:
         remove(staging)
-        raise FileExistsError(run_dir)
-    staging.rename(run_dir)
+        # Another process was faster: a directory cannot be renamed onto one that is not empty.
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(run_dir) from None
+        raise
     return run_dir
 
 
@@ -106,9 +113,14 @@ def read_manifest(run_dir: Path) -> Manifest:
         raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {error}") from None
 
 
+def is_name(text: str) -> bool:
+    """Whether a run may be called so: letters, digits, dots, dashes, underscores; no path."""
+    return _NAME.fullmatch(text) is not None
+
+
 def find(name: str, parent: Path) -> Path:
     """The directory of the run called `name` in `parent`, or at the path `name`. Raises `RunNotFound`."""
-    for candidate in ([parent / name] if _NAME.fullmatch(name) else []) + [Path(name)]:
+    for candidate in ([parent / name] if is_name(name) else []) + [Path(name)]:
         if candidate.is_dir() and is_run(candidate):
             return candidate
     raise RunNotFound(f"{name}: no such run in {parent}; `tputui runs` lists those there are")
@@ -120,11 +132,21 @@ def is_run(path: Path) -> bool:
 
 
 def listing(parent: Path) -> list[Path]:
-    """Directories of the runs in `parent`, newest first by name, which begins with the time of the start."""
+    """Directories of the runs in `parent`, newest first by name, which begins with the time of the start.
+
+    A directory of another user, which cannot be looked into, is among them.
+    """
     if not parent.is_dir():
         return []
-    found = [path for path in parent.iterdir() if not path.name.startswith(".") and path.is_dir() and is_run(path)]
+    found = [path for path in parent.iterdir() if not path.name.startswith(".") and _may_be_run(path)]
     return sorted(found, key=lambda path: path.name, reverse=True)
+
+
+def _may_be_run(path: Path) -> bool:
+    try:
+        return path.is_dir() and is_run(path)
+    except PermissionError:
+        return True
 
 
 def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:

@@ -1,0 +1,111 @@
+"""`tputui check`: sound runs, and journals that are cut, flipped, empty or garbage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.supervise.harness import Bench, wait_for
+from tputui.cli.main import main
+from tputui.telemetry.sealed import seal
+
+
+def _journal(run_dir: Path) -> Path:
+    return run_dir / "worker-0.jsonl"
+
+
+def test_a_sound_run_is_told_so(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    num_lines = sum(len(path.read_bytes().splitlines()) for path in recorded_run.glob("*.jsonl"))
+
+    assert main(["check", str(recorded_run)]) == 0
+    assert capsys.readouterr().out == f"digits-1: sound: {num_lines} sound records in 2 journals\n"
+
+
+def test_flipped_bytes_are_one_region_with_the_records_it_cost(
+    recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = _journal(recorded_run).read_bytes().splitlines(keepends=True)
+    start = sum(map(len, lines[:10]))
+    end = start + len(lines[10]) + len(lines[11])
+    damaged = bytearray(b"".join(lines))
+    damaged[start + 20] ^= 0xFF
+    damaged[end - 20] ^= 0xFF
+    _journal(recorded_run).write_bytes(damaged)
+
+    assert main(["check", str(recorded_run)]) == 1
+    region, totals = capsys.readouterr().out.splitlines()
+    assert region == f"worker-0.jsonl: bytes {start}-{end}: its checksum does not match; 2 records lost"
+    assert totals.startswith("digits-1: 1 damaged regions, 2 records lost; ")
+
+
+def test_a_cut_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = _journal(recorded_run).read_bytes()
+    _journal(recorded_run).write_bytes(whole[:-5])
+
+    assert main(["check", str(recorded_run)]) == 1
+    assert "the last line is cut" in capsys.readouterr().out
+
+
+def test_an_empty_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _journal(recorded_run).write_bytes(b"")
+
+    assert main(["check", str(recorded_run)]) == 1
+    assert "worker-0.jsonl: bytes 0-0: the file is empty" in capsys.readouterr().out
+
+
+def test_a_journal_of_garbage_is_damaged_from_end_to_end(
+    recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    garbage = bytes(range(256)) * 40
+    _journal(recorded_run).write_bytes(garbage)
+
+    assert main(["check", str(recorded_run), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["sound"] is False
+    regions = [region for region in told["regions"] if region["journal"] == "worker-0.jsonl"]
+    assert (regions[0]["start"], regions[-1]["end"]) == (0, len(garbage))
+    assert sum(region["end"] - region["start"] for region in regions) == len(garbage)
+
+
+def test_a_flipped_byte_in_a_sealed_journal_is_found(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sealed = seal(_journal(recorded_run))
+    content = bytearray(sealed.read_bytes())
+    content[len(content) // 2] ^= 0x01
+
+    assert main(["check", str(recorded_run)]) == 0
+    sealed.write_bytes(content)
+    assert main(["check", str(recorded_run)]) == 1
+    assert "a frame does not match its checksum" in capsys.readouterr().out
+
+
+def test_a_manifest_that_cannot_be_read_is_damage(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (recorded_run / "run.json").write_text("{")
+
+    assert main(["check", str(recorded_run)]) == 1
+    assert capsys.readouterr().out.startswith("run.json: bytes 0-1: cannot be read")
+
+
+def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(recorded_run), "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {"run", "dir", "sound", "journals", "regions", "lost_records"}
+    assert {journal["journal"]: journal["bytes"] for journal in told["journals"]} == {
+        path.name: path.stat().st_size for path in recorded_run.glob("*.jsonl")
+    }
+    assert (told["sound"], told["regions"], told["lost_records"]) == (True, [], 0)
+
+
+def test_a_half_line_of_a_living_writer_is_no_damage(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise('os.write(reporter._journal._fd, b\'{"k":"Half\'); Event().wait(60)')
+    wait_for((watched.run_dir / "half").exists, "the half line")
+
+    assert main(["check", str(watched.run_dir)]) == 0
+
+    watched.process.kill()
+    bench.clean_up()
+    capsys.readouterr()
+    assert main(["check", str(watched.run_dir)]) == 1
+    assert "the last line is cut" in capsys.readouterr().out

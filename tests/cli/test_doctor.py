@@ -1,0 +1,118 @@
+"""`tputui doctor` and what it shares with `run`: versions, chips and who holds them, disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import one_sentence, tputui
+from tputui.cli import doctor, environment
+from tputui.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("torch", "torch_xla", "words"),
+    [
+        (None, None, "torch and torch_xla are not installed; pip install 'tputui[xla]'"),
+        ("2.9.0", None, "torch_xla is not installed; pip install 'tputui[xla]'"),
+        ("2.8.0+cpu", "2.9.0", "torch 2.8.0+cpu and torch_xla 2.9.0 do not fit"),
+    ],
+)
+def test_versions_that_cannot_train_are_told_with_what_to_type(
+    torch: str | None, torch_xla: str | None, words: str
+) -> None:
+    problem = environment.version_problem(torch, torch_xla)
+
+    assert problem is not None
+    assert words in problem
+    assert problem.rpartition("; ")[2].startswith("pip install ")
+
+
+def test_patch_versions_and_builds_may_differ() -> None:
+    assert environment.version_problem("2.9.1+cpu", "2.9.0") is None
+
+
+@pytest.fixture
+def tpu_host(tmp_path: Path) -> Path:
+    """The files of a host with two v5e chips; process 4711 holds one, and process 1 does not tell."""
+    for number in range(2):
+        device = tmp_path / f"sys/bus/pci/devices/0000:00:0{number}.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x1ae0\n")
+        (device / "device").write_text("0x0063\n")
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    for name in ("0", "1", "vfio"):
+        (tmp_path / "dev/vfio" / name).touch()
+    fds = tmp_path / "proc/4711/fd"
+    fds.mkdir(parents=True)
+    (fds / "3").symlink_to("/dev/vfio/1")
+    (fds / "4").symlink_to("/dev/vfio/vfio")
+    (tmp_path / "proc/4711/comm").write_text("python\n")
+    return tmp_path
+
+
+def test_chips_and_their_holder_are_found(tpu_host: Path) -> None:
+    devices = environment.find_devices(tpu_host)
+
+    assert devices.chips == ["TPU v5e", "TPU v5e"]
+    assert devices.files == ["/dev/vfio/0", "/dev/vfio/1"]
+    assert devices.holders == [environment.Holder("/dev/vfio/1", 4711, "python")]
+
+
+def test_a_taken_device_is_refused_naming_its_holder(tpu_host: Path) -> None:
+    problem = environment.environment_problem({}, tpu_host)
+
+    assert problem is not None
+    assert "/dev/vfio/1 is held by process 4711 (python)" in problem
+    assert environment.environment_problem({"PJRT_DEVICE": "CPU"}, tpu_host) is None
+
+
+def test_doctor_tells_who_holds_the_tpu_and_what_to_type(tpu_host: Path) -> None:
+    findings = list(doctor.find(tpu_host / "runs", tpu_host))
+
+    held = next(finding for finding in findings if "is held" in finding.text)
+    assert (held.level, held.next) == ("bad", "kill 4711")
+    assert any(finding.text.startswith("2 x TPU v5e") for finding in findings)
+
+
+def test_without_a_tpu_it_says_what_trains_instead(tmp_path: Path) -> None:
+    found = [finding for finding in doctor.find(tmp_path, tmp_path) if finding.about == "device"]
+
+    assert [finding.level for finding in found] == ["ok"]
+    assert "no TPU on the PCI bus; training uses virtual cores" in found[0].text
+
+
+def test_lines_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--runs-dir", str(tmp_path)])
+    lines = capsys.readouterr().out
+    code_of_json = main(["doctor", "--runs-dir", str(tmp_path), "--json"])
+    told = json.loads(capsys.readouterr().out)
+
+    assert code == code_of_json == (0 if told["able"] else 1)
+    assert {finding["about"] for finding in told["findings"]} >= {"python", "tputui", "torch", "device", "disk"}
+    for finding in told["findings"]:
+        assert finding["level"] in ("ok", "warn", "bad")
+        assert (finding["next"] is None) == (finding["level"] == "ok")
+        assert finding["about"] in lines
+
+
+def test_versions_that_do_not_fit_are_bad_and_keep_run_from_starting(tmp_path: Path) -> None:
+    older = tmp_path / "site/torch-2.8.0.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.8.0\n")
+    newer = tmp_path / "site/torch_xla-2.9.0.dist-info"
+    newer.mkdir(parents=True)
+    (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla\nVersion: 2.9.0\n")
+    config = Path(__file__).parents[2] / "sample_configs/digits.toml"
+
+    told = tputui("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    refused = tputui("run", config, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+
+    assert told.code == 1
+    assert "bad   torch" in told.out
+    assert "next: pip install 'torch==2.9.*' 'torch_xla==2.9.*'" in told.out
+    assert refused.code == 7
+    assert "torch 2.8.0 and torch_xla 2.9.0 do not fit" in one_sentence(refused)
+    assert not (tmp_path / "runs").exists()

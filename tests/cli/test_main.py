@@ -1,0 +1,150 @@
+"""The command line itself: help, unknown words, where runs live, what is imported, how a crash is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.cli.helpers import one_sentence, tputui
+from tputui.cli import main as cli
+from tputui.cli.main import COMMANDS, main
+from tputui.exit_codes import ExitCode
+
+
+def test_help_names_every_command_in_one_line() -> None:
+    said = tputui("--help")
+
+    assert said.code == 0
+    for name, line in COMMANDS.items():
+        assert any(row.split()[:1] == [name] and line in row for row in said.out.splitlines())
+    assert max(map(len, said.out.splitlines())) < 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_says_what_it_prints_and_its_exit_codes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: tputui {name} ")
+    assert "exit codes:\n  0  " in out
+    assert "rint" in out or "hows" in out
+    assert "--runs-dir" in out
+
+
+def test_an_unknown_command_is_refused_with_the_nearest() -> None:
+    said = tputui("rnu")
+
+    assert (said.code, said.out) == (2, "")
+    assert one_sentence(said) == 'tputui: there is no command "rnu"; did you mean run?'
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["show", "x", "--jsno"], 'there is no option "--jsno"; did you mean --json?'),
+        (["stop", "x", "--wiat=3"], 'there is no option "--wiat=3"; did you mean --wait?'),
+        (["check", "one", "two"], '"two" is one word too many'),
+        (["show"], "the following arguments are required: RUN"),
+        (["stop", "x", "--now", "--after-epoch"], "not allowed with argument"),
+        (["stop", "x", "--wait", "-1"], "-1 is less than 0 s"),
+        (["replay", "x", "--speed", "0"], "0 is not more than 0"),
+        (["replay", "x", "--speed", "fast"], "'fast' is not a number"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_runs_live_where_the_option_or_the_variable_says_or_in_runs(tmp_path: Path) -> None:
+    for name in ("by-option", "by-variable", "runs"):
+        recorded.write_run(tmp_path / name, run=f"in-{name}")
+
+    by_option = tputui("runs", "--runs-dir", "by-option", cwd=tmp_path, TPUTUI_RUNS="by-variable")
+    before_the_command = tputui("--runs-dir", "by-option", "runs", cwd=tmp_path)
+    by_variable = tputui("runs", cwd=tmp_path, TPUTUI_RUNS="by-variable")
+    by_default = tputui("runs", cwd=tmp_path)
+
+    assert "in-by-option" in by_option.out
+    assert "in-by-option" in before_the_command.out
+    assert "in-by-variable" in by_variable.out
+    assert "in-runs" in by_default.out
+
+
+def test_without_a_command_and_without_a_terminal_it_prints_the_list(recorded_run: Path) -> None:
+    said = tputui("--runs-dir", recorded_run.parent)
+
+    assert said.code == 0
+    assert "digits-1" in said.out
+
+
+_MEASURE = """
+import json, sys, time
+from tputui.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as left:
+    code = left.code
+heavy = sorted({"torch", "torch_xla", "textual", "rich", "numpy", "psutil"} & set(sys.modules))
+sys.stderr.write(json.dumps({"code": code, "cpu_s": time.process_time(), "heavy": heavy}))
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["show", "digits-1"], ["show", "digits-1", "--json"], ["runs"]])
+def test_light_commands_import_nothing_heavy_and_answer_at_once(recorded_run: Path, words: list[str]) -> None:
+    env = {**os.environ, "TPUTUI_RUNS": str(recorded_run.parent)}
+
+    def measure() -> dict[str, object]:
+        argv = [sys.executable, "-P", "-c", _MEASURE, *words]
+        told: dict[str, object] = json.loads(subprocess.run(argv, env=env, capture_output=True, check=True).stderr)
+        return told
+
+    tries = [measure() for _ in range(3)]
+
+    assert all(told["code"] in (0, None) and told["heavy"] == [] for told in tries)
+    assert min(float(str(told["cpu_s"])) for told in tries) < 0.3
+
+
+def test_a_closed_pipe_is_no_error(recorded_run: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tputui", "show", str(recorded_run), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+
+    err = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(20), err) == (0, b"")
+
+
+def test_a_fault_of_ours_is_told_with_its_traceback_and_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_down(words: list[str]) -> ExitCode:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(cli, "_dispatch", break_down)
+
+    assert main(["show", "x"]) == ExitCode.BROKEN
+    err = capsys.readouterr().err
+    assert "this is a fault of tputui" in err
+    assert "ZeroDivisionError: a fault" in err
