@@ -1,0 +1,110 @@
+"""What telemetry costs the digits run: wall time, compiles and transfers, on against off.
+
+One process holds two trainers of the same plan on the same 8 cores, one that reports and one that does not, and
+trains their epochs in turn (on off, off on, ...), so that both see the same machine. An epoch here is training,
+evaluation and save, as in a real run..
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from engine import machine, plan
+from engine.control import Control, Progress
+from tests import recorded
+from tputui import config
+from tputui.telemetry import rundir
+from tputui.telemetry.reporter import Reporter
+
+SAMPLE = Path(__file__).parent.parent / "sample_configs" / "digits.toml"
+COUNTED = ("compiles", "executes", "transfers_to_device", "transfers_from_device")
+
+
+class Side:
+    """A trainer, and what its epochs took."""
+
+    def __init__(self, planned: Any, cores: Any, folder: Path, *, telemetry: bool) -> None:
+        from engine import build
+
+        name = "on" if telemetry else "off"
+        self.run_dir = rundir.create(folder, recorded.manifest(name))
+        self.reporter = Reporter(self.run_dir, "worker")
+        self._trainer, self._reports = build.trainer(
+            planned, self.run_dir, cores, self.reporter, Progress(), Control(), telemetry=telemetry
+        )
+        self._reports.open(self._trainer.at)
+        self.step_s: list[float] = []
+        self.epoch_s: list[float] = []
+        self.counts: list[tuple[int, ...]] = []
+
+    def epoch(self, num_steps: int) -> None:
+        """Trains one epoch and notes what it took."""
+        from engine.xla import backend
+
+        backend.wait()
+        before = backend.counters()
+        began = time.perf_counter()
+        self._trainer.train_epoch()
+        backend.wait()
+        took = time.perf_counter() - began
+        after = backend.counters()
+        self.epoch_s.append(took)
+        self.step_s.append(took / num_steps)
+        self.counts.append(tuple(getattr(after, name) - getattr(before, name) for name in COUNTED))
+
+
+def measure(overrides: list[str], pairs: int, warm_up: int) -> None:
+    """Trains both sides in turn and prints what they took."""
+    from engine import build
+
+    settings = config.load(SAMPLE, [*overrides, f"epochs={pairs + warm_up}"])
+    found = machine.find(os.environ)
+    planned = plan.make(settings, found, str(SAMPLE))
+    cores = build.strategy(planned)
+    with tempfile.TemporaryDirectory() as name:
+        on, off = (Side(planned, cores, Path(name), telemetry=telemetry) for telemetry in (True, False))
+        for number in range(warm_up + pairs):
+            for side in (on, off) if number % 2 else (off, on):
+                side.epoch(planned.steps_per_epoch)
+        for side in (on, off):
+            side.reporter.close()
+        report(on, off, warm_up, planned.steps_per_epoch)
+
+
+def report(on: Side, off: Side, warm_up: int, steps: int) -> None:
+    """Prints times and counts after warm-up."""
+    ratios = [a / b for a, b in zip(on.epoch_s[warm_up:], off.epoch_s[warm_up:], strict=True)]
+    print(f"{len(ratios)} pairs of epochs of {steps} steps, after {warm_up} to warm up; medians")
+    print(f"  {'':28}{'on':>10}{'off':>10}")
+    for label, values in (("epoch, s", "epoch_s"), ("an epoch's time a step, ms", "step_s")):
+        scale = 1000 if "ms" in label else 1
+        a, b = (scale * statistics.median(getattr(side, values)[warm_up:]) for side in (on, off))
+        print(f"  {label:28}{a:>10.3f}{b:>10.3f}")
+    for place, label in enumerate(COUNTED):
+        a, b = (statistics.median(row[place] for row in side.counts[warm_up:]) for side in (on, off))
+        print(f"  {label:28}{a:>10g}{b:>10g}")
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    totals = sum(on.epoch_s[warm_up:]) / sum(off.epoch_s[warm_up:])
+    print(f"  on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}; of the sums {totals:.4f}")
+
+
+def main() -> None:
+    """Prints the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--warm-up", type=int, default=4)
+    parser.add_argument("--set", action="append", default=[], help="override of a key, as of `tputui run`")
+    args = parser.parse_args()
+    settings = config.load(SAMPLE, args.set)
+    os.environ.update(machine.environment(settings, machine.find(os.environ)))
+    measure(args.set, args.pairs, args.warm_up)
+
+
+if __name__ == "__main__":
+    main()
