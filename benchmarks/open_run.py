@@ -1,0 +1,128 @@
+"""How long until a run of 1,000,000 steps x 8 cores is on screen, and with how much memory.
+
+The real program in a pseudo-terminal of 160x45, a bare Textual program beside it in turn; then every figure of the
+snapshot that the screen draws is compared with one computed from the raw values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import math
+import os
+import pty
+import re
+import select
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import termios
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, write_run
+from tputui.session import load
+
+ROWS, COLUMNS = 45, 160
+DEADLINE_S = 60.0
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+class Bare(App):
+    def compose(self):
+        yield Static("ready to look at")
+Bare().run()
+"""
+ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]")
+
+
+class Opened(NamedTuple):
+    """What opening took."""
+
+    first_s: float
+    """Until anything was drawn."""
+    last_s: float
+    """Until the words waited for were on screen."""
+    peak_mib: float
+
+
+def open_in_terminal(argv: list[str], words: bytes) -> Opened:
+    """Runs a program in a pseudo-terminal until it has drawn `words`; then ends it."""
+    began = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
+        os.execvp(argv[0], argv)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    drawn, first = b"", math.nan
+    while words not in ESCAPES.sub(b"", drawn):
+        if time.perf_counter() - began > DEADLINE_S:
+            raise TimeoutError(f"{words!r} did not show within {DEADLINE_S:g} s")
+        if select.select([terminal], [], [], 0.01)[0]:
+            drawn += os.read(terminal, 1 << 16)
+            if math.isnan(first) and len(ESCAPES.sub(b"", drawn).strip()) > 10:
+                first = time.perf_counter() - began
+    last = time.perf_counter() - began
+    os.kill(pid, signal.SIGTERM)
+    peak = os.wait4(pid, 0)[2].ru_maxrss / 1024
+    os.close(terminal)
+    return Opened(first, last, peak)
+
+
+def differences(run_dir: Path, values: np.ndarray) -> list[str]:
+    """Where a figure of the snapshot is not the one that the raw values give."""
+    snapshot = load(run_dir)
+    wrong: list[str] = []
+    steps_seen = 0
+    for segment in snapshot.loss:
+        raw = values[segment.first_step - 1 : segment.last_step].astype(np.float64)
+        steps_seen += len(raw)
+        told = (segment.min, segment.max, segment.num_values)
+        if told != (raw.min(), raw.max(), raw.size) or not math.isclose(segment.mean, raw.mean(), rel_tol=1e-9):
+            wrong.append(f"steps {segment.first_step} to {segment.last_step}: {segment}")
+    if steps_seen != len(values):
+        wrong.append(f"the series covers {steps_seen} steps of {len(values)}")
+    if [core.loss for core in snapshot.cores] != values[-1].astype(np.float64).tolist():
+        wrong.append(f"newest losses: {[core.loss for core in snapshot.cores]}")
+    spike = float(np.float32(SPIKE))
+    if len(values) >= SPIKE_STEP and max(segment.max for segment in snapshot.loss) != spike:
+        wrong.append("the one-step spike is lost")
+    if snapshot.steps != len(values):
+        wrong.append(f"steps: {snapshot.steps}")
+    return wrong
+
+
+def main() -> None:
+    """Prints times, memory, ratios and the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        run_dir, values = write_run(Path(name), args.steps)
+        attach = [sys.executable, "-m", "tputui", "attach", str(run_dir)]
+        rows: dict[str, list[Opened]] = {"tputui attach": [], "a bare Textual program": []}
+        for _ in range(args.rounds):
+            rows["tputui attach"].append(open_in_terminal(attach, _spelt(args.steps)))
+            rows["a bare Textual program"].append(open_in_terminal([sys.executable, "-c", BARE], b"ready to look at"))
+        size = sum(path.stat().st_size for path in run_dir.glob("*.jsonl"))
+        print(f"{args.steps:,} steps x {NUM_CORES} cores, {size / 2**20:.1f} MiB on disk; medians of {args.rounds}")
+        for label, opened in rows.items():
+            first, last, peak = (statistics.median(column) for column in zip(*opened, strict=True))
+            print(f"  {label:24} first drawn {first:5.2f} s, whole screen {last:5.2f} s, peak {peak:5.0f} MiB")
+        wrong = differences(run_dir, values)
+        print(f"  figures that differ from the raw values: {len(wrong)}", *wrong[:5], sep="\n    ")
+
+
+def _spelt(steps: int) -> bytes:
+    """The newest step as the screen writes it."""
+    return f"{steps:,}".encode()
+
+
+if __name__ == "__main__":
+    main()
