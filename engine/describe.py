@@ -31,7 +31,7 @@ from tputui.fielddocs import field_docs
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.describe", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -P -m engine.describe", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task", help="name of a task, or module:Class")
     parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")

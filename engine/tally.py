@@ -68,12 +68,13 @@ class Tally:
 
     def push(self, outcomes: dict[str, torch.Tensor], batch: Batch) -> None:
         """Traces what keeps one step's outcomes, [global_batch] each. Reads nothing."""
-        values = torch.stack([outcomes[name].detach().float() for name in self._names])
-        if batch.real is not None:
-            # Not a product: padding may well come to NaN.
-            values = torch.where(batch.real > 0, values, torch.zeros_like(values))
-        sums = values.view(len(self._names), len(self._strategy.core_ids), -1).sum(-1)
-        register = torch.cat((self._register[1:], sums.unsqueeze(0)))
+        with torch.no_grad():
+            values = torch.stack([outcomes[name].float() for name in self._names])
+            if batch.real is not None:
+                # Not a product: padding may well come to NaN.
+                values = torch.where(batch.real > 0, values, 0.0)
+            sums = values.view(1, len(self._names), len(self._strategy.core_ids), -1).sum(-1)
+            register = torch.cat((self._register[1:], sums))
         # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
         self._register = self._strategy.shard(register, 2)
         self._counts.append(batch.counts)
@@ -93,5 +94,5 @@ class Tally:
         self._counts = []
         self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):
-            means: Float32s = sums[:, 0, :] / counts.astype(np.float32)
+            means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
         return means

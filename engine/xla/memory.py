@@ -41,7 +41,8 @@ def _from_service(core_ids: list[int]) -> MemorySampled:
 
     def ask() -> None:
         try:
-            from tpu_info import device, metrics
+            # Comes with the TPU's own packages.
+            from tpu_info import device, metrics  # type: ignore[import-not-found, unused-ignore]
 
             chip, _ = device.get_local_chips()
             answer.extend(metrics.get_chip_usage(chip))
