@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from tputui.ui.pump import Source
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
+from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.theme import DARK
 
 
@@ -36,3 +37,8 @@ def run_monitor(session: Source, run_dir: Path, *, read_only: bool = False) -> M
     """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
     result = ScreenApp(lambda: MonitorScreen(session, run_dir, read_only=read_only)).run()
     return result or MonitorResult("quit", None)
+
+
+def run_list(runs_dir: Path, *, read_only: bool = False) -> None:
+    """Shows the runs of a directory until the user leaves; Enter opens one."""
+    ScreenApp(lambda: RunsScreen(runs_dir, read_only=read_only)).run()

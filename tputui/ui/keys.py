@@ -40,7 +40,14 @@ MONITOR: tuple[Key, ...] = (
     Key("home", "home", "home", "", "to the beginning: of the replay, or of the panel", "move"),
     Key("end", "end", "end", "", "to the end: of the replay, or of the panel", "move"),
     *(
-        Key(str(number), str(number), f"select({number})", "", f"select the panel {number}", "panels")
+        Key(
+            str(number),
+            str(number),
+            f"select({number})",
+            "",
+            "select this panel; again: full screen",
+            "panels",
+        )
         for number in range(1, 9)
     ),
     Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),

@@ -16,6 +16,8 @@ FAILURE = "failure"
 
 _TINY_WIDTH, _TINY_HEIGHT = 60, 13
 _WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
+_FEW_CORES = 32
+_LEAST_LOWER = 6
 
 
 class Box(NamedTuple):
@@ -50,8 +52,8 @@ def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: 
 def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
     """Cores beside the loss, and one panel below."""
     third = selected if selected not in ("cores", "loss") else "meters"
-    upper = min(max(_lines_for_cores(num_cores), height * 5 // 10), height * 6 // 10)
-    left = min(max(30, width * 2 // 5), 44)
+    upper = min(max(_lines_for_cores(num_cores), height * 5 // 10), height - _LEAST_LOWER)
+    left = min(max(36, width * 2 // 5), 46)
     return {
         "cores": Box(0, top, left, upper),
         "loss": Box(left, top, width - left, upper),
@@ -61,7 +63,8 @@ def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) ->
 
 def _wide(width: int, height: int, top: int, num_cores: int) -> dict[str, Box]:
     """Everything, in three rows."""
-    left = min(max(42, width * 28 // 100), 60)
+    share = 28 if num_cores <= _FEW_CORES else 38
+    left = min(max(46, width * share // 100), 90)
     upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
     middle = max(9, (height - upper) * 45 // 100)
     lower = height - upper - middle

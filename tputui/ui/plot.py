@@ -118,7 +118,7 @@ def _y_labels(scale: axis.Scale | None, rows: int) -> dict[int, str]:
     """Ticks of the y axis by row."""
     if scale is None:
         return {}
-    values = axis.ticks(scale, max(2, rows // 3)) or [scale.low, scale.high]
+    values = axis.ticks(scale, max(2, rows // 2)) or [scale.low, scale.high]
     step = min((b - a for a, b in itertools.pairwise(values)), default=abs(scale.high - scale.low) or 1.0)
     return {dot_row(value, scale, rows * DOTS_Y) // DOTS_Y: _y_label(value, step, scale.log) for value in values}
 
@@ -135,7 +135,7 @@ def _x_axis(found: Sequence[Column], first: int, last: int, left: int, width: in
     """The axis with a mark where values were not finite, and the steps below."""
     bad = {column.x // DOTS_X for column in found if column.bad}
     places: dict[int, str] = {}
-    for step in axis.step_ticks(first, last, max(2, width // 12)):
+    for step in axis.step_ticks(first, last, max(2, width // 10)):
         share = (step - first) / (last - first) if last > first else 0.5
         places[round(share * (width * DOTS_X - 1)) // DOTS_X] = f"{step:,}"
     ruler: Line = [Span(" " * left, "dim"), Span("\u2514", "dim")]

@@ -38,6 +38,18 @@ def align(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, 
     return Table(head, [_line(row[:shown], widths, left) for row in rows], len(titles) - shown)
 
 
+def stack(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Table]:
+    """As many tables as it takes to show every column; each begins with the first column, aligned to the left."""
+    first = align(titles, rows, width, left=frozenset({0}))
+    tables, shown = [first], len(titles) - first.num_hidden
+    while shown < len(titles):
+        rest = [[row[0], *row[shown:]] for row in rows]
+        more = align([titles[0], *titles[shown:]], rest, width, left=frozenset({0}))
+        tables.append(more)
+        shown = len(titles) - more.num_hidden if more.num_hidden < len(titles) - shown else len(titles)
+    return tables
+
+
 def _that_fit(widths: Sequence[int], width: int) -> int:
     used = 1
     for index, each in enumerate(widths):

@@ -46,11 +46,18 @@ def seconds(value: float) -> str:
     return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
 
 
+def phase_in_short(phase: Phase | None, phase_s: float) -> str:
+    """The phase in one word, with its age where it takes long enough to be told."""
+    if phase is None:
+        return ""
+    return phase if phase_s < 1 else f"{phase} {seconds(phase_s)}"
+
+
 def phase_with_age(phase: Phase | None, phase_s: float) -> str:
     """`executing`, or `compiling 94 s` where it takes long enough to be told."""
     if phase is None:
         return ""
-    words = fmt.PHASES[phase]
+    words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
     return words if phase_s < 1 else f"{words} {seconds(phase_s)}"
 
 

@@ -174,7 +174,11 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_select(self, number: int) -> None:
         """Selects a panel; the selected one again fills the screen."""
-        self.query_one(Body).select(NAMES[number - 1])
+        body, name = self.query_one(Body), NAMES[number - 1]
+        if body.selected == name:
+            body.maximise(not body.maximised)
+        else:
+            body.select(name)
 
     def action_cycle(self, by: int) -> None:
         """Selects a neighbour."""

@@ -52,8 +52,8 @@ class Drawn(Widget):
         """The strip of a line."""
         base = self.rich_style
         line = self._lines[y] if y < len(self._lines) else []
-        segments = [Segment(span.text, base + self._style(span.tone)) for span in line]
+        segments = [Segment(span.text, self._style(span.tone)) for span in line]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, tone: Tone) -> Style:
-        return self.get_component_rich_style(f"tone--{tone}", partial=True)
+        return self.get_component_rich_style(f"tone--{tone}")

@@ -59,7 +59,7 @@ def _legend(part: LossPart, width: int) -> Line:
         Span(" \u2500\u2500 ", "accent"),
         Span(f"mean {fmt.number(newest.mean)} ", "plain"),
         Span(" \u28ff\u28ff ", "band"),
-        Span(f"least to greatest of {cores} ", "label"),
+        Span(f"least to greatest of {cores} " if width >= 56 else f"{cores} ", "label"),
     ]
     if part.num_non_finite:
         line.append(Span(f" {NON_FINITE_MARK} {part.num_non_finite:,} NaN/inf", "bad"))

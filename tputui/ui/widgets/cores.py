@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import CoreView, Snapshot
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, paragraph
+from tputui.ui.lines import Line, Span, Tone, bar, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
 
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -17,8 +17,14 @@ LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _COLUMN = 14
 """Cells of a core in the table of several columns."""
 
-_FIXED = 26
-"""Cells of a table row without the state: core, loss, step and the gaps between them."""
+_BLOCK_MOST = 4
+"""Cells of a block of the map, the gap included, where there is room for wide ones."""
+
+_BAR = 10
+"""Cells of the bar that shows a loss beside the greatest one, where there is room."""
+
+_STATE = 14
+"""Cells that most states take."""
 
 _OUTLIER = 3.5
 """Robust deviations from the median beyond which a core is called an outlier."""
@@ -87,10 +93,10 @@ def outlier(cores: list[CoreView]) -> Outlier | None:
 def state_of(core: CoreView) -> tuple[str, Tone]:
     """What a core does, in words, and how that looks."""
     if core.condition == "stalled":
-        return f"\u25b2 stalled, {words.phase_with_age(core.phase, core.phase_s) or 'silent'}", "warn"
+        return f"\u25b2 stalled: {words.phase_in_short(core.phase, core.phase_s) or 'silent'}", "warn"
     if core.condition == "ended":
         return "\u25a0 ended", "dim"
-    doing = words.phase_with_age(core.phase, core.phase_s) or core.condition
+    doing = words.phase_in_short(core.phase, core.phase_s) or core.condition
     return f"\u25cf {doing}", "good" if core.condition == "running" else "info"
 
 
@@ -105,24 +111,31 @@ def loss_span(core: CoreView, odd: Outlier | None, width: int) -> Span:
 
 
 def _table(cores: list[CoreView], odd: Outlier | None, width: int, note: str) -> Drawing:
-    hosts = len({core.host for core in cores}) > 1
     steps = max(4, *(len(str(core.step)) for core in cores))
-    head = Line([Span(f" core {'loss':>8}    {'step':>{steps}}  state", "label")])
+    room = width - (4 + 10 + 1 + steps + 2 + _STATE)
+    bars = _BAR if room > _BAR else 0
+    hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
+    greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
+    head: Line = [Span(f"core {'loss':>7}   {'':{bars}}{' ' if bars else ''}{'step':>{steps}}  state", "label")]
     rows: list[Line] = []
     for core in cores:
         state, tone = state_of(core)
-        line = [
-            Span(f"{core.core:>5}", "strong"),
-            loss_span(core, odd, 11),
-            Span(f"  {core.step:>{steps}}  ", "plain"),
-            Span(state, tone),
-        ]
-        if odd is not None and odd.core == core.core and width > _FIXED + 30:
-            line.append(Span(f"  {'highest' if odd.above else 'lowest'}, an outlier", "alert"))
-        if hosts and width > _FIXED + 20:
-            line.append(Span(f"  {core.host}", "dim"))
-        rows.append(line)
+        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
+        if bars:
+            line += [*bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
+        line += [Span(f"{core.step:>{steps}}  "), Span(f"{state:<{_STATE}}", tone)]
+        if odd is not None and odd.core == core.core and not hosts:
+            line.append(Span(" outlier", "alert"))
+        rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
     return Drawing(rows, head=(head,), note=note)
+
+
+def _share(loss: float | None, greatest: float) -> float:
+    return loss / greatest if loss is not None and math.isfinite(loss) and greatest > 0 else 0.0
+
+
+def _bar_tone(core: CoreView, odd: Outlier | None) -> Tone:
+    return "alert" if odd is not None and odd.core == core.core else "accent"
 
 
 def _grid(cores: list[CoreView], odd: Outlier | None, per_line: int) -> list[Line]:
@@ -157,7 +170,7 @@ def _summary(cores: list[CoreView], odd: Outlier | None) -> Line:
         line.append(Span(f"{sign} core {odd.core}: {fmt.number(loss)}  ", "alert"))
     if finite:
         low, middle, high = finite[0], finite[len(finite) // 2], finite[-1]
-        line.append(Span(f"loss {fmt.number(low)} | {fmt.number(middle)} | {fmt.number(high)}", "label"))
+        line.append(Span(f"loss {fmt.number(low)} to {fmt.number(high)}, median {fmt.number(middle)}", "label"))
     return line
 
 
@@ -169,37 +182,53 @@ def _some(numbers: list[int]) -> str:
 def _map(cores: list[CoreView], odd: Outlier | None, width: int, height: int, note: str) -> Drawing:
     """One block a core, or a group of neighbours told by the worst of them."""
     labels = len(str(cores[-1].core)) + 1
-    rows_free, across = max(height - 2, 1), max(width - labels - 1, 1)
-    group = math.ceil(len(cores) / (rows_free * across))
+    rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
+    group = _power_of_two(math.ceil(len(cores) / (rows_free * room)))
     shown = [cores[first : first + group] for first in range(0, len(cores), group)]
-    across = _even_width(len(shown), across)
-    finite = [core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    across = _across(len(shown), rows_free, room)
+    each = min(room // across, _BLOCK_MOST)
+    worst = [loss for members in shown if (loss := _worst(members)) is not None]
+    low, high = (min(worst), max(worst)) if worst else (0.0, 0.0)
     rows: list[Line] = []
     for first in range(0, len(shown), across):
         line = [Span(f"{shown[first][0].core:>{labels}} ", "dim")]
-        line += [_block(members, odd, low, high) for members in shown[first : first + across]]
+        line += [_block(members, odd, low, high, each) for members in shown[first : first + across]]
         rows.append(line)
     legend = "a block a core" if group == 1 else f"a block {group} cores, the worst told"
     head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; high is a high loss", "dim")])
     return Drawing(rows, head=head, note=note)
 
 
-def _even_width(count: int, most: int) -> int:
-    """A row length of whole eights, so that a row begins with a round core number where there is room."""
-    return most if most < 16 or count <= most else most // 8 * 8
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
-def _block(members: list[CoreView], odd: Outlier | None, low: float, high: float) -> Span:
-    losses = [core.loss for core in members if core.loss is not None]
-    if any(not math.isfinite(loss) for loss in losses):
-        return Span("\u2716", "bad")
+def _across(count: int, rows: int, room: int) -> int:
+    """Blocks in a row: as few as the rows allow, in whole eights where there is room, so that rows begin round."""
+    least = math.ceil(count / rows)
+    even = math.ceil(least / 8) * 8
+    return even if even <= room else least
+
+
+def _worst(members: list[CoreView]) -> float | None:
+    """The greatest finite loss of a group."""
+    return max((core.loss for core in members if core.loss is not None and math.isfinite(core.loss)), default=None)
+
+
+def _block(members: list[CoreView], odd: Outlier | None, low: float, high: float, width: int) -> Span:
+    worst = _worst(members)
+    if any(core.loss is not None and not math.isfinite(core.loss) for core in members):
+        return Span(_wide("\u2716", width), "bad")
     if any(core.condition == "stalled" for core in members):
-        return Span("\u25b2", "warn")
-    if not losses:
-        return Span("\u00b7", "dim")
-    share = (max(losses) - low) / (high - low) if high > low else 0.0
+        return Span(_wide("\u25b2", width), "warn")
+    if worst is None:
+        return Span(_wide("\u00b7", width), "dim")
+    share = (worst - low) / (high - low) if high > low else 0.0
     level = LEVELS[min(int(share * len(LEVELS)), len(LEVELS) - 1)]
     if odd is not None and any(core.core == odd.core for core in members):
-        return Span(level, "alert")
-    return Span(level, "accent" if share > 0.5 else "band")
+        return Span(_wide(level, width), "alert")
+    return Span(_wide(level, width), "accent" if share > 2 / 3 else "band")
+
+
+def _wide(mark: str, width: int) -> str:
+    return mark if width < 2 else mark * (width - 1) + " "

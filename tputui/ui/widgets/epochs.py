@@ -50,13 +50,17 @@ class EpochsPanel(Panel[EpochsPart]):
             *(f"valid {clean(name)}" for name in valid),
             "train s",
             "valid s",
-            *(f"{clean(name)} s" for name in sections),
             "lr",
+            *(f"{clean(name)} s" for name in sections),
         ]
         rows = [_row(epoch, train, valid, sections) for epoch in part.epochs]
-        drawn = table.align(titles, rows, width, left=frozenset({0}))
-        note = f"{drawn.num_hidden} columns more: Enter" if drawn.num_hidden else ""
-        return Drawing(drawn.rows, head=(drawn.head,), note=note)
+        drawn = table.stack(titles, rows, width)
+        deep = sum(1 + len(each.rows) for each in drawn)
+        if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
+            hidden = drawn[0].num_hidden
+            note = f"{hidden} columns more in full screen" if hidden else ""
+            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
+        return Drawing([line for each in drawn for line in (each.head, *each.rows)])
 
 
 def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
@@ -79,6 +83,7 @@ def _row(epoch: EpochView, train: list[str], valid: list[str], sections: list[st
         *(Cell(fmt.number(value), "good" if best else "accent") for value in valid_averages),
         Cell(fmt.number(epoch.train_s, 2)),
         Cell(fmt.number(epoch.valid_s, 2)),
+        Cell(f"{epoch.lr:.3g}", "dim"),
         *(
             Cell(
                 fmt.number(epoch.sections_s.get(name), 2),
@@ -86,5 +91,4 @@ def _row(epoch: EpochView, train: list[str], valid: list[str], sections: list[st
             )
             for name in sections
         ),
-        Cell(f"{epoch.lr:.3g}", "dim"),
     ]

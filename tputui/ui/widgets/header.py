@@ -43,7 +43,7 @@ class Header(Drawn):
         return [
             _state_line(snapshot, width, self._replaying),
             _progress_line(snapshot, width),
-            _pace_line(snapshot),
+            _pace_line(snapshot, width),
             [Span(f" \u276f {self._notice}", "info")] if self._notice else _message_line(snapshot),
         ]
 
@@ -95,18 +95,24 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
     return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
 
 
-def _pace_line(snapshot: Snapshot) -> Line:
+def _pace_line(snapshot: Snapshot, width: int) -> Line:
+    """Pace and place, with shorter words where the terminal is narrow."""
+    long = _pace(snapshot, "examples/s", "/core")
+    return long if width_of(long) <= width else _pace(snapshot, "ex/s", "")
+
+
+def _pace(snapshot: Snapshot, examples_per_s: str, per_core: str) -> Line:
     parts: list[Line] = []
     if snapshot.step_s is not None:
         parts.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
     if snapshot.examples_per_s is not None:
-        parts.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(" examples/s", "label")])
+        parts.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(f" {examples_per_s}", "label")])
     if snapshot.lr is not None:
         parts.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
     if snapshot.topology is not None:
         parts.append(_device(snapshot.topology, snapshot.plan))
     if snapshot.plan is not None:
-        parts.append(_batch(snapshot.plan, snapshot.topology))
+        parts.append(_batch(snapshot.plan, snapshot.topology, per_core))
     line: Line = [Span(" ")]
     for index, part in enumerate(parts):
         line += [_SEPARATOR, *part] if index else part
@@ -120,12 +126,12 @@ def _device(topology: Topology, plan: Plan | None) -> Line:
     return [Span(cores, "strong"), Span(f"{hosts} {clean(topology.strategy)}{clean(precision)}", "label")]
 
 
-def _batch(plan: Plan, topology: Topology | None) -> Line:
+def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
     cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
     return [
         Span("batch ", "label"),
         Span(f"{plan.batch_per_core}", "strong"),
-        Span(f"/core x {cores:,} = ", "label"),
+        Span(f"{per_core} x {cores:,} = ", "label"),
         Span(f"{plan.global_batch:,}", "strong"),
     ]
 
@@ -135,14 +141,16 @@ def _message_line(snapshot: Snapshot) -> Line:
     line: Line = [Span(" ")]
     for alarm in words.alarms(snapshot):
         line.append(Span(f"\u25b2 {alarm}  ", "warn"))
+    if snapshot.condition in ENDED:
+        return [*line, Span(clean(snapshot.condition_reason), words.CONDITIONS[snapshot.condition].tone)]
     if snapshot.requests:
         newest = snapshot.requests[-1]
         tone = _RECEIPT_TONES[newest.state]
         return [*line, Span(words.receipt(newest, snapshot.checkpoints), tone)]
-    if len(line) > 1 and snapshot.condition not in ENDED:
+    if len(line) > 1:
         return line
-    if snapshot.condition in ENDED or snapshot.condition == "stalled":
+    if snapshot.condition == "stalled":
         return [*line, Span(clean(snapshot.condition_reason), words.CONDITIONS[snapshot.condition].tone)]
     if snapshot.warnings:
         return [*line, Span(f"\u25b2 {clean(snapshot.warnings[-1])}", "warn")]
-    return [*line, Span(clean(snapshot.condition_reason), "dim")]
+    return line if snapshot.plan is None else [*line, Span(clean(snapshot.condition_reason), "dim")]

@@ -1,0 +1,410 @@
+"""Snapshots made by hand, and a source that serves them: what the screens are tested with."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tputui.model.snapshot import (
+    CheckpointView,
+    CoreView,
+    DamageRegion,
+    DamageView,
+    EpochView,
+    Failure,
+    LogLine,
+    MemoryView,
+    MeterView,
+    NonFinite,
+    Plan,
+    RequestView,
+    Segment,
+    Snapshot,
+    Topology,
+    XlaView,
+)
+from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample
+from tputui.ui.pump import Player
+
+NOW = 1_760_000_100.0
+STEPS = 330
+
+
+def loss_at(step: int, core: int) -> float:
+    """A loss that falls, with noise of its own on every core."""
+    return (2.3 * math.exp(-step / 60) + 0.08) * (1 + 0.12 * random.Random(step * 4096 + core).uniform(-1, 1))
+
+
+def segments(steps: int = STEPS, num_cores: int = 8) -> list[Segment]:
+    """A segment a step."""
+    found = []
+    for step in range(1, steps + 1):
+        values = [loss_at(step, core) for core in range(min(num_cores, 8))]
+        found.append(segment(step, values))
+    return found
+
+
+def segment(step: int, values: list[float]) -> Segment:
+    """The segment of one step with these values."""
+    finite = [value for value in values if math.isfinite(value)]
+    return Segment(
+        first_step=step,
+        last_step=step,
+        mean=math.fsum(finite) / len(finite) if finite else math.nan,
+        min=min(finite, default=math.nan),
+        max=max(finite, default=math.nan),
+        num_values=len(finite),
+        num_bad=len(values) - len(finite),
+    )
+
+
+def cores(num_cores: int, **changes: Any) -> list[CoreView]:
+    """Running cores."""
+    return [
+        CoreView(
+            core=core,
+            host=f"tpu-vm-{core // 8}",
+            loss=loss_at(STEPS, core),
+            step=STEPS,
+            condition="running",
+            phase="executing",
+            phase_s=0.3,
+        )
+        for core in range(num_cores)
+    ]
+
+
+def reading(avg: float, count: int) -> MeterReading:
+    """A reading."""
+    return MeterReading(val=avg * 0.98, avg=avg, sum=avg * count, count=count)
+
+
+def epochs(number: int) -> list[EpochView]:
+    """Epochs that ended, the last one the best."""
+    return [
+        EpochView(
+            epoch=epoch,
+            train={"loss": reading(1.2 / epoch, 1437)},
+            valid={"loss": reading(0.9 / epoch, 360), "accuracy": reading(1 - 0.2 / epoch, 360)},
+            train_s=1.62 + 0.01 * epoch,
+            valid_s=0.41,
+            sections_s={
+                "data": 0.05,
+                "trace": 0.22,
+                "compile": 3.1 if epoch == 1 else 0.0,
+                "execute": 1.1,
+                "report": 0.1,
+                "evaluate": 0.41,
+                "save": 0.05,
+                "other": 0.1,
+            },
+            lr=0.004,
+            best=epoch == number,
+        )
+        for epoch in range(1, number + 1)
+    ]
+
+
+def running(num_cores: int = 8) -> Snapshot:
+    """A run in its third epoch of four."""
+    return Snapshot(
+        now=NOW,
+        run="digits-20251009-100000",
+        dir="/home/user/runs/digits-20251009-100000",
+        created=NOW - 60,
+        condition="running",
+        condition_reason="training",
+        config={"task": "digits"},
+        topology=Topology(strategy="spmd", device="TPU", device_reason=None, num_cores=num_cores, num_hosts=1),
+        plan=Plan(
+            task="digits",
+            num_epochs=4,
+            steps_per_epoch=110,
+            total_steps=440,
+            first_step=1,
+            batch_per_core=8,
+            global_batch=8 * num_cores,
+            train_examples=1437,
+            valid_examples=360,
+            num_parameters=29_194,
+            precision="bf16",
+            lr=0.004,
+            lr_rule="0.0005 x 8 cores",
+        ),
+        phase="executing",
+        phase_s=0.3,
+        newest_fact=NOW - 0.4,
+        started=NOW - 60,
+        ended=None,
+        epoch=3,
+        epoch_step=110,
+        steps=STEPS,
+        step_s=0.0131,
+        examples_per_s=64 / 0.0131,
+        lr=0.004,
+        report_steps=76,
+        eta_s=3.4,
+        cores=cores(num_cores),
+        meters=[
+            MeterView(name="loss", split="train", epoch=3, reading=reading(0.4132, 880), reduced=REDUCED),
+            MeterView(name="loss", split="valid", epoch=2, reading=reading(0.4501, 360), reduced=REDUCED),
+            MeterView(name="accuracy", split="valid", epoch=2, reading=reading(0.9012, 360), reduced=REDUCED),
+        ],
+        epochs=epochs(2),
+        xla=XlaView(
+            compiles=4,
+            compile_s=3.52,
+            recompiles=0,
+            executes=342,
+            execute_s=4.1,
+            transfers_to_device=660,
+            transfers_from_device=12,
+            bytes_to_device=43_253_760,
+            bytes_from_device=196_608,
+            fallbacks={},
+        ),
+        memory=MemoryView(
+            hbm=[
+                HbmReading(
+                    core=core, used_bytes=(9 << 30) + core * (100 << 20), limit_bytes=16 << 30, peak_bytes=11 << 30
+                )
+                for core in range(num_cores)
+            ],
+            hbm_reason=None,
+            host_cpu_percent=87.5,
+            host_used_bytes=3 << 30,
+            host_total_bytes=24 << 30,
+            processes=[
+                ProcessSample(pid=4243, role="worker", rss_bytes=950 << 20, cpu_percent=171.0),
+                ProcessSample(pid=4242, role="supervisor", rss_bytes=31 << 20, cpu_percent=0.7),
+            ],
+        ),
+        checkpoints=[
+            CheckpointView(
+                t=NOW - 3,
+                path="checkpoints/step-00000220.pt",
+                step=220,
+                epoch=2,
+                bytes=361_472,
+                seconds=0.05,
+                reason="request",
+                best=True,
+            )
+        ],
+        requests=[
+            RequestView(
+                id="1",
+                kind="checkpoint",
+                state="applied",
+                t=NOW - 4,
+                by="screen",
+                seen_phase="evaluating",
+                applied_step=220,
+                path="checkpoints/step-00000220.pt",
+                why=None,
+            )
+        ],
+        non_finite=[],
+        num_non_finite=0,
+        dropped_steps=0,
+        warnings=[],
+        failure=None,
+        exit_code=None,
+        logs=[
+            LogLine(
+                t=NOW - 50, source="worker-0", level="info", text="digits: 1437 images to train on, 360 to validate"
+            ),
+            LogLine(t=NOW - 49, source="tputui", level="info", text="4 programs compiled in 3.52 s"),
+            LogLine(t=NOW - 3, source="tputui", level="warning", text="the host has 2 cores for 8 virtual devices"),
+        ],
+        loss=segments(),
+        damage=DamageView(regions=[], lost_records=0),
+        newer_format=None,
+    )
+
+
+REDUCED = "mean over examples, 8 cores"
+
+
+def starting() -> Snapshot:
+    """A run whose worker imports."""
+    return changed(
+        running(),
+        condition="starting",
+        condition_reason="no step yet: starting",
+        topology=None,
+        plan=None,
+        phase="starting",
+        phase_s=4.2,
+        epoch=0,
+        epoch_step=0,
+        steps=0,
+        step_s=None,
+        examples_per_s=None,
+        lr=None,
+        report_steps=None,
+        eta_s=None,
+        cores=[],
+        meters=[],
+        epochs=[],
+        xla=None,
+        memory=nothing_measured(),
+        checkpoints=[],
+        requests=[],
+        logs=[],
+        loss=[],
+    )
+
+
+def empty() -> Snapshot:
+    """A directory in which nothing was said."""
+    return changed(
+        starting(),
+        created=None,
+        config={},
+        phase=None,
+        phase_s=0.0,
+        newest_fact=None,
+        started=None,
+        condition_reason="",
+    )
+
+
+def nothing_measured() -> MemoryView:
+    """No memory reading of any kind."""
+    return MemoryView(
+        hbm=None, hbm_reason=None, host_cpu_percent=None, host_used_bytes=None, host_total_bytes=None, processes=[]
+    )
+
+
+def finished() -> Snapshot:
+    """A run that trained every epoch, on a CPU host."""
+    done = running()
+    return changed(
+        done,
+        condition="done",
+        condition_reason="4 epochs trained",
+        topology=msgspec.structs.replace(done.topology, device="CPU") if done.topology else None,
+        epoch=4,
+        steps=440,
+        ended=NOW - 1,
+        eta_s=None,
+        exit_code=0,
+        epochs=epochs(4),
+        cores=[msgspec.structs.replace(core, condition="ended", step=440) for core in done.cores],
+        memory=msgspec.structs.replace(done.memory, hbm=None, hbm_reason="the CPU device does not tell its memory"),
+    )
+
+
+def failed() -> Snapshot:
+    """A run that broke."""
+    return changed(
+        running(),
+        condition="failed",
+        condition_reason="ValueError in worker-0 at step 331",
+        ended=NOW - 1,
+        exit_code=3,
+        eta_s=None,
+        failure=Failure(
+            writer="worker-0",
+            error="ValueError",
+            message="expected 64 labels, got [bold red]63[/]\x1b[31m",
+            traceback=(
+                "Traceback (most recent call last):\n"
+                '  File "/home/user/engine/trainer.py", line 188, in train\n'
+                "    self._step(batch)\n"
+                '  File "/home/user/engine/tasks/digits.py", line 77, in loss\n'
+                '    raise ValueError(f"expected {n} labels, got {m}")\n'
+                "ValueError: expected 64 labels, got 63\n"
+            ),
+            phase="tracing",
+            step=331,
+        ),
+    )
+
+
+def diverged() -> Snapshot:
+    """A run whose core 3 went NaN at step 301, with a spike at 120 before, damage, drops, recompiles and fallbacks."""
+    run = running()
+    loss = [*run.loss]
+    loss[119] = segment(120, [*(loss_at(120, core) for core in range(7)), 3.9])
+    for step in range(301, 331):
+        loss[step - 1] = segment(step, [loss_at(step, core) if core != 3 else math.nan for core in range(8)])
+    assert run.xla is not None
+    return changed(
+        run,
+        loss=loss,
+        cores=[msgspec.structs.replace(c, loss=math.nan) if c.core == 3 else c for c in run.cores],
+        non_finite=[NonFinite(core=3, step=301, metric="loss", value=math.nan)],
+        num_non_finite=30,
+        requests=[],
+        dropped_steps=12,
+        damage=DamageView(
+            regions=[DamageRegion(journal="worker-0", start=10, end=99, reason="checksum", lost_records=2)],
+            lost_records=2,
+        ),
+        xla=msgspec.structs.replace(run.xla, recompiles=7, fallbacks={"aten::nonzero": 31, "aten::im2col": 4}),
+    )
+
+
+def outlying() -> Snapshot:
+    """Core 5 learns nothing, core 6 hangs in data."""
+    run = running()
+    found = [*run.cores]
+    found[5] = msgspec.structs.replace(found[5], loss=1.9)
+    found[6] = msgspec.structs.replace(found[6], condition="stalled", phase="data", phase_s=94.0)
+    return changed(run, cores=found, condition="stalled", condition_reason="core 6 is in data for 94 s", requests=[])
+
+
+def changed(base: Snapshot, **changes: Any) -> Snapshot:
+    """A snapshot that differs from another one in some fields."""
+    return msgspec.structs.replace(base, **changes)
+
+
+class HandPlayer:
+    """A player that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.start, self.end, self.position, self.speed, self.playing = NOW, NOW + 100, NOW + 40, 1.0, True
+
+    def play(self) -> None:
+        self.playing = True
+
+    def pause(self) -> None:
+        self.playing = False
+
+    def seek(self, t: float) -> None:
+        self.position = t
+
+    def set_speed(self, speed: float) -> None:
+        self.speed = speed
+
+
+class HandSource:
+    """A source that serves what it is given."""
+
+    def __init__(self, served: Snapshot, player: HandPlayer | None = None) -> None:
+        self.served = served
+        self.hand_player = player
+        self.caught_up = True
+        self.closed = False
+
+    @property
+    def player(self) -> Player | None:
+        return self.hand_player
+
+    def poll(self, budget_s: float) -> list[object]:
+        return []
+
+    def snapshot(self) -> Snapshot:
+        return self.served
+
+    def close(self) -> None:
+        self.closed = True
+
+
+RUN_DIR = Path("runs/digits-20251009-100000")
