@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tputui.model.snapshot import DamageRegion
 from tputui.telemetry.events import MeterReading, Phase, RequestKind
 
 UNKNOWN = "-"
@@ -53,6 +54,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1}g}"
 
 
+def exact(value: float | None) -> str:
+    """A configured figure, not rounded to columns: `0.004`, `3e-05`."""
+    return UNKNOWN if value is None else f"{value:.6g}"
+
+
 def count(value: int | None) -> str:
     """A whole number with thousands apart: `12,345`."""
     return UNKNOWN if value is None else f"{value:,}"
@@ -62,13 +68,10 @@ def size(num_bytes: float | None) -> str:
     """A number of bytes: `353 KiB`, `1.2 GiB`."""
     if num_bytes is None:
         return UNKNOWN
-    value = float(num_bytes)
-    for unit in _SIZE_UNITS[:-1]:
-        if abs(value) < 1024:
-            break
-        value /= 1024
-    else:
-        unit = _SIZE_UNITS[-1]
+    value, power = float(num_bytes), 0
+    while abs(value) >= 1024 and power < len(_SIZE_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    unit = _SIZE_UNITS[power]
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
 
 
@@ -105,15 +108,29 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"
 
 
-def ago(seconds: float) -> str:
-    """How long ago: `3 s ago`; never in the future, since clocks of two hosts differ a little."""
-    return f"{duration(max(0.0, seconds))} ago"
+def whole(seconds: float) -> str:
+    """An age in whole seconds, never negative: clocks of two hosts differ a little."""
+    clipped = max(0.0, seconds)
+    return f"{int(clipped)} s" if clipped < 60 else duration(clipped)
 
 
 def meters_line(train: Mapping[str, MeterReading], valid: Mapping[str, MeterReading]) -> str:
     """Averages of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90`."""
     parts = [(", ".join(f"{name} {number(meter.avg)}" for name, meter in meters.items())) for meters in (train, valid)]
     return "; validation ".join(part for part in parts if part) if parts[0] else f"validation {parts[1]}"
+
+
+def sections(sections_s: Mapping[str, float]) -> str:
+    """Wall time of an epoch by section: `data 0.05 s, trace 0.20 s`."""
+    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in sections_s.items())
+
+
+def damage(region: DamageRegion) -> str:
+    """What of a journal cannot be read: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 record)`."""
+    where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
+    lost = region.lost_records
+    cost = "" if lost is None else f" ({lost} record{'' if lost == 1 else 's'} lost)"
+    return f"{region.journal}{where}: {region.reason}{cost}"
 
 
 def inert(text: str) -> str:

@@ -97,7 +97,7 @@ def _end(state: RunState) -> Verdict | None:
 
 
 def _ending(outcome: Outcome, reason: str) -> str:
-    return f"{_OUTCOME_WORDS[outcome]}: {reason}" if reason else _OUTCOME_WORDS[outcome]
+    return reason or _OUTCOME_WORDS[outcome]
 
 
 def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Verdict:
@@ -113,7 +113,7 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     if gone:
         since = max(_last_sign(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:
-            reason = f"{_names(gone)} vanished {fmt.ago(now - since)}, and the others wait"
+            reason = f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the others wait"
             return _verdict("stalled", reason, stalled)
     if stalled:
         name, why = next(iter(stalled.items()))
@@ -149,7 +149,9 @@ def _without_workers(state: RunState, gone: list[WriterState], now: float) -> Ve
     since = max(signs)
     if now - since <= SUPERVISOR_TELLS_S:
         return _verdict("running", f"{_names(gone)} is gone; the supervisor is about to tell why")
-    return _verdict("lost", f"{_names(gone)} vanished {fmt.ago(now - since)}, and the supervisor tells nothing of it")
+    return _verdict(
+        "lost", f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the supervisor tells nothing of it"
+    )
 
 
 def _stall(worker: WriterState, now: float) -> str | None:
@@ -157,18 +159,18 @@ def _stall(worker: WriterState, now: float) -> str | None:
     silent_s = now - _last_sign(worker)
     beat = worker.beat
     if silent_s > (FIRST_WORD_S if beat is None else SILENT_S):
-        return f"lives, and has said nothing for {fmt.duration(silent_s)}"
+        return f"lives, and has said nothing for {fmt.whole(silent_s)}"
     if beat is None or beat.phase not in STEPPING or worker.moved_t is None:
         return None
     stuck_s = now - worker.moved_t
     if stuck_s <= max(STUCK_S, STUCK_STEPS * (worker.smooth_step_s or 0.0)):
         return None
-    return f"has been {fmt.PHASES[beat.phase]} for {fmt.duration(stuck_s)} without a step"
+    return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(stuck_s)} without a step"
 
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     newest = state.newest_t
-    since = f"{fmt.ago(now - newest)}" if newest is not None else "at an unknown time"
+    silent_s = fmt.whole(now - newest) if newest is not None else "an unknown time"
     silent = [w for w in state.in_order if w.run_ended is None and w.training_ended is None] or state.in_order
     broke = next((w.failure for w in state.workers if w.failure), None)
     after = f", after {broke.error}" if broke else ""
@@ -177,8 +179,8 @@ def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
         after += f"; the training process was ended by {exited.signal}"
     if any(alive.get(writer.name) is None for writer in state.writers.values()):
         host = next((w.opened.host for w in state.in_order if w.opened), "another host")
-        return f"no end record, and no word since {since}{after}; its processes ran on {host}, unseen from here"
-    return f"no end record: {_names(silent)} vanished {since}{after}"
+        return f"no end record, no word for {silent_s}{after}; its processes ran on {host}, unseen from here"
+    return f"no end record: {_names(silent)} vanished {silent_s} ago{after}"
 
 
 def _names(writers: list[WriterState]) -> str:

@@ -91,10 +91,8 @@ def _cores_of(worker: WriterState, verdict: Verdict, now: float) -> Iterable[Cor
     record = worker.newest_steps.get("loss")
     row = worker.newest_row()
     declared = worker.topology.cores if worker.topology else []
-    if record is None:
-        indices = declared
-    else:
-        indices = [worker.core_of(column, record.cores) for column in range(record.cores)]
+    columns = range(record.cores) if record else range(0)
+    indices = [worker.core_of(column, len(columns)) for column in columns] or declared
     host = worker.opened.host if worker.opened else ""
     step = record.first + record.n - 1 if record else 0
     for column, core in enumerate(indices):

@@ -13,7 +13,7 @@ import msgspec
 from tputui.model import parts
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
-from tputui.model.snapshot import ENDED, DamageRegion, EpochView, Plan, RequestView, Snapshot
+from tputui.model.snapshot import DamageRegion, EpochView, Plan, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.telemetry.events import ProgressReported
 
@@ -100,11 +100,6 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     )
 
 
-def is_over(verdict: Verdict) -> bool:
-    """Whether nothing more will be written."""
-    return verdict.condition in ENDED
-
-
 def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
     """Seconds from `now` to the end of training, at the smoothed step time and the mean cost of an epoch's end."""
     progress = _progress(state)
@@ -115,9 +110,8 @@ def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: floa
     ends_left = plan.num_epochs - max((view.epoch for view in epochs), default=0)
     ends = [view.valid_s + view.sections_s.get("save", 0.0) for view in epochs]
     end_s = sum(ends) / len(ends) if ends else 0.0
-    anchor = max(
-        [progress.t, *(w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs)]
-    )
+    told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
+    anchor = max([progress.t, *told])
     left = max(0, plan.total_steps - done) * pace + max(0, ends_left) * end_s
     return max(0.0, left - max(0.0, now - anchor))
 

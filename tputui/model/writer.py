@@ -86,6 +86,8 @@ class WriterState:
         self.memory: ev.MemorySampled | None = None
         self.host: ev.HostSampled | None = None
         self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
+        self.num_logs = 0
+        """Lines ever said, those that are not kept any more included."""
         self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
         self.checkpoints: list[ev.CheckpointSaved] = []
         self.receipts: dict[str, Receipts] = {}
@@ -161,6 +163,7 @@ class WriterState:
     def _say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
         if len(text) > LOG_CHARS_MAX:
             text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
+        self.num_logs += 1
         self.logs.append(LogLine(t=t, source=source, level=level, text=text))
 
     def _moved(self, t: float) -> None:
@@ -243,7 +246,8 @@ class WriterState:
 
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
-        text = f"{self.name}: the disk was too slow; {event.num_records} records ({event.num_steps} steps) were dropped"
+        what = f"{event.num_records} records ({event.num_steps} steps)"
+        text = f"{self.name}: the disk could not keep up; {what} were dropped so that training was not held up"
         self._say(event.t, text, "warning")
 
     def _progress_reported(self, event: ev.ProgressReported) -> None:

@@ -1,0 +1,144 @@
+"""A run told line by line: what `--no-ui` prints.
+
+The wording of what happened is the log's, so a line reads the same here and in the log pane; reports and the head of
+the run have lines of their own. The form of the lines is stable. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+
+from tputui.model import format as fmt
+from tputui.model import parts
+from tputui.model.snapshot import LogLine, Snapshot
+from tputui.model.state import RunState
+from tputui.model.view import eta_s
+from tputui.model.writer import TOOL, WriterState
+from tputui.telemetry import events as ev
+
+
+class Teller:
+    """Turns facts, one at a time, into lines. Text of others in them is inert."""
+
+    def __init__(self) -> None:
+        self._state = RunState()
+
+    def tell(self, writer: str, seq: int, event: ev.Event) -> list[str]:
+        """The lines that a fact is worth; none for a fact that was told before."""
+        known = self._state.writers.get(writer)
+        compiles = known.xla.compiles if known and known.xla else 0
+        compile_s = known.xla.compile_s if known and known.xla else 0.0
+        num_logs = known.num_logs if known else 0
+        before = known.last_seq if known else -1
+        self._state.apply(writer, seq, event)
+        state = self._state.writers[writer]
+        if state.last_seq == before:
+            return []
+        said = islice(state.logs, max(0, len(state.logs) - (state.num_logs - num_logs)), None)
+        lines = [_logged(line) for line in said]
+        if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
+            lines.append(_compiled(event, compiles, compile_s))
+        lines += self._own(state, event)
+        return [fmt.inert(line) for line in lines]
+
+    def _own(self, writer: WriterState, event: ev.Event) -> Iterator[str]:
+        if isinstance(event, ev.RunStarted):
+            yield f"run {event.run} started: {' '.join(event.argv)}"
+            if event.resumed_from:
+                yield f"resumed from {event.resumed_from}"
+        elif isinstance(event, ev.TrainingPlanned) and self._is_first(writer):
+            yield from self._plan()
+        elif isinstance(event, ev.ProgressReported) and self._is_first(writer):
+            yield self._report(event)
+        elif isinstance(event, ev.EpochEnded) and self._is_first(writer):
+            took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
+            yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s)}"
+        elif isinstance(event, ev.StepsRecorded) and event.bad:
+            yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
+        elif isinstance(event, ev.FailureRaised):
+            yield from (f"    {line}" for line in event.traceback.splitlines())
+
+    def _is_first(self, writer: WriterState) -> bool:
+        """Several hosts tell the same of the whole run; the first one is heard."""
+        return self._state.workers[:1] == [writer]
+
+    def _plan(self) -> Iterator[str]:
+        topology, plan = parts.topology(self._state), parts.plan(self._state)
+        if topology is not None:
+            why = f" ({topology.device_reason})" if topology.device_reason else ""
+            hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+            yield f"cores: {topology.num_cores} x {topology.device}{hosts}, strategy {topology.strategy}{why}"
+        if plan is not None:
+            first = f" from step {plan.first_step}" if plan.first_step > 1 else ""
+            yield (
+                f"task {plan.task}: {plan.num_epochs} epochs of {plan.steps_per_epoch} steps{first}, "
+                f"{fmt.count(plan.num_parameters)} parameters, {plan.precision}"
+            )
+            yield (
+                f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
+                f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
+            )
+            yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
+
+    def _report(self, event: ev.ProgressReported) -> str:
+        plan, epochs = parts.plan(self._state), parts.epochs(self._state)
+        of_epochs = f"/{plan.num_epochs}" if plan else ""
+        of_steps = f"/{plan.total_steps}" if plan else ""
+        eta = eta_s(self._state, plan, epochs, event.t)
+        columns = [
+            f"epoch {event.epoch}{of_epochs}",
+            f"step {event.step}{of_steps}",
+            self._loss(),
+            *self._other_meters(),
+            f"{fmt.duration(event.step_s)}/step",
+            fmt.rate(event.examples_per_s, "examples"),
+            f"eta {fmt.whole(eta)}" if eta is not None else "",
+        ]
+        return "  ".join(column for column in columns if column)
+
+    def _loss(self) -> str:
+        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the newest step."""
+        rows: list[tuple[float, int]] = []
+        for worker in self._state.workers:
+            row = worker.newest_row() or []
+            rows += [(loss, worker.core_of(column, len(row))) for column, loss in enumerate(row)]
+        if not rows:
+            return ""
+        finite = [pair for pair in rows if math.isfinite(pair[0])]
+        odd = len(rows) - len(finite)
+        beside = f", {odd} not finite" if odd else ""
+        if not finite:
+            return f"loss {fmt.number(rows[0][0])} on all cores"
+        mean = math.fsum(loss for loss, _ in finite) / len(finite)
+        (least, low), (greatest, high) = min(finite), max(finite)
+        spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
+        return f"loss {fmt.number(mean)} ({spread}{beside})" if len(rows) > 1 else f"loss {fmt.number(mean)}"
+
+    def _other_meters(self) -> list[str]:
+        views = parts.meters(self._state, parts.epochs(self._state))
+        return [f"{v.name} {fmt.number(v.reading.avg)}" for v in views if v.split == "train" and v.name != "loss"]
+
+
+def last_lines(snapshot: Snapshot) -> list[str]:
+    """What is to be said when nothing more will come: damage, and an end that no record tells."""
+    lines = [f"damage: {fmt.damage(region)}" for region in snapshot.damage.regions]
+    if snapshot.newer_format:
+        lines.append(f"warning: {snapshot.newer_format}")
+    if snapshot.exit_code is None:
+        lines.append(f"state: {snapshot.condition}: {snapshot.condition_reason}")
+    return [fmt.inert(line) for line in lines]
+
+
+def _logged(line: LogLine) -> str:
+    who = "" if line.source == TOOL else f"{line.source} | "
+    return f"{who}{line.text}" if line.level == "info" else f"{line.level}: {who}{line.text}"
+
+
+def _compiled(event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> str:
+    took = fmt.duration(max(0.0, event.compile_s - compile_s))
+    late = (
+        f"; {event.recompiles} in all after warm-up, when every shape should have been seen" if event.recompiles else ""
+    )
+    return f"compiled {event.compiles - compiles} programs in {took}{late}"

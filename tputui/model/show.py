@@ -1,0 +1,212 @@
+"""A snapshot as a JSON object and as a page of text: what `tputui show` prints.
+
+The object's keys are a contract with scripts: keys may be added, none may change its meaning. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import EpochView, MeterView, Snapshot
+
+
+def to_show(snapshot: Snapshot) -> dict[str, Any]:
+    """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity"."""
+    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
+    fields["state"] = fields.pop("condition")
+    fields["state_reason"] = fields.pop("condition_reason")
+    fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
+    fields["meters"] = [_meter(view) for view in snapshot.meters]
+    del fields["logs"], fields["loss"]
+    spelt: dict[str, Any] = _spelt(fields)
+    return spelt
+
+
+def show_text(snapshot: Snapshot) -> str:
+    """A page for a person, each part with what is known of it."""
+    parts = [
+        _head(snapshot),
+        _cores(snapshot),
+        _meters(snapshot),
+        _epochs(snapshot),
+        _machine(snapshot),
+        _kept(snapshot),
+        _wrong(snapshot),
+    ]
+    return "\n\n".join("\n".join(fmt.inert(line) for line in part) for part in parts if part) + "\n"
+
+
+def _rss_bytes(snapshot: Snapshot) -> int | None:
+    processes = snapshot.memory.processes
+    return sum(process.rss_bytes for process in processes) if processes else None
+
+
+def _meter(view: MeterView) -> dict[str, Any]:
+    reading: dict[str, Any] = msgspec.to_builtins(view.reading)
+    return {"name": view.name, "split": view.split, "epoch": view.epoch, **reading, "reduced": view.reduced}
+
+
+def _spelt(value: Any) -> Any:
+    """Replaces floats that JSON cannot write by their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _spelt(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_spelt(item) for item in value]
+    return value
+
+
+def _row(name: str, *values: str) -> str:
+    return f"{name:<12} {'  '.join(value for value in values if value)}"
+
+
+def _head(snapshot: Snapshot) -> list[str]:
+    lines = [
+        _row("run", snapshot.run, f"({snapshot.dir})"),
+        _row("state", snapshot.condition, f"({snapshot.condition_reason})"),
+    ]
+    topology, plan = snapshot.topology, snapshot.plan
+    if topology is not None:
+        hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+        why = f"({topology.device_reason})" if topology.device_reason else ""
+        lines.append(_row("cores", f"{topology.num_cores} x {topology.device}", topology.strategy, hosts, why))
+    if plan is not None:
+        batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
+        examples = f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
+        lines.append(_row("task", plan.task, f"{fmt.count(plan.num_parameters)} parameters", plan.precision))
+        lines.append(_row("data", examples, batch))
+        lines.append(_row("lr", fmt.exact(snapshot.lr), f"(at first {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+        epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
+        lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+    if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
+        lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
+    return lines
+
+
+def _pace(snapshot: Snapshot) -> str:
+    parts = []
+    if snapshot.step_s is not None:
+        parts.append(f"{fmt.duration(snapshot.step_s)}/step")
+        parts.append(fmt.rate(snapshot.examples_per_s, "examples"))
+    if snapshot.eta_s is not None:
+        parts.append(f"{fmt.whole(snapshot.eta_s)} to go")
+    return "  ".join(parts)
+
+
+def _cores(snapshot: Snapshot) -> list[str]:
+    """A line a core, or the least and the greatest loss where there are too many cores for a page."""
+    if len(snapshot.cores) <= 16:
+        return [
+            _row(f"core {core.core}", core.host, f"loss {fmt.number(core.loss)}", f"step {core.step}", core.condition)
+            for core in snapshot.cores
+        ]
+    told = sorted((core for core in snapshot.cores if core.loss is not None and math.isfinite(core.loss)), key=_loss)
+    if not told:
+        return [_row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
+    low, high = told[0], told[-1]
+    spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
+    return [_row("loss", spread, f"{len(told)} of {len(snapshot.cores)} cores are finite")]
+
+
+def _loss(core: Any) -> float:
+    loss: float = core.loss
+    return loss
+
+
+def _meters(snapshot: Snapshot) -> list[str]:
+    return [
+        _row(
+            view.split,
+            f"{view.name:<12} avg {fmt.number(view.reading.avg)}",
+            f"val {fmt.number(view.reading.val)}",
+            f"sum {fmt.number(view.reading.sum)}",
+            f"count {fmt.count(view.reading.count)}",
+            f"epoch {view.epoch}",
+            f"({view.reduced})" if view.reduced else "",
+        )
+        for view in snapshot.meters
+    ]
+
+
+def _epochs(snapshot: Snapshot) -> list[str]:
+    return [_row(f"epoch {view.epoch}", *_epoch(view)) for view in snapshot.epochs]
+
+
+def _epoch(view: EpochView) -> Iterable[str]:
+    yield fmt.meters_line(view.train, view.valid)
+    yield f"train {fmt.duration(view.train_s)}"
+    yield f"validation {fmt.duration(view.valid_s)}"
+    yield fmt.sections(view.sections_s)
+    yield "best" if view.best else ""
+
+
+def _machine(snapshot: Snapshot) -> list[str]:
+    lines: list[str] = []
+    xla, memory = snapshot.xla, snapshot.memory
+    if xla is not None:
+        compiles = f"{fmt.count(xla.compiles)} compiles in {fmt.duration(xla.compile_s)}"
+        again = f"{fmt.count(xla.recompiles)} after warm-up"
+        lines.append(_row("xla", compiles, again, f"{fmt.count(xla.executes)} executions"))
+        to = f"{fmt.count(xla.transfers_to_device)} to the device ({fmt.size(xla.bytes_to_device)})"
+        back = f"{fmt.count(xla.transfers_from_device)} from it ({fmt.size(xla.bytes_from_device)})"
+        lines.append(_row("transfers", to, back))
+        if xla.fallbacks:
+            lines.append(_row("fallbacks", *(f"{name} {fmt.count(n)}" for name, n in xla.fallbacks.items())))
+    if memory.host_used_bytes is not None:
+        used = f"{fmt.size(memory.host_used_bytes)} of {fmt.size(memory.host_total_bytes)}"
+        lines.append(_row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
+    for process in memory.processes:
+        use = f"CPU {fmt.percent(process.cpu_percent)}"
+        lines.append(_row(process.role, f"pid {process.pid}", fmt.size(process.rss_bytes), use))
+    if memory.hbm is None:
+        lines.append(_row("hbm", f"none: {memory.hbm_reason}"))
+    for reading in memory.hbm or []:
+        lines.append(_row(f"hbm {reading.core}", f"{fmt.size(reading.used_bytes)} of {fmt.size(reading.limit_bytes)}"))
+    return lines
+
+
+def _kept(snapshot: Snapshot) -> list[str]:
+    lines = [
+        _row(
+            "checkpoint",
+            saved.path,
+            f"step {saved.step}",
+            f"{fmt.size(saved.bytes)} in {fmt.duration(saved.seconds)}",
+            saved.reason,
+            "best" if saved.best else "",
+        )
+        for saved in snapshot.checkpoints
+    ]
+    for request in snapshot.requests:
+        seen = f"seen while {fmt.PHASES[request.seen_phase]}" if request.seen_phase else ""
+        applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
+        lines.append(_row("request", request.kind, request.state, seen, applied, request.path or "", request.why or ""))
+    return lines
+
+
+def _wrong(snapshot: Snapshot) -> list[str]:
+    lines = [_row("non-finite", _bad(bad.metric, bad.value), f"core {bad.core}", f"step {bad.step}")
+             for bad in snapshot.non_finite[:8]]  # fmt: skip
+    if snapshot.num_non_finite > len(lines):
+        lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in all"))
+    if snapshot.dropped_steps:
+        lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
+    lines += [_row("warning", text) for text in snapshot.warnings]
+    lines += [_row("damage", fmt.damage(region)) for region in snapshot.damage.regions]
+    if snapshot.newer_format:
+        lines.append(_row("newer", snapshot.newer_format))
+    if snapshot.failure is not None:
+        broke = snapshot.failure
+        lines.append(_row("failure", f"{broke.error}: {broke.message}", f"({broke.writer}, step {broke.step})"))
+        lines += [f"    {line}" for line in broke.traceback.splitlines()]
+    return lines
+
+
+def _bad(metric: str, value: float) -> str:
+    return f"{metric} {fmt.number(value)}"
