@@ -309,6 +309,7 @@ def failed() -> Snapshot:
         ended=NOW - 1,
         exit_code=3,
         eta_s=None,
+        cores=[msgspec.structs.replace(core, condition="ended") for core in running().cores],
         failure=Failure(
             writer="worker-0",
             error="ValueError",

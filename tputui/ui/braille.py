@@ -16,6 +16,34 @@ BLANK = 0x2800
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bit of the dot at [column][row] within a cell, as Unicode numbers them."""
 
+_ROWS = tuple(left | right for left, right in zip(*_BITS, strict=True))
+"""Both bits of each dot row."""
+
+
+def glyph(bits: int) -> str:
+    """The character of a cell; a space where there is no dot, since some fonts draw the empty one as eight rings."""
+    return chr(BLANK + bits) if bits else " "
+
+
+def above(bits: int) -> int:
+    """The dots of a cell above its highest set dot."""
+    found = 0
+    for row in _ROWS:
+        if bits & row:
+            return found
+        found |= row
+    return found
+
+
+def below(bits: int) -> int:
+    """The dots of a cell below its lowest set dot."""
+    found = 0
+    for row in reversed(_ROWS):
+        if bits & row:
+            return found
+        found |= row
+    return found
+
 
 class Canvas:
     """`width` by `height` cells of dots; dot (0, 0) is at the top left. Dots outside are ignored."""
@@ -68,4 +96,4 @@ class Canvas:
 
     def rows(self) -> list[str]:
         """The canvas as text, a string a row, top first."""
-        return ["".join(chr(BLANK + bits) for bits in row) for row in self._cells]
+        return ["".join(map(glyph, row)) for row in self._cells]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tputui.model.snapshot import Segment
 from tputui.ui import axis
-from tputui.ui.braille import BLANK, DOTS_X, DOTS_Y, Canvas
+from tputui.ui.braille import DOTS_X, DOTS_Y, Canvas, above, below, glyph
 from tputui.ui.columns import Column, columns
 from tputui.ui.lines import Line, Span, Tone
 
@@ -93,20 +93,26 @@ def _cells(layers: _Layers, row: int) -> Line:
         if its_tone != tone and text:
             line.append(Span(text, _tone(tone)))
             text = ""
-        text, tone = text + chr(BLANK + bits), its_tone
+        text, tone = text + glyph(bits), its_tone
     return [*line, Span(text, _tone(tone))] if text else line
 
 
 def _cell(layers: _Layers, column: int, row: int) -> tuple[int, str]:
-    """The dots of a cell. The mean is kept clear of the band's inside, and never of the band's edges."""
+    """The dots of a cell. Beside the mean, dots of the band stand only where its edge is in the cell.
+
+    So the mean is a thin line in a broad band, and an edge is never hidden.
+    """
     mean, band = layers.mean.cell(column, row), layers.band.cell(column, row)
     if not mean:
         return band, "band"
-    inside = band == 0xFF and _is_full(layers.band, column, row - 1) and _is_full(layers.band, column, row + 1)
-    return (mean if inside else mean | band), "accent"
+    if _has_dots(layers.band, column, row - 1):
+        band &= ~above(mean)
+    if _has_dots(layers.band, column, row + 1):
+        band &= ~below(mean)
+    return mean | band, "accent"
 
 
-def _is_full(canvas: Canvas, column: int, row: int) -> bool:
+def _has_dots(canvas: Canvas, column: int, row: int) -> bool:
     return 0 <= row < canvas.height and canvas.cell(column, row) != 0
 
 

@@ -99,16 +99,16 @@ def alarms(snapshot: Snapshot) -> list[str]:
     """What is wrong besides the run's condition, each in few words."""
     found = []
     if snapshot.num_non_finite:
-        first = f", first: core {snapshot.non_finite[0].core} at step {snapshot.non_finite[0].step}"
-        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{first if snapshot.non_finite else ''}")
+        first = [f" from core {bad.core}, step {bad.step}" for bad in snapshot.non_finite[:1]]
+        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{''.join(first)}")
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
-        found.append(f"{regions} damaged region{'s' if regions > 1 else ''} in the journals{lost}")
+        found.append(f"{regions} damaged region{'s' if regions > 1 else ''}{lost}")
     if snapshot.dropped_steps:
-        found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped: the disk could not keep up")
+        found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped")
     if snapshot.xla is not None and snapshot.xla.recompiles:
-        found.append(f"{snapshot.xla.recompiles} recompiles after warm-up")
+        found.append(f"{snapshot.xla.recompiles} recompiles")
     if snapshot.newer_format:
         found.append(clean(snapshot.newer_format))
     return found

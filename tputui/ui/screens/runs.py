@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.model.snapshot import ENDED, Snapshot
-from tputui.session import Session, load
+from tputui.session import Session
 from tputui.telemetry import rundir
 from tputui.ui import keys
 from tputui.ui.lines import Line, Span, clean, spread
@@ -65,11 +66,13 @@ class RunsScreen(Screen[MonitorResult]):
             super().__init__()
             self.session = session
 
-    def __init__(self, runs_dir: Path, *, read_only: bool = False) -> None:
+    def __init__(self, runs_dir: Path, *, read_only: bool = False, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives unix time."""
         super().__init__()
         self._runs_dir = runs_dir
         self._read_only = read_only
-        self._reader = RunsReader(runs_dir, self._tell)
+        self._clock = clock
+        self._reader = RunsReader(runs_dir, self._tell, clock)
 
     def compose(self) -> ComposeResult:
         """Head, table, keys."""
@@ -119,7 +122,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     @work(thread=True, group="open", exclusive=True)
     def _open(self, run_dir: Path) -> None:
-        ended = load(run_dir).condition in ENDED
+        ended = load(run_dir, self._clock).condition in ENDED
         self.post_message(self.Ready(Session.replay(run_dir) if ended else Session.live(run_dir)))
 
     def on_runs_screen_ready(self, message: Ready) -> None:
@@ -139,9 +142,12 @@ class RunsScreen(Screen[MonitorResult]):
 class RunsReader:
     """Reads the runs of a directory in a thread, newest first; runs that ended are read once."""
 
-    def __init__(self, runs_dir: Path, tell: Callable[[list[Path], dict[Path, Snapshot]], None]) -> None:
+    def __init__(
+        self, runs_dir: Path, tell: Callable[[list[Path], dict[Path, Snapshot]], None], clock: Callable[[], float]
+    ) -> None:
         self._runs_dir = runs_dir
         self._tell = tell
+        self._clock = clock
         self._snapshots: dict[Path, Snapshot] = {}
         self._stopped = threading.Event()
         self._awake = threading.Event()
@@ -157,7 +163,7 @@ class RunsReader:
                     return
                 known = self._snapshots.get(path)
                 if known is None or known.condition not in ENDED:
-                    self._snapshots[path] = load(path)
+                    self._snapshots[path] = load(path, self._clock)
                     self._tell(paths, dict(self._snapshots))
             self._awake.wait(REFRESH_S)
 
@@ -170,3 +176,15 @@ class RunsReader:
         """Ends the thread soon."""
         self._stopped.set()
         self._awake.set()
+
+
+def load(run_dir: Path, clock: Callable[[], float]) -> Snapshot:
+    """What is true of a run at the moment of the clock."""
+    session = Session.live(run_dir, clock)
+    try:
+        session.poll()
+        while not session.caught_up:
+            session.poll()
+        return session.snapshot()
+    finally:
+        session.close()

@@ -38,7 +38,7 @@ class MemoryPanel(Panel[MemoryPart]):
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
-        rows = [_host(memory, width), *(_process(process) for process in memory.processes)]
+        rows = [_host(memory, width), *(_process(process, width) for process in memory.processes)]
         if memory.hbm is None:
             reason = clean(memory.hbm_reason or "not read yet")
             return Drawing([*rows, *([Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1))])
@@ -55,16 +55,16 @@ def _host(memory: MemoryView, width: int) -> Line:
     if used is None or not total:
         return [Span(" host  ", "label"), Span("not read yet", "dim")]
     text = f" {fmt.size(used)} of {fmt.size(total)}  CPU {fmt.percent(memory.host_cpu_percent)}"
-    return [Span(" host  ", "label"), *_gauge(used / total, width - 8 - len(text)), Span(text)]
+    return [Span(" host ", "label"), *_gauge(used / total, width - 7 - len(text)), Span(text)]
 
 
-def _process(process: ProcessSample) -> Line:
-    return [
+def _process(process: ProcessSample, width: int) -> Line:
+    line = [
         Span(f" {clean(process.role):<10} ", "label"),
         Span(f"{fmt.size(process.rss_bytes):>8}"),
         Span(f"  CPU {fmt.percent(process.cpu_percent):>5}"),
-        Span(f"  pid {process.pid}", "dim"),
     ]
+    return [*line, Span(f"  pid {process.pid}", "dim")] if width >= 40 else line
 
 
 def _core(reading: HbmReading, width: int) -> Line:

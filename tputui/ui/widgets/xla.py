@@ -55,7 +55,7 @@ def _row(label: str, text: str, tone: Tone = "plain") -> Line:
 def _recompiles(count: int) -> Line:
     if not count:
         return _row("recompiles", "0  after warm-up", "good")
-    return _row("recompiles", f"\u25b2 {fmt.count(count)}  after warm-up: a shape changes", "warn")
+    return _row("recompiles", f"\u25b2 {fmt.count(count)}  after warm-up", "warn")
 
 
 def _fallbacks(fallbacks: dict[str, int]) -> list[Line]:

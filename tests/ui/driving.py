@@ -1,0 +1,69 @@
+"""Drives the app without a terminal: opens it at a size, presses keys, reads what stands on the screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests.ui import made
+from tputui.model.snapshot import Snapshot
+from tputui.ui.app import ScreenApp
+from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
+
+AppPilot = Pilot[MonitorResult]
+
+_TRIES = 500
+
+
+def monitor(
+    served: Snapshot,
+    *,
+    player: made.HandPlayer | None = None,
+    run_dir: Path = made.RUN_DIR,
+    read_only: bool = False,
+) -> ScreenApp:
+    """An app that shows a snapshot."""
+    source = made.HandSource(served, player)
+    return ScreenApp(lambda: MonitorScreen(source, run_dir, read_only=read_only))
+
+
+def drive(
+    app: ScreenApp, script: Callable[[AppPilot], Awaitable[None]], *, size: tuple[int, int] = (120, 36)
+) -> MonitorResult | None:
+    """Runs the app with a script; gives what the app returned."""
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await first_frame(pilot)
+            await script(pilot)
+
+    asyncio.run(run())
+    return app.return_value
+
+
+async def until(pilot: AppPilot, holds: Callable[[], bool]) -> None:
+    """Lets the app work until something holds; fails after a while."""
+    for _ in range(_TRIES):
+        if holds():
+            await pilot.pause()
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"it never came to hold; on the screen:\n{text(pilot.app.screen)}")
+
+
+async def first_frame(pilot: AppPilot) -> None:
+    """Lets the app work until the monitor, if it is one, has drawn a frame."""
+    await until(pilot, lambda: len(pilot.app.screen_stack) > 1)
+    if isinstance(pilot.app.screen, MonitorScreen):
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.frame is not None)
+
+
+def text(screen: Screen[object]) -> str:
+    """What stands on the terminal, without colours."""
+    strips = screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips)

@@ -1,0 +1,103 @@
+"""Pictures of every screen at three sizes. They are compared where Textual is the version that drew them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import textual
+
+from tests import recorded
+from tests.ui import made
+from tests.ui.driving import AppPilot, first_frame, monitor, until
+from tputui.model.snapshot import Snapshot
+from tputui.session import Session
+from tputui.ui.app import ScreenApp
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.widgets.runs import RunsTable
+
+DRAWN_BY = "8.2.8"
+SIZES = [(80, 24), (160, 45), (200, 50)]
+
+pytestmark = pytest.mark.skipif(
+    textual.__version__ != DRAWN_BY, reason=f"the pictures were drawn by Textual {DRAWN_BY}; another may draw otherwise"
+)
+
+Compare = Callable[..., bool]
+
+STATES: dict[str, Callable[[], Snapshot]] = {
+    "running": made.running,
+    "starting": made.starting,
+    "finished": made.finished,
+    "failed": made.failed,
+    "diverged": made.diverged,
+    "outlying": made.outlying,
+    "64 cores": lambda: made.running(64),
+    "2048 cores": lambda: made.running(2048),
+    "empty": made.empty,
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("state", STATES)
+def test_monitor(snap_compare: Compare, state: str, size: tuple[int, int]) -> None:
+    assert snap_compare(monitor(STATES[state]()), terminal_size=size, run_before=first_frame)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_replay(snap_compare: Compare, size: tuple[int, int]) -> None:
+    app = monitor(made.running(), player=made.HandPlayer())
+    assert snap_compare(app, terminal_size=size, run_before=first_frame)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_recorded_run_as_its_processes_were_lost(snap_compare: Compare, tmp_path: Path, size: tuple[int, int]) -> None:
+    run_dir = recorded.write_run(tmp_path, ended=False)
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 11)
+    app = ScreenApp(lambda: MonitorScreen(session, run_dir))
+    assert snap_compare(app, terminal_size=size, run_before=_all_read)
+
+
+async def _all_read(pilot: AppPilot) -> None:
+    await first_frame(pilot)
+    screen = pilot.app.screen
+    assert isinstance(screen, MonitorScreen)
+    await until(pilot, lambda: screen.frame is not None and screen.frame.caught_up and bool(screen.frame.snapshot.loss))
+
+
+@pytest.mark.parametrize("keys", [["s"], ["question_mark"], ["7", "7"], ["4", "4"], ["l"]], ids="".join)
+def test_after_keys(snap_compare: Compare, keys: list[str]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        await pilot.press(*keys)
+
+    assert snap_compare(monitor(made.running()), terminal_size=(80, 24), run_before=script)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits-1", "digits-2"):
+        recorded.write_run(Path("runs"), run=name)
+    app = ScreenApp(lambda: RunsScreen(Path("runs"), clock=lambda: recorded.T0 + 100))
+    assert snap_compare(app, terminal_size=size, run_before=_runs_read)
+
+
+async def _runs_read(pilot: AppPilot) -> None:
+    await first_frame(pilot)
+    table = pilot.app.screen.query_one(RunsTable)
+    await until(pilot, lambda: len(table._snapshots) == 2)
+
+
+def test_no_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def looked(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        table = pilot.app.screen.query_one(RunsTable)
+        await until(pilot, lambda: table._paths is not None)
+
+    app = ScreenApp(lambda: RunsScreen(Path("runs")))
+    assert snap_compare(app, terminal_size=(80, 24), run_before=looked)
