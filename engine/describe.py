@@ -62,12 +62,12 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-def check(config: RunConfig, source: str, resume: Path | None = None) -> dict[str, Any]:
-    """The problems of a configuration, and its figures where there is none."""
+def check(config: RunConfig, found: machine.Machine, source: str, resume: Path | None = None) -> dict[str, Any]:
+    """The problems of a configuration on a machine, and its figures where it can be trained."""
     problems: list[Problem] = []
     facts: dict[str, Any] = {}
     try:
-        planned = plan.make(config, machine.find(os.environ), source)
+        planned = plan.make(config, found, source)
         facts = planned.facts()
         if resume is not None:
             from engine import checkpoint
@@ -83,7 +83,7 @@ def _check(text: bytes, source: str, resume: Path | None) -> dict[str, Any]:
         tables = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{source}: not a configuration as JSON: {error}") from None
-    return check(from_builtins(tables, source), source, resume)
+    return check(from_builtins(tables, source), machine.find(os.environ), source, resume)
 
 
 def _options(cls: type[Options]) -> list[dict[str, Any]]:

@@ -1,0 +1,137 @@
+"""Checkpoints on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import checkpoint, machine, plan
+from engine.checkpoint import Checkpoint, Position, Store
+from engine.errors import Refused
+from tests.engine.workers import DIGITS
+from tputui import config
+
+CPU = machine.Machine("CPU", 0, 0, "a test")
+
+
+def planned(*overrides: str) -> plan.Plan:
+    return plan.make(config.load(DIGITS, list(overrides)), CPU, "digits.toml")
+
+
+def at_step(step: int) -> Checkpoint:
+    learner = {"model": {"w": torch.full((4,), float(step))}}
+    return Checkpoint(Position(epoch=2, batch=3, step=step, evaluating=False), learner, {"loss": [1.0, 2.0, 3.0]}, 0.5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "checkpoints").mkdir()
+    return Store(tmp_path, planned())
+
+
+def names(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "checkpoints").iterdir()}
+
+
+def test_what_was_saved_is_loaded(store: Store, tmp_path: Path) -> None:
+    saved = store.save(at_step(25), periodic=False, best=False)
+    assert saved.path == "checkpoints/step-00000025.pt"
+    assert saved.bytes == (tmp_path / saved.path).stat().st_size
+    loaded = checkpoint.load(tmp_path / saved.path, planned())
+    assert loaded.position == at_step(25).position
+    assert loaded.learner["model"]["w"].tolist() == [25.0] * 4
+    assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
+
+
+def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept(store: Store, tmp_path: Path) -> None:
+    store.save(at_step(1), periodic=True, best=True)
+    store.save(at_step(2), periodic=False, best=False)
+    for step in (3, 4, 5, 6):
+        store.save(at_step(step), periodic=True, best=False)
+    kept = {f"step-{step:08d}.pt" for step in (1, 2, 5, 6)}
+    assert names(tmp_path) == kept | {"last.pt", "best.pt"}
+    directory = tmp_path / "checkpoints"
+    assert (directory / "best.pt").samefile(directory / "step-00000001.pt")
+    assert (directory / "last.pt").samefile(directory / "step-00000006.pt")
+    store.save(at_step(7), periodic=True, best=True)
+    assert "step-00000001.pt" not in names(tmp_path)
+    assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
+
+
+def test_saving_the_same_step_again_leaves_nothing_beside_it(store: Store, tmp_path: Path) -> None:
+    store.save(at_step(1), periodic=True, best=True)
+    store.save(at_step(1), periodic=True, best=True)
+    assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from engine.checkpoint import SaveFailed, Store
+from tests.engine.test_checkpoint import at_step, planned
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = Store(Path(sys.argv[1]), planned())
+store.save(at_step(1), periodic=True, best=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+try:
+    store.save(at_step(2), periodic=True, best=True)
+except SaveFailed as error:
+    print(error)
+else:
+    sys.exit("the disk was full, and nobody noticed")
+"""
+
+
+def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "checkpoints/step-00000002.pt could not be written" in done.stdout
+    assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("seed=1", "seed"),
+        ("data.batch_per_core=4", "data.batch_per_core"),
+        ("data.valid_fraction=0.1", "data.valid_fraction"),
+        ("model.channels=8", "model.channels"),
+        ("optim.name=sgd", "optim.name"),
+        ("optim.lr=0.1", "optim.lr"),
+        ("device.cores=4", "device.cores"),
+        ("device.precision=bf16", "device.precision"),
+        ("epochs=1", "epochs"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
+    store: Store, tmp_path: Path, override: str, key: str
+) -> None:
+    saved = store.save(at_step(1), periodic=True, best=False)
+    with pytest.raises(Refused) as refused:
+        checkpoint.load(tmp_path / saved.path, planned(override))
+    assert [problem.key for problem in refused.value.problems] == [key]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
+def test_a_file_that_is_no_checkpoint_is_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    with pytest.raises(Refused, match="cannot be read as a checkpoint"):
+        checkpoint.load(path, planned())
+    with pytest.raises(Refused, match="no such checkpoint"):
+        checkpoint.load(tmp_path / "none.pt", planned())
+
+
+def test_another_programs_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"model": {}}, path)
+    with pytest.raises(Refused, match="not a checkpoint of this version"):
+        checkpoint.load(path, planned())

@@ -1,0 +1,149 @@
+"""`python -m engine.describe`: what a task's options are, and what is wrong with a configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import machine
+from engine.describe import check
+from engine.errors import Problem
+from tests.engine.workers import DIGITS, HERE
+from tputui import config
+from tputui.exit_codes import ExitCode
+
+NO_TPU = machine.Machine("CPU", 0, 0, "a test")
+
+
+def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "engine.describe", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
+
+
+def problems(overrides: list[str]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = check(config.load(DIGITS, overrides), NO_TPU, "digits.toml")["problems"]
+    return found
+
+
+def test_options_are_told_with_type_default_and_documentation() -> None:
+    answer = json.loads(describe("digits").stdout)
+    assert answer["task"] == "digits"
+    assert [option["key"] for option in answer["options"]["model"]] == ["channels", "dropout"]
+    (fraction,) = answer["options"]["data"]
+    assert (fraction["type"], fraction["default"]) == ("float", 0.2)
+    assert "validation" in fraction["doc"]
+
+
+def test_every_option_is_documented() -> None:
+    for task in ("digits", "mytask:Line"):
+        tables = json.loads(describe(task).stdout)["options"].values()
+        assert all(option["doc"] for table in tables for option in table)
+
+
+def test_neither_description_nor_check_imports_torch_or_numpy() -> None:
+    probe = (
+        "import sys, json; from engine.describe import main; "
+        "code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'torch_xla', 'numpy', 'sklearn'} & set(sys.modules); "
+        "assert code == 0 and not heavy, (code, heavy)"
+    )
+    tables = json.dumps(config.to_builtins(config.load(DIGITS)))
+    for arguments in (["digits"], ["digits", "--check"]):
+        command = [sys.executable, "-P", "-c", probe, *arguments]
+        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_sound_configuration_comes_with_its_figures() -> None:
+    tables = config.to_builtins(config.load(DIGITS))
+    done = describe("digits", "--check", stdin=json.dumps(tables))
+    assert done.returncode == ExitCode.DONE
+    answer = json.loads(done.stdout)
+    assert answer["problems"] == []
+    facts = answer["facts"]
+    assert facts["num_cores"] == 8
+    assert facts["global_batch"] == 8 * facts["batch_per_core"]
+    assert facts["train_examples"] + facts["valid_examples"] == 1797
+    assert facts["steps_per_epoch"] == facts["train_examples"] // facts["global_batch"]
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
+    done = describe("nosuch")
+    assert done.returncode == ExitCode.USAGE
+    assert "digits" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_users_own_task_is_found_in_the_folder_of_the_command_though_it_holds_an_engine_of_its_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mytask.py").write_text((HERE / "mytask.py").read_text())
+    (tmp_path / "engine.py").write_text("raise SystemExit('the wrong engine')")
+    done = describe("mytask:Line", cwd=tmp_path)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    assert json.loads(done.stdout)["options"]["data"][0]["key"] == "num_train"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "words"),
+    [
+        ("task=digitz", "task", 'did you mean "digits"?'),
+        ("model.chanels=8", "model.chanels", 'did you mean "channels"?'),
+        ("data.valid_fracton=0.1", "data.valid_fracton", 'did you mean "valid_fraction"?'),
+        ("data.valid_fraction=1.5", "data.valid_fraction", "1.5 cannot be used"),
+        ("model.channels=many", "model.channels", "'many' cannot be used"),
+        ("data.batch_per_core=1000", "data.batch_per_core", "at most 179 a core"),
+        ("device.cores=16", "device.cores", "more than the 8 virtual cores"),
+        ("device.cores=[8]", "device.cores", "0 to 7"),
+        ("checkpoint.monitor=f1", "checkpoint.monitor", "loss, accuracy"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_its_key(override: str, key: str, words: str) -> None:
+    (problem,) = problems([override])
+    assert problem["key"] == key
+    assert words in problem["message"]
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems(["device.cores=16", "model.x=1", "data.y=2"])
+    assert [problem["key"] for problem in found] == ["device.cores", "data.y", "model.x"]
+
+
+def make_chips(pci: Path, count: int, device: str) -> None:
+    for index in range(count):
+        chip = pci / f"0000:00:{index:02x}.0"
+        chip.mkdir()
+        (chip / "vendor").write_text("0x1ae0\n")
+        (chip / "device").write_text(f"{device}\n")
+
+
+def test_tpu_cores_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
+    make_chips(tmp_path, 4, "0x0027")
+    other = tmp_path / "0000:01:00.0"
+    other.mkdir()
+    (other / "vendor").write_text("0x8086\n")
+    (other / "device").write_text("0x0027\n")
+    found = machine.find({}, tmp_path)
+    assert (found.device, found.tpu_cores) == ("TPU", 8)
+    assert machine.find({"PJRT_DEVICE": "CPU"}, tmp_path).device == "CPU"
+
+
+def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
+    tpu = machine.Machine("TPU", 4, 2, None)
+    for cores in ("8", "1", "[7]"):
+        assert machine.core_problems(config.load(DIGITS, [f"device.cores={cores}"]), tpu) == []
+    (problem,) = machine.core_problems(config.load(DIGITS, ["device.cores=4"]), tpu)
+    assert problem == Problem(
+        "device.cores", "4 cannot be had: one process drives all 8 TPU cores or one; write 8, 1 or [k]"
+    )
+
+
+def test_one_core_of_a_tpu_opens_its_own_chip() -> None:
+    tpu = machine.Machine("TPU", 4, 2, None)
+    chosen = config.load(DIGITS, ["device.cores=[5]"])
+    assert machine.environment(chosen, tpu)["TPU_VISIBLE_CHIPS"] == "2"
+    assert machine.device_index(chosen, tpu) == 1

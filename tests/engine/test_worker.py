@@ -1,0 +1,262 @@
+"""The training process itself, on virtual cores: what it trains, what it says, and how it answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.engine.workers import HERE, LINE, Run, make, runs_to_end
+from tputui.telemetry import control
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+ONE_CORE = ["data.batch_per_core=64", "optim.lr_scaling=none", "optim.lr=0.004"]
+"""The sample's global batch and learning rate on one core."""
+STEPS_PER_EPOCH = 22
+
+
+def test_the_sample_reaches_95_percent_on_8_cores(whole: Run) -> None:
+    epochs = whole.all(ev.EpochEnded)
+    assert len(epochs) == whole.one(ev.TrainingPlanned).num_epochs
+    assert epochs[-1].valid["accuracy"].avg >= 0.95
+    assert epochs[-1].valid["accuracy"].count == 360
+    assert epochs[-1].train["loss"].count == STEPS_PER_EPOCH * 64
+    assert whole.one(ev.TrainingEnded).outcome == "done"
+
+
+def test_what_is_trained_on_is_told_before_the_first_step(whole: Run) -> None:
+    topology, plan = whole.one(ev.TopologyDeclared), whole.one(ev.TrainingPlanned)
+    assert (topology.strategy, topology.num_cores, topology.cores) == ("spmd", 8, list(range(8)))
+    assert topology.device == "CPU"
+    assert topology.device_reason
+    assert (plan.batch_per_core, plan.global_batch, plan.steps_per_epoch) == (8, 64, STEPS_PER_EPOCH)
+    assert plan.lr == pytest.approx(8 * 0.0005)
+    assert "8 cores" in plan.lr_rule
+    memory = whole.one(ev.MemorySampled)
+    assert memory.hbm is None
+    assert memory.hbm_reason
+
+
+def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:
+    last = whole.all(ev.XlaMetricsRead)[-1]
+    assert last.recompiles == 0
+    assert last.compiles == 4, "the step without and with optimizer state, the report, the evaluation"
+    assert last.fallbacks == {}
+    assert whole.all(ev.WarningRaised) == []
+    after_first = whole.all(ev.EpochEnded)[1:]
+    assert all(epoch.sections_s["compile"] == 0 for epoch in after_first)
+
+
+def test_a_report_is_one_transfer_from_the_device_and_a_save_another_and_there_is_no_third(whole: Run) -> None:
+    reports = saves = 0
+    for event in whole.events():
+        if isinstance(event, ev.MetersReported):
+            reports += 1
+        elif isinstance(event, ev.CheckpointSaved):
+            saves += 1
+        elif isinstance(event, ev.XlaMetricsRead):
+            assert event.transfers_from_device == reports + saves
+
+
+def test_each_step_runs_one_program(whole: Run) -> None:
+    last = whole.all(ev.XlaMetricsRead)[-1]
+    steps, reports = whole.all(ev.ProgressReported)[-1].step, len(whole.all(ev.MetersReported))
+    evaluations = len(whole.all(ev.EpochEnded)) * whole.one(ev.TrainingPlanned).valid_steps
+    # The last figures were read within the last report, after its program ran.
+    assert last.executes == steps + reports + evaluations
+
+
+def test_the_losses_of_every_step_and_core_are_kept_and_agree_with_the_meters(whole: Run) -> None:
+    losses = whole.losses()
+    assert sorted(losses) == list(range(1, 12 * STEPS_PER_EPOCH + 1))
+    assert all(len(row) == 8 and all(math.isfinite(loss) for loss in row) for row in losses.values())
+    assert len({loss for loss in losses[5]}) == 8, "each core trains on a share of its own"
+    for epoch in whole.all(ev.EpochEnded):
+        rows = [losses[step] for step in range(epoch.step - STEPS_PER_EPOCH + 1, epoch.step + 1)]
+        mean = math.fsum(loss for row in rows for loss in row) / (8 * len(rows))
+        assert epoch.train["loss"].avg == pytest.approx(mean, rel=1e-6)
+        assert epoch.train["loss"].val == pytest.approx(math.fsum(rows[-1]) / 8, rel=1e-6)
+
+
+def test_the_sections_of_an_epoch_add_up_to_its_wall_time(whole: Run) -> None:
+    for begun, ended in zip(whole.all(ev.EpochStarted), whole.all(ev.EpochEnded), strict=True):
+        assert min(ended.sections_s.values()) >= 0
+        wall = ended.t - begun.t
+        assert sum(ended.sections_s.values()) == pytest.approx(wall, rel=0.01, abs=0.02)
+        assert ended.train_s + ended.valid_s <= wall + 0.02
+        assert ended.sections_s["save"] > 0
+
+
+def test_the_learning_rate_falls_as_step_lr_says(whole: Run) -> None:
+    rates = [epoch.lr for epoch in whole.all(ev.EpochEnded)]
+    assert rates == pytest.approx([0.004] * 5 + [0.002] * 5 + [0.001] * 2)
+
+
+def test_the_best_and_the_last_weights_are_kept(whole: Run) -> None:
+    epochs = whole.all(ev.EpochEnded)
+    lowest = min(epochs, key=lambda epoch: epoch.valid["loss"].avg)
+    directory = whole.dir / "checkpoints"
+    assert (directory / "best.pt").samefile(directory / f"step-{lowest.step:08d}.pt")
+    assert (directory / "last.pt").samefile(directory / f"step-{epochs[-1].step:08d}.pt")
+    assert [epoch.best for epoch in epochs].count(True) >= 1
+    assert next(epoch for epoch in reversed(epochs) if epoch.best) == lowest
+
+
+def test_the_heart_beats_through_the_compilation(whole: Run) -> None:
+    beats = whole.all(ev.HeartbeatSent)
+    assert beats[0].phase == "starting"
+    assert any(beat.phase == "compiling" and beat.phase_s > 0 for beat in beats)
+    assert max(late.t - early.t for early, late in itertools.pairwise(beats)) < 1.5
+
+
+def test_a_request_is_seen_at_once_in_its_phase_and_applied_at_the_next_step(interrupted: Run) -> None:
+    seen = {event.request: event for event in interrupted.all(ev.RequestSeen)}
+    checkpoint, stop = interrupted.all(ev.RequestApplied)
+    assert seen[checkpoint.request].phase == "compiling"
+    assert (checkpoint.kind, stop.kind) == ("checkpoint", "stop")
+    assert checkpoint.path is not None
+    assert (interrupted.dir / checkpoint.path).stat().st_size == checkpoint.bytes
+    assert checkpoint.seconds is not None
+    assert checkpoint.seconds > 0
+    requests = {request.id: request.t for request in control.read_all(interrupted.dir)}
+    assert all(event.t - requests[event.request] < 1 for event in seen.values())
+
+
+def test_a_stop_finishes_the_step_saves_and_ends(interrupted: Run) -> None:
+    ended = interrupted.one(ev.TrainingEnded)
+    stop = interrupted.all(ev.RequestApplied)[-1]
+    assert ended.outcome == "stopped"
+    assert ended.step == stop.step
+    assert max(interrupted.losses()) == stop.step, "everything up to the stop is reported"
+    assert stop.path == f"checkpoints/step-{stop.step:08d}.pt"
+    assert (interrupted.dir / "checkpoints" / "last.pt").samefile(interrupted.dir / stop.path)
+
+
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    whole: Run, interrupted: Run, resumed: Run
+) -> None:
+    first, second, uninterrupted = interrupted.losses(), resumed.losses(), whole.losses()
+    assert resumed.one(ev.TrainingPlanned).first_step == max(first) + 1
+    assert min(second) == max(first) + 1
+    together = first | second
+    assert together == {step: uninterrupted[step] for step in together}
+    expected = {epoch.epoch: epoch for epoch in whole.all(ev.EpochEnded)}
+    for epoch in resumed.all(ev.EpochEnded):
+        assert epoch.train == expected[epoch.epoch].train, "the meters cover the whole epoch"
+        assert epoch.valid == expected[epoch.epoch].valid
+
+
+def test_a_run_stopped_in_its_evaluation_evaluates_again_when_resumed(runs_dir: Path) -> None:
+    place = runs_dir / "evaluating"
+    options = [f"data.stop_in_evaluation={place}", "data.num_train=64"]
+    stopped = runs_to_end(make(runs_dir, "evaluating", options, text=LINE), exit_code=4)
+    applied = stopped.one(ev.RequestApplied)
+    assert applied.step == 4, "all steps of the first epoch are done"
+    assert stopped.one(ev.RequestSeen).phase == "evaluating"
+    assert stopped.all(ev.EpochEnded) == []
+    assert applied.path is not None
+    resumed = runs_to_end(make(runs_dir, "evaluated", options, text=LINE, resume_from=place / applied.path))
+    first, second = resumed.all(ev.EpochEnded)
+    assert (first.epoch, first.step, first.train["loss"].count) == (1, 4, 64)
+    assert first.valid["loss"].count == 40
+    assert (second.epoch, second.step) == (2, 8)
+
+
+def test_now_means_now_even_inside_the_compiler(runs_dir: Path) -> None:
+    run = make(runs_dir, "now")
+    try:
+        run.start()
+        run.wait_for(ev.HeartbeatSent, lambda beat: beat.phase == "compiling")
+        asked = time.time()
+        control.submit(run.dir, "stop", by="test", now=time.time())
+        control.submit(run.dir, "stop_now", by="test", now=time.time())
+        assert run.finish() == 4
+        ended = run.wait_for(ev.TrainingEnded)
+    finally:
+        run.stop_if_alive()
+    assert ended.outcome == "stopped"
+    assert ended.t - asked < 1.5
+    assert run.one(ev.RequestApplied).kind == "stop_now"
+    assert run.one(ev.RequestRefused).kind == "stop"
+    assert [event.kind for event in run.all(ev.RequestSeen)] == ["stop", "stop_now"]
+
+
+def test_sigterm_saves_and_stops_and_bf16_trains(runs_dir: Path) -> None:
+    run = make(runs_dir, "sigterm", ["device.precision=bf16"])
+    try:
+        run.start()
+        run.wait_for(ev.EpochEnded, lambda epoch: epoch.epoch == 2)
+        run.kill(signal.SIGHUP)
+        run.kill(signal.SIGTERM)
+        assert run.finish() == 4, run.log.read_text()
+    finally:
+        run.stop_if_alive()
+    applied = run.one(ev.RequestApplied)
+    assert applied.kind == "stop"
+    assert applied.path is not None
+    assert (run.dir / applied.path).is_file()
+    assert run.one(ev.TrainingPlanned).precision == "bf16"
+    assert run.all(ev.EpochEnded)[1].valid["accuracy"].avg > 0.9
+    assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
+
+
+def test_core_5_alone_trains_and_stops_after_the_epoch_that_it_was_asked_in(runs_dir: Path) -> None:
+    run = make(runs_dir, "five", [*ONE_CORE, "device.cores=[5]"])
+    control.submit(run.dir, "stop_after_epoch", by="test", now=time.time())
+    runs_to_end(run, exit_code=4)
+    topology = run.one(ev.TopologyDeclared)
+    assert (topology.strategy, topology.num_cores, topology.cores) == ("single", 1, [5])
+    assert [epoch.epoch for epoch in run.all(ev.EpochEnded)] == [1]
+    applied = run.one(ev.RequestApplied)
+    assert (applied.kind, applied.step) == ("stop_after_epoch", STEPS_PER_EPOCH)
+    assert run.one(ev.TrainingEnded).outcome == "stopped"
+
+
+def test_one_core_with_the_same_global_batch_has_the_same_loss_curve(whole: Run, runs_dir: Path) -> None:
+    one = runs_to_end(make(runs_dir, "one", [*ONE_CORE, "device.cores=1", "epochs=1"]))
+    losses, reference = one.losses(), whole.losses()
+    assert sorted(losses) == list(range(1, STEPS_PER_EPOCH + 1))
+    for step, (loss,) in losses.items():
+        # Sums are taken in another order, and training makes more of it as it goes.
+        assert loss == pytest.approx(math.fsum(reference[step]) / 8, rel=1e-3), step
+
+
+def test_an_unreadable_example_ends_training_and_is_named(runs_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "mytask.py").write_text((HERE / "mytask.py").read_text())
+    (tmp_path / "engine.py").write_text("raise SystemExit('the wrong engine')")
+    run = make(runs_dir, "unreadable", ["data.break_at=37"], text=LINE, cwd=tmp_path)
+    control.submit(run.dir, "stop_after_epoch", by="test", now=time.time())
+    runs_to_end(run, exit_code=3)
+    failure = run.one(ev.FailureRaised)
+    assert failure.error == "DatasetError"
+    assert failure.message == "training example 37 cannot be read: ValueError: the file is cut short"
+    assert "mytask.py" in failure.traceback
+    assert failure.traceback in run.log.read_text()
+    assert isinstance(run.events()[-1], ev.TrainingEnded)
+    assert run.one(ev.TrainingEnded).outcome == "failed"
+    assert "failed" in run.one(ev.RequestRefused).why
+
+
+def test_a_configuration_that_cannot_be_trained_is_refused_by_the_worker_too(runs_dir: Path) -> None:
+    run = runs_to_end(make(runs_dir, "refused", ["data.batch_per_core=1000"]), exit_code=2)
+    assert "data.batch_per_core" in run.one(ev.TrainingEnded).reason
+
+
+def test_a_runtime_of_another_version_is_told_as_the_machines_fault(runs_dir: Path, tmp_path: Path) -> None:
+    info = tmp_path / "torch_xla-2.8.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla\nVersion: 2.8.0\n")
+    run = make(runs_dir, "versions")
+    try:
+        run.start({"PYTHONPATH": str(tmp_path)})
+        assert run.finish() == 7, run.log.read_text()
+        reason = run.wait_for(ev.TrainingEnded).reason
+    finally:
+        run.stop_if_alive()
+    assert "torch_xla 2.8.0 is installed where 2.9 is needed: pip install" in reason

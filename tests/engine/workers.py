@@ -1,0 +1,165 @@
+"""Starts real workers on real run directories, and reads what they wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tputui import __version__, config
+from tputui.telemetry import blocks, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+
+HERE = Path(__file__).parent
+DIGITS = HERE.parents[1] / "sample_configs" / "digits.toml"
+LINE = """
+task = "mytask:Line"
+epochs = 2
+[data]
+batch_per_core = 16
+[optim]
+name = "sgd"
+lr = 0.01
+lr_scaling = "none"
+[device]
+cores = 1
+"""
+TIMEOUT_S = 120
+
+SomeEvent = TypeVar("SomeEvent", bound=ev.Event)
+
+
+class Run:
+    """A worker's run directory and its process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.dir = directory
+        self.log = directory / "worker-0.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tail: Tail | None = None
+        self._events: list[ev.Event] = []
+        self._over = False
+
+    def start(self, environ: dict[str, str] | None = None) -> None:
+        """Starts the worker the way the supervisor does."""
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine.worker", str(self.dir)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.dir,
+                env={**os.environ, **(environ or {})},
+            )
+
+    def finish(self) -> int:
+        """Waits for the end of the worker and gives its exit code."""
+        assert self._process is not None
+        return self._process.wait(TIMEOUT_S)
+
+    def kill(self, signal_number: int) -> None:
+        """Sends the worker a signal."""
+        assert self._process is not None
+        self._process.send_signal(signal_number)
+
+    def stop_if_alive(self) -> None:
+        """Leaves no process behind, and reads the journal to its end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self.events()
+        self._over = True
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def wait_for(self, kind: type[SomeEvent], matches: Callable[[SomeEvent], bool] = lambda event: True) -> SomeEvent:
+        """Reads the journal until such a fact stands in it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        seen = 0
+        while time.monotonic() < deadline:
+            events = self.events()
+            for event in events[seen:]:
+                if isinstance(event, kind) and matches(event):
+                    return event
+            seen = len(events)
+            assert self._process is not None
+            if self._process.poll() is not None and len(self.events()) == seen:
+                break
+            # A short wait on the process itself, since nothing tells of a growing file.
+            try:
+                self._process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                continue
+        raise AssertionError(f"no such {kind.__name__}; the log says: {self.log.read_text()}")
+
+    def events(self) -> list[ev.Event]:
+        """Every fact that the worker wrote so far."""
+        path = self.dir / "worker-0.jsonl"
+        if self._tail is None:
+            if self._over or not path.exists():
+                return list(self._events)
+            self._tail = Tail(path)
+        while records := self._tail.read():
+            self._events += [record.event for record in records]
+        return list(self._events)
+
+    def all(self, kind: type[SomeEvent]) -> list[SomeEvent]:
+        """Every fact of a kind."""
+        return [event for event in self.events() if isinstance(event, kind)]
+
+    def one(self, kind: type[SomeEvent]) -> SomeEvent:
+        """The only fact of a kind."""
+        (event,) = self.all(kind)
+        return event
+
+    def losses(self) -> dict[int, list[float]]:
+        """Per-core losses by step."""
+        rows: dict[int, list[float]] = {}
+        for event in self.all(ev.StepsRecorded):
+            values: array[float] = blocks.unpack(event.block, event.n * event.cores)
+            for row in range(event.n):
+                assert event.first + row not in rows, "a step was recorded twice"
+                rows[event.first + row] = list(values[row * event.cores : (row + 1) * event.cores])
+        return rows
+
+
+def make(
+    parent: Path,
+    name: str,
+    overrides: list[str] | None = None,
+    *,
+    text: str | None = None,
+    cwd: Path = HERE,
+    resume_from: Path | None = None,
+) -> Run:
+    """A run directory, of the sample configuration or of `text`; nothing is started."""
+    source = text if text is not None else DIGITS.read_text()
+    checked = config.parse(source, "test.toml", overrides)
+    manifest = rundir.Manifest(
+        run=name,
+        created=time.time(),
+        version=__version__,
+        config_path="test.toml",
+        config=config.to_builtins(checked),
+        argv=[],
+        cwd=str(cwd),
+        resume_from=str(resume_from) if resume_from else None,
+    )
+    return Run(rundir.create(parent, manifest))
+
+
+def runs_to_end(run: Run, exit_code: int = 0) -> Run:
+    """Starts the worker and waits for its end."""
+    try:
+        run.start()
+        assert run.finish() == exit_code, run.log.read_text()
+    finally:
+        run.stop_if_alive()
+    return run
