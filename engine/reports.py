@@ -22,6 +22,9 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.control import Request
 from tputui.telemetry.reporter import Reporter
 
+_LEAST_S = 1e-6
+"""Clocks of compiler and loop differ; time does not run backwards for it."""
+
 
 class Reports:
     """Keeps the tallies and the clock of the loop, and puts what they say in the journal."""
@@ -117,8 +120,8 @@ class Reports:
             return
         with self.sections.section("report"):
             losses = self._train.fetch("report", "execute")
-            wall_s = time.perf_counter() - self._since
-            self._train.cadence.retune((wall_s - (self.programs.compile_s - self._compiled_s)) / steps)
+            step_s = self._step_s(steps)
+            self._train.cadence.retune(step_s)
             self._reporter.record_steps(at.step - steps + 1, losses, losses.shape[1])
             self._report_meters(self._train, at, "train")
             self._reporter.emit(
@@ -127,14 +130,20 @@ class Reports:
                     epoch=at.epoch,
                     epoch_step=at.batch,
                     step=at.step,
-                    step_s=wall_s / steps,
-                    examples_per_s=steps * self._plan.config.global_batch / wall_s,
+                    step_s=step_s,
+                    examples_per_s=self._plan.config.global_batch / step_s,
                     lr=self._learner.lr,
                     report_steps=self._train.cadence.steps,
                 )
             )
             self._report_runtime()
         self._restart_pace()
+
+    def _step_s(self, steps: int) -> float:
+        """Mean wall time of a step since the last report. A compile is left out: it says nothing of the next step."""
+        wall_s = time.perf_counter() - self._since
+        compiled_s = self.programs.compile_s - self._compiled_s
+        return max(wall_s - compiled_s, _LEAST_S) / steps
 
     def begin_evaluation(self) -> None:
         """Starts the meters of an evaluation."""
@@ -155,8 +164,7 @@ class Reports:
             return
         with self.sections.section("report"):
             self._valid.fetch("report evaluation", "evaluate")
-            wall_s = time.perf_counter() - self._since
-            self._valid.cadence.retune((wall_s - (self.programs.compile_s - self._compiled_s)) / steps)
+            self._valid.cadence.retune(self._step_s(steps))
             self._report_meters(self._valid, at, "valid")
             self._report_runtime()
         self._restart_pace()

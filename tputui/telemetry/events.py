@@ -272,9 +272,9 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     step: int
     """Steps done of the run."""
     step_s: float
-    """Mean wall time of a step since the last report."""
+    """Mean wall time of a step since the last report, compiling left out."""
     examples_per_s: float
-    """Training examples a second, over all cores, since the last report."""
+    """Training examples a second at that pace, over all cores."""
     lr: float
     """Learning rate in force."""
     report_steps: int
