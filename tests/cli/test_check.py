@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervise.harness import Bench, wait_for
+from tests.supervise.harness import Bench, is_running, wait_for
 from tputui.cli.main import main
 from tputui.telemetry.sealed import seal
 
@@ -99,13 +99,23 @@ def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytes
 
 
 def test_a_half_line_of_a_living_writer_is_no_damage(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    watched = bench.supervise('os.write(reporter._journal._fd, b\'{"k":"Half\'); Event().wait(60)')
+    watched = bench.supervise(
+        """
+        reporter.flush()
+        with (run_dir / "worker-0.jsonl").open("ab") as file:
+            file.write(b'{"k":"Half')
+        (run_dir / "half").touch()
+        Event().wait(60)
+        """
+    )
     wait_for((watched.run_dir / "half").exists, "the half line")
+    pid = watched.worker_pid()
 
     assert main(["check", str(watched.run_dir)]) == 0
 
     watched.process.kill()
     bench.clean_up()
+    wait_for(lambda: not is_running(pid), "the end of the worker")
     capsys.readouterr()
     assert main(["check", str(watched.run_dir)]) == 1
     assert "the last line is cut" in capsys.readouterr().out

@@ -46,8 +46,12 @@ def narrate(text: str) -> None:
 
 
 def has_screen() -> bool:
-    """Whether a live screen can be drawn: stdin and stdout are a terminal that knows escape sequences."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    """Whether a live screen can be drawn: the standard streams are a terminal that knows escape sequences.
+
+    stderr is among them, since that is what Textual draws on.
+    """
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+    return terminal and os.environ.get("TERM") not in (None, "", "dumb")
 
 
 def restore_terminal() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from tputui import session
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of, runs_in
+from tputui.cli.selecting import is_readable, parent_of, runs_in
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.model.snapshot import Snapshot
@@ -70,11 +70,9 @@ def created(run_dir: Path) -> float:
 def _row(run_dir: Path) -> dict[str, Any]:
     """What the table says of a run; None where it is not known."""
     row: dict[str, Any] = {"run": run_dir.name, "dir": str(run_dir), "created": created(run_dir)}
-    try:
-        snapshot = session.load(run_dir)
-        config_path = rundir.read_manifest(run_dir).config_path
-    except (OSError, rundir.RunNotFound) as error:
-        return {**row, "state": "unreadable", "why": str(error)}
+    if not is_readable(run_dir):
+        return {**row, "state": "unreadable", "why": "another user's"}
+    snapshot = session.load(run_dir)
     return {
         **row,
         "state": snapshot.condition,
@@ -83,8 +81,15 @@ def _row(run_dir: Path) -> dict[str, Any]:
         "step": snapshot.steps,
         "loss": _mean_loss(snapshot),
         "num_cores": snapshot.topology.num_cores if snapshot.topology else None,
-        "config": config_path,
+        "config": _config_path(run_dir),
     }
+
+
+def _config_path(run_dir: Path) -> str | None:
+    try:
+        return rundir.read_manifest(run_dir).config_path
+    except rundir.RunNotFound:
+        return None
 
 
 def _mean_loss(snapshot: Snapshot) -> float | None:

@@ -47,5 +47,10 @@ def runs_in(parent: Path) -> list[Path]:
         raise CommandError(ExitCode.USAGE, f"{parent}: runs cannot be listed: {error.strerror}") from None
 
 
+def is_readable(run_dir: Path) -> bool:
+    """Whether this user may look into the directory."""
+    return os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True)
+
+
 def _not_yours(name: str) -> str:
     return f"{name}: this run is another user's, and a run is its owner's alone; ask them for a copy of its directory"

@@ -13,7 +13,7 @@ from tputui.model import show
 
 DESCRIPTION = """Prints what is true of a run: state, progress, losses by core, meters, epochs with their
 timings, XLA counters, memory, checkpoints, requests, values that are not finite, and what of the journals
-cannot be read. With --json one object; its keys are described in docs/show-json.md. Nothing is changed."""
+cannot be read. With --json one object. Nothing is changed."""
 EXIT_CODES = exit_codes(DONE="printed, whatever the run's state", USAGE="no such run")
 
 

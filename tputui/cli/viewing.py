@@ -48,8 +48,7 @@ def watch(run_dir: Path, *, no_ui: bool, as_json: bool) -> Snapshot:
     if wants_screen(no_ui=no_ui, as_json=as_json):
         from tputui.ui.app import run_monitor
 
-        run_monitor(source, run_dir)
-        return session.load(run_dir)
+        return run_monitor(source, run_dir).snapshot or session.load(run_dir)
     try:
         return headless.follow(source, sys.stdout, as_json=as_json)
     finally:

@@ -72,6 +72,7 @@ class Merge:
         self._run_dir = run_dir
         self._cursors: dict[str, _Cursor] = {}
         self._looked_at = -math.inf
+        self._changed = 0
 
     def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[Fact], bool]:
         """Facts up to the time `until`, and whether there is certainly nothing more for now.
@@ -106,9 +107,19 @@ class Merge:
 
     def _discover(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < DISCOVERY_INTERVAL_S:
+        # A journal that a short-lived process has just made must be found before its run counts as read; times of
+        # directories are coarse, so an unchanged one is looked through now and then as well.
+        changed = self._run_dir.stat().st_mtime_ns
+        if changed == self._changed and now - self._looked_at < DISCOVERY_INTERVAL_S:
             return
-        self._looked_at = now
+        self._looked_at, self._changed = now, changed
+        try:
+            self._open_new_journals()
+        except FileNotFoundError:
+            # Sealed between the look and the opening: the sealed one stands beside before the plain one goes.
+            self._open_new_journals()
+
+    def _open_new_journals(self) -> None:
         for writer, path in rundir.journal_paths(self._run_dir):
             if writer not in self._cursors:
                 tail = SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)

@@ -1,0 +1,428 @@
+"""The commands over the real engine on eight virtual cores, with everything that may be killed being killed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.helpers import Said, tputui
+from tests.supervise.harness import facts, is_running, wait_for
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
+START_S = 90.0
+FOREVER = ("--set", "epochs=100000")
+
+
+_AS_IT_IS = "import sys; from tputui.cli.main import main; sys.exit(main())"
+_IN_A_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + _AS_IT_IS
+
+
+class Terminal:
+    """A terminal of 100x30 whose keys a test presses, and which it may close."""
+
+    def __init__(self) -> None:
+        self._master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def press(self, keys: str) -> None:
+        """Types."""
+        os.write(self._master, keys.encode())
+
+    def close(self) -> None:
+        """Closes the window: the session in it is hung up."""
+        if not self._closing.is_set():
+            self._closing.set()
+            os.close(self.slave)
+            self._reader.join()
+            os.close(self._master)
+
+    def _read(self) -> None:
+        """Takes what is drawn, as a terminal does, so that the program is not held up."""
+        while not self._closing.is_set():
+            if select.select([self._master], [], [], 0.05)[0]:
+                with contextlib.suppress(OSError):
+                    os.read(self._master, 65_536)
+
+
+class Live:
+    """A run that goes on, and the process that started it."""
+
+    def __init__(self, run_dir: Path, viewer: subprocess.Popen[str]) -> None:
+        self.run_dir = run_dir
+        self.viewer = viewer
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Process id of the supervisor."""
+        return facts(self.run_dir, "supervisor-0", ev.JournalOpened)[0].pid
+
+    @property
+    def worker_pid(self) -> int:
+        """Process id of the training process."""
+        return facts(self.run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
+
+    def step(self) -> int:
+        """Newest step whose losses are in the journal."""
+        return max((fact.first + fact.n - 1 for fact in facts(self.run_dir, "worker-0", ev.StepsRecorded)), default=0)
+
+    def trains_on(self) -> None:
+        """Waits until it has made another step."""
+        before = self.step()
+        wait_for(lambda: self.step() > before, "another step", START_S)
+
+    def shown(self) -> dict[str, object]:
+        """What `show --json` says."""
+        told: dict[str, object] = json.loads(tputui("show", self.run_dir, "--json").out)
+        return told
+
+    def left(self) -> Said:
+        """What the viewer said, once it is gone."""
+        out, err = self.viewer.communicate(timeout=START_S)
+        return Said(self.viewer.returncode, out, err)
+
+    def clean_up(self) -> None:
+        """Ends what is left of it."""
+        opened = [fact.pid for fact in facts(self.run_dir, "supervisor-0", ev.JournalOpened)]
+        started = [fact.pid for fact in facts(self.run_dir, "supervisor-0", ev.WorkerStarted)]
+        for leader in [self.viewer.pid, *opened, *started]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
+        self.viewer.communicate()
+
+
+class Runs:
+    """Starts runs in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[Live] = []
+
+    def start(self, name: str, *words: str, terminal: Terminal | None = None) -> Live:
+        """Starts `tputui run`, perhaps in a terminal, and waits for its first steps."""
+        program = _IN_A_TERMINAL if terminal else _AS_IT_IS
+        viewer = subprocess.Popen(
+            [sys.executable, "-P", "-c", program, "run", str(CONFIG), "--name", name, *words],
+            cwd=self.folder,
+            env={**os.environ, "TERM": "xterm-256color"},
+            stdin=terminal.slave if terminal else subprocess.DEVNULL,
+            stdout=terminal.slave if terminal else subprocess.PIPE,
+            stderr=terminal.slave if terminal else subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        run_dir = self.folder / "runs" / name
+        live = Live(run_dir, viewer)
+        self.started.append(live)
+        wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps", START_S)
+        assert viewer.poll() is None, viewer.communicate()
+        return live
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs are started: a user's repository, which has an `engine.py` of its own."""
+    made = tmp_path_factory.mktemp("repository")
+    (made / "engine.py").write_text("raise RuntimeError('the decoy was imported')")
+    return made
+
+
+@pytest.fixture
+def runs(folder: Path) -> Iterator[Runs]:
+    """Starts runs; none outlives the test."""
+    made = Runs(folder)
+    yield made
+    for live in made.started:
+        live.clean_up()
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal window."""
+    made = Terminal()
+    yield made
+    made.close()
+
+
+class Done(NamedTuple):
+    """A run that trained to its end."""
+
+    run_dir: Path
+    said: Said
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> Done:
+    """Two epochs, printed as events."""
+    said = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=START_S)
+    return Done(folder / "runs" / "done", said)
+
+
+class Interrupted(NamedTuple):
+    """A run that was asked for a checkpoint and then interrupted by Ctrl-C."""
+
+    live: Live
+    asked: Said
+    said: Said
+
+
+@pytest.fixture(scope="module")
+def interrupted(folder: Path) -> Iterator[Interrupted]:
+    """Trains until a checkpoint was asked for, then is interrupted once."""
+    live = Runs(folder).start("interrupted", "--no-ui", *FOREVER)
+    asked = tputui("checkpoint", "interrupted", cwd=folder)
+    live.viewer.send_signal(signal.SIGINT)
+    yield Interrupted(live, asked, live.left())
+    live.clean_up()
+
+
+def test_a_run_that_is_done_exits_with_0_and_prints_its_events(done: Done) -> None:
+    assert done.said.code == 0
+    events = [json.loads(line) for line in done.said.out.splitlines()]
+    kinds = {event["k"] for event in events}
+    assert {"RunStarted", "TopologyDeclared", "StepsRecorded", "EpochEnded", "CheckpointSaved", "RunEnded"} <= kinds
+    ended = next(event for event in events if event["k"] == "RunEnded")
+    assert (ended["outcome"], ended["exit_code"]) == ("done", 0)
+
+
+def test_an_engine_of_the_users_own_does_not_shadow_ours(done: Done) -> None:
+    assert "decoy" not in (done.run_dir / "worker-0.log").read_text()
+    assert "decoy" not in done.said.err
+
+
+def test_a_run_is_its_owners_alone(done: Done) -> None:
+    assert stat.S_IMODE(done.run_dir.stat().st_mode) == 0o700
+    for path in done.run_dir.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_show_tells_the_whole_of_it(done: Done) -> None:
+    said = tputui("show", done.run_dir, "--json")
+    told = json.loads(said.out)
+
+    assert said.code == 0
+    assert set(told) >= {
+        "run", "dir", "state", "config", "topology", "steps", "epochs", "cores", "meters", "xla", "memory",
+        "checkpoints", "requests", "non_finite", "damage",
+    }  # fmt: skip
+    assert (told["run"], told["state"], told["config"]["epochs"]) == ("done", "done", 2)
+    assert told["topology"]["strategy"] == "spmd"
+    assert (told["topology"]["num_cores"], told["topology"]["num_hosts"]) == (8, 1)
+    assert [epoch["epoch"] for epoch in told["epochs"]] == [1, 2]
+    assert set(told["epochs"][0]["train"]["loss"]) == {"val", "avg", "sum", "count"}
+    assert set(told["epochs"][0]) >= {"train", "valid", "train_s", "valid_s", "sections_s"}
+    assert [core["core"] for core in told["cores"]] == list(range(8))
+    assert all(core["loss"] > 0 and core["step"] == told["steps"] for core in told["cores"])
+    assert set(told["xla"]) >= {
+        "compiles", "compile_s", "executes", "execute_s", "transfers_to_device", "transfers_from_device", "fallbacks",
+    }  # fmt: skip
+    assert told["memory"]["hbm"] is None
+    assert told["memory"]["hbm_reason"]
+    assert told["memory"]["host_rss_bytes"] > 100 << 20
+    assert set(told["checkpoints"][0]) >= {"path", "step", "bytes", "seconds", "reason"}
+    assert told["damage"] == {"regions": [], "lost_records": 0}
+
+
+def test_it_is_listed_sound_and_replayed(done: Done) -> None:
+    listed = json.loads(tputui("runs", "--json", "--runs-dir", done.run_dir.parent).out)
+    replayed = tputui("replay", done.run_dir, "--no-ui")
+    replayed_events = tputui("replay", done.run_dir, "--json")
+
+    row = next(row for row in listed if row["run"] == "done")
+    assert (row["state"], row["epoch"], row["num_cores"]) == ("done", 2, 8)
+    assert tputui("check", done.run_dir).code == 0
+    assert replayed.code == 0
+    assert len(replayed.out.splitlines()) > 5
+    live, again = (sorted(said.out.splitlines()) for said in (done.said, replayed_events))
+    assert live == again
+
+
+def test_attach_to_a_run_that_ended_exits_with_its_code(done: Done, interrupted: Interrupted) -> None:
+    assert tputui("attach", done.run_dir, "--no-ui").code == 0
+    assert tputui("attach", interrupted.live.run_dir, "--no-ui").code == 4
+
+
+def test_attach_without_a_name_says_that_none_is_running(done: Done) -> None:
+    said = tputui("attach", "--runs-dir", done.run_dir.parent / "none")
+
+    assert said.code == 2
+    assert "no run is running in" in said.err
+
+
+def test_a_checkpoint_on_request_has_its_receipts(interrupted: Interrupted) -> None:
+    assert interrupted.asked.code == 0
+    requested, seen, applied = interrupted.asked.out.splitlines()
+    assert requested.startswith("requested: checkpoint (")
+    assert seen.startswith("seen: in phase ")
+    path = applied.partition("checkpoints/")[2].partition(",")[0]
+    assert (interrupted.live.run_dir / "checkpoints" / path).is_file()
+    assert applied.startswith("applied: after step ")
+
+
+def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
+    assert interrupted.said.code == 4
+    assert "asked the run to save and stop; Ctrl-C again stops it at once" in interrupted.said.err
+    told = interrupted.live.shown()
+    assert told["state"] == "stopped"
+    request = facts(interrupted.live.run_dir, "worker-0", ev.RequestApplied)[-1]
+    assert request.kind == "stop"
+    assert request.path is not None
+    assert (interrupted.live.run_dir / request.path).is_file()
+    assert not is_running(interrupted.live.worker_pid)
+
+
+def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_once(
+    interrupted: Interrupted, runs: Runs
+) -> None:
+    saved = facts(interrupted.live.run_dir, "worker-0", ev.CheckpointSaved)[-1]
+
+    live = runs.start("resumed", "--no-ui", "--resume", "interrupted", *FOREVER)
+    assert facts(live.run_dir, "worker-0", ev.TrainingPlanned)[0].first_step == saved.step + 1
+    live.viewer.send_signal(signal.SIGINT)
+    wait_for(lambda: len(list((live.run_dir / "requests").glob("*.json"))) == 1, "the first request")
+    live.viewer.send_signal(signal.SIGINT)
+    said = live.left()
+
+    assert said.code == 4
+    assert live.shown()["state"] == "stopped"
+
+
+def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_alone(
+    runs: Runs, terminal: Terminal
+) -> None:
+    live = runs.start("orphan", *FOREVER, terminal=terminal)
+
+    terminal.close()
+    live.viewer.wait(START_S)
+    live.trains_on()
+    assert live.shown()["state"] == "running"
+
+    os.kill(live.supervisor_pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(live.supervisor_pid), "the end of the supervisor")
+    live.trains_on()
+    assert live.shown()["state"] == "running"
+
+    attached = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tputui", "attach", "--json", "--runs-dir", str(live.run_dir.parent)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert attached.stdout is not None
+    assert "JournalOpened" in attached.stdout.readline()
+    attached.kill()
+    attached.communicate()
+
+    live.trains_on()
+    stopped = tputui("stop", live.run_dir)
+    assert (stopped.code, stopped.out.splitlines()[-1].split(":")[0]) == (0, "applied")
+    wait_for(lambda: not is_running(live.worker_pid), "the end of training", START_S)
+    assert live.shown()["state"] == "stopped"
+
+
+def test_q_only_leaves_the_screen_and_sigterm_to_the_supervisor_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
+    live = runs.start("preempted", *FOREVER, terminal=terminal)
+
+    terminal.press("q")
+    live.viewer.wait(START_S)
+    assert live.viewer.returncode == 0
+    live.trains_on()
+
+    supervisor_pid = live.supervisor_pid
+    os.kill(supervisor_pid, signal.SIGTERM)
+    wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", START_S)
+
+    assert live.shown()["state"] == "stopped"
+    saved = facts(live.run_dir, "worker-0", ev.CheckpointSaved)[-1]
+    assert saved.reason == "stop"
+    assert [fact.kind for fact in facts(live.run_dir, "worker-0", ev.RequestApplied)] == ["stop"]
+
+
+def test_kill_9_of_the_worker_is_a_failure_with_3_and_nothing_reported_is_lost(runs: Runs) -> None:
+    live = runs.start("killed", "--no-ui", *FOREVER)
+    step = live.step()
+
+    os.kill(live.worker_pid, signal.SIGKILL)
+    said = live.left()
+    told = live.shown()
+
+    assert said.code == 3
+    assert (told["state"], tputui("check", live.run_dir).code) == ("failed", 0)
+    assert int(str(told["steps"])) >= step
+    assert "SIGKILL" in said.out + said.err
+
+
+def test_a_run_of_which_nothing_lives_is_lost_with_5(runs: Runs) -> None:
+    live = runs.start("lost", "--no-ui", *FOREVER)
+
+    for pid in (live.supervisor_pid, live.worker_pid):
+        os.kill(pid, signal.SIGKILL)
+    said = live.left()
+
+    assert said.code == 5
+    assert live.shown()["state"] == "lost"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("device.cores=9", "device.cores"),
+        ("optim.lr=-1", "optim.lr"),
+        ("optim.lrr=1", 'did you mean "lr"'),
+        ("data.global_batch=60", "60 cannot be shared by 8 cores"),
+        ("data.folder=nowhere", "folder"),
+        ("model.chanels=3", "channels"),
+        ("task=digit", "task"),
+        ("epochs", "write it as key=value"),
+    ],
+)
+def test_a_bad_value_is_refused_with_2_and_leaves_nothing_behind(tmp_path: Path, override: str, words: str) -> None:
+    said = tputui("run", CONFIG, "--set", override, cwd=tmp_path)
+
+    assert said.code == 2
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    said = tputui("run", "nowhere.toml", cwd=tmp_path)
+
+    assert said.code == 2
+    assert "nowhere.toml: no such file" in said.err
+
+
+def test_a_name_that_is_taken_is_refused(done: Done) -> None:
+    said = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.run_dir.parent)
+
+    assert said.code == 2
+    assert "choose another --name" in said.err
+
+
+def test_there_is_nothing_to_go_on_from_without_a_checkpoint(tmp_path: Path, recorded_run: Path) -> None:
+    said = tputui("run", CONFIG, "--resume", recorded_run, "--runs-dir", tmp_path / "runs")
+
+    assert said.code == 2
+    assert "it saved no checkpoint" in said.err
+    assert not (tmp_path / "runs").exists()

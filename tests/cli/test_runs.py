@@ -1,0 +1,112 @@
+"""`tputui runs`, and runs that are another user's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tputui.cli.main import main
+from tputui.cli.runs import age
+
+
+def test_the_table_has_a_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded.write_run(tmp_path, run="whole")
+    recorded.write_run(tmp_path, run="found-dead", ended=False)
+
+    assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
+
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG"]
+    cells = {line.split()[0]: line.split()[1:] for line in lines}
+    assert cells["whole"][:3] == ["done", "3/3", "66"]
+    assert cells["whole"][5:] == ["8", "digits.toml"]
+    assert cells["found-dead"][0] == "lost"
+
+
+def test_json_lists_the_same(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--json", "--runs-dir", str(recorded_run.parent)]) == 0
+
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["run"], row["dir"], row["state"], row["step"]) == ("digits-1", str(recorded_run), "done", 66)
+    assert row["loss"] == pytest.approx(sum(recorded.losses(66)) / 8)
+
+
+def test_no_runs_yet_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--runs-dir", str(tmp_path / "none")]) == 0
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "start one with `tputui run CONFIG`" in said.err
+
+
+def test_a_damaged_run_is_listed_and_its_name_cannot_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").write_bytes(b"garbage")
+    (run_dir / "run.json").write_bytes(b"{")
+    run_dir.rename(tmp_path / "evil\x1b[2Jname")
+
+    assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
+
+    out = capsys.readouterr().out
+    assert "evil" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-3, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (86_400 * 12, "12d")]
+)
+def test_an_age_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
+    assert age(seconds) == words
+
+
+@pytest.fixture
+def others_run() -> Iterator[Path]:
+    """A run that the calling process may not look into, whoever it is."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    run_dir = recorded.write_run(folder)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65_534)
+    else:
+        run_dir.chmod(0)
+    yield run_dir
+    if root:
+        os.seteuid(0)
+    run_dir.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("command", ["show", "stop", "check", "attach"])
+def test_a_run_of_another_user_is_refused_in_one_sentence(
+    command: str, others_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(others_run)]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert "this run is another user's" in said.err
+
+
+def test_a_run_of_another_user_is_listed_as_such(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--runs-dir", str(others_run.parent)]) == 0
+
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[:2] == ["digits-1", "unreadable"]
+    assert line.endswith("another user's")
+
+
+def test_attach_passes_over_a_run_of_another_user(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "--runs-dir", str(others_run.parent)]) == 2
+
+    assert "no run is running in" in capsys.readouterr().err
