@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
-from tputui.telemetry.codec import DamagedLine, decode
-from tputui.telemetry.journal import Tail
+from tputui.telemetry.codec import DamagedLine, Record, decode
+from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
 from tputui.telemetry.sealed import SealedTail
 
 _CHUNK_BYTES = 1 << 16
@@ -116,13 +116,13 @@ def _checked(speed: float) -> float:
 def _plain_times(path: Path) -> tuple[float, float] | None:
     tail = Tail(path)
     try:
-        first = math.nan
-        while math.isnan(first) and (records := tail.read(_CHUNK_BYTES)):
-            first = next((record.event.t for record in records if math.isfinite(record.event.t)), math.nan)
+        times: list[float] = []
+        while not times and tail.position.offset < tail.position.size:
+            times = _times(tail.read(_CHUNK_BYTES))
     finally:
         tail.close()
     last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line)) is not None), None)
-    return None if last is None or math.isnan(first) else (min(first, last), max(first, last))
+    return None if last is None or not times else (times[0], max(times[0], last))
 
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
             held = file.read(size) + held
             head, *lines = held.split(b"\n")
             yield from reversed(lines)
-            held = head
+            held = head if len(head) <= LINE_BYTES_MAX else b""
         yield held
 
 
@@ -153,9 +153,14 @@ def _time_of(line: bytes) -> float | None:
 def _sealed_times(path: Path) -> tuple[float, float] | None:
     tail = SealedTail(path)
     try:
-        times = [record.event.t for record in tail.read() if math.isfinite(record.event.t)]
+        times = _times(tail.read())
+        tail.to_last_frame()
         while records := tail.read():
-            times += [record.event.t for record in records[-1:] if math.isfinite(record.event.t)]
+            times += _times(records)
     finally:
         tail.close()
-    return (min(times), max(times)) if times else None
+    return (times[0], max(times[0], times[-1])) if times else None
+
+
+def _times(records: list[Record]) -> list[float]:
+    return [record.event.t for record in records if math.isfinite(record.event.t)]
