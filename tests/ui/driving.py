@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -63,7 +64,7 @@ async def first_frame(pilot: AppPilot) -> None:
         await until(pilot, lambda: screen.frame is not None)
 
 
-def text(screen: Screen[object]) -> str:
+def text(screen: Screen[Any]) -> str:
     """What stands on the terminal, without colours."""
     strips = screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips)

@@ -53,7 +53,7 @@ def test_replay(snap_compare: Compare, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_recorded_run_as_its_processes_were_lost(snap_compare: Compare, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_recorded_run_before_its_end(snap_compare: Compare, tmp_path: Path, size: tuple[int, int]) -> None:
     run_dir = recorded.write_run(tmp_path, ended=False)
     session = Session.live(run_dir, clock=lambda: recorded.T0 + 11)
     app = ScreenApp(lambda: MonitorScreen(session, run_dir))

@@ -141,7 +141,7 @@ def _x_axis(found: Sequence[Column], first: int, last: int, left: int, width: in
     """The axis with a mark where values were not finite, and the steps below."""
     bad = {column.x // DOTS_X for column in found if column.bad}
     places: dict[int, str] = {}
-    for step in axis.step_ticks(first, last, max(2, width // 10)):
+    for step in axis.step_ticks(first, last, max(2, width // 8)):
         share = (step - first) / (last - first) if last > first else 0.5
         places[round(share * (width * DOTS_X - 1)) // DOTS_X] = f"{step:,}"
     ruler: Line = [Span(" " * left, "dim"), Span("\u2514", "dim")]

@@ -50,10 +50,9 @@ class Drawn(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The strip of a line."""
-        base = self.rich_style
         line = self._lines[y] if y < len(self._lines) else []
         segments = [Segment(span.text, self._style(span.tone)) for span in line]
-        return Strip(segments).adjust_cell_length(self.size.width, base)
+        return Strip(segments).adjust_cell_length(self.size.width, self._style("plain"))
 
     def _style(self, tone: Tone) -> Style:
         return self.get_component_rich_style(f"tone--{tone}")

@@ -16,6 +16,9 @@ SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save",
 """In the order in which a step goes through them."""
 
 
+_UNITS = "data to other: s"
+
+
 class EpochsPart(NamedTuple):
     """What the panel shows."""
 
@@ -51,16 +54,16 @@ class EpochsPanel(Panel[EpochsPart]):
             "train s",
             "valid s",
             "lr",
-            *(f"{clean(name)} s" for name in sections),
+            *(clean(name) for name in sections),
         ]
         rows = [_row(epoch, train, valid, sections) for epoch in part.epochs]
         drawn = table.stack(titles, rows, width)
         deep = sum(1 + len(each.rows) for each in drawn)
         if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
             hidden = drawn[0].num_hidden
-            note = f"{hidden} columns more in full screen" if hidden else ""
+            note = f"{hidden} columns more in full screen" if hidden else _UNITS
             return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
-        return Drawing([line for each in drawn for line in (each.head, *each.rows)])
+        return Drawing([line for each in drawn for line in (each.head, *each.rows)], note=_UNITS)
 
 
 def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:

@@ -11,6 +11,9 @@ from tputui.ui.widgets.base import Drawn
 HEIGHT = 4
 """Lines of the header, always, so that nothing below it jumps."""
 
+AWAITED_S = 60.0
+"""Seconds after a request in which its receipt comes before everything else."""
+
 _RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
 
 _SEPARATOR = Span(" \u00b7 ", "dim")
@@ -137,20 +140,37 @@ def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
 
 
 def _message_line(snapshot: Snapshot) -> Line:
-    """What is wrong, then the newest receipt, then the condition in words."""
-    line: Line = [Span(" ")]
-    for alarm in words.alarms(snapshot):
-        line.append(Span(f"\u25b2 {alarm}  ", "warn"))
+    """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
+    alarms = [Span(f"\u25b2 {alarm}  ", "warn") for alarm in words.alarms(snapshot)]
     if snapshot.condition in ENDED:
-        return [*line, Span(clean(snapshot.condition_reason), words.CONDITIONS[snapshot.condition].tone)]
-    if snapshot.requests:
-        newest = snapshot.requests[-1]
-        tone = _RECEIPT_TONES[newest.state]
-        return [*line, Span(words.receipt(newest, snapshot.checkpoints), tone)]
-    if len(line) > 1:
-        return line
+        sign = words.CONDITIONS[snapshot.condition]
+        return [Span(" "), *alarms, Span(clean(snapshot.condition_reason), sign.tone)]
+    receipts = _receipt(snapshot)
+    if receipts and _is_awaited(snapshot):
+        return [Span(" "), *receipts, Span("  "), *alarms]
+    return [Span(" "), *alarms, *(receipts or _news(snapshot))]
+
+
+def _receipt(snapshot: Snapshot) -> Line:
+    """What became of the newest request."""
+    if not snapshot.requests:
+        return []
+    newest = snapshot.requests[-1]
+    return [Span(words.receipt(newest, snapshot.checkpoints), _RECEIPT_TONES[newest.state])]
+
+
+def _is_awaited(snapshot: Snapshot) -> bool:
+    newest = snapshot.requests[-1]
+    return newest.state in ("requested", "seen") or snapshot.now - newest.t < AWAITED_S
+
+
+def _news(snapshot: Snapshot) -> Line:
     if snapshot.condition == "stalled":
-        return [*line, Span(clean(snapshot.condition_reason), words.CONDITIONS[snapshot.condition].tone)]
+        return [Span(clean(snapshot.condition_reason), words.CONDITIONS["stalled"].tone)]
     if snapshot.warnings:
-        return [*line, Span(f"\u25b2 {clean(snapshot.warnings[-1])}", "warn")]
-    return line if snapshot.plan is None else [*line, Span(clean(snapshot.condition_reason), "dim")]
+        return [Span(f"\u25b2 {clean(snapshot.warnings[-1])}", "warn")]
+    if snapshot.checkpoints:
+        newest = snapshot.checkpoints[-1]
+        figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"
+        return [Span(f"newest checkpoint: step {newest.step:,}, {clean(newest.path)}, {figures}", "dim")]
+    return []

@@ -1,0 +1,385 @@
+"""Every key of the monitor does what the help says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import recorded
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.model.snapshot import Snapshot
+from tputui.telemetry import control
+from tputui.ui import keys
+from tputui.ui.app import ScreenApp
+from tputui.ui.screens.confirm import ConfirmStop
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.monitor import MonitorResult, MonitorScreen, next_speed, play_or_pause, seek_by
+from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.widgets.body import PANEL_TYPES, Body
+from tputui.ui.widgets.runs import RunsTable
+
+ENDED = [made.finished(), made.failed(), made.changed(made.running(), condition="lost")]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run's directory that takes requests."""
+    return recorded.write_run(tmp_path, ended=False)
+
+
+def test_q_leaves_with_the_newest_snapshot() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("q")
+
+    assert drive(monitor(made.running()), script) == MonitorResult("quit", made.running())
+
+
+def test_leaving_closes_the_session() -> None:
+    source = made.HandSource(made.running())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("q")
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
+    assert source.closed
+
+
+def test_c_writes_a_request_and_says_so(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("c")
+        await until(pilot, lambda: "checkpoint: asked" in text(pilot.app.screen))
+
+    drive(monitor(made.running(), run_dir=run_dir), script)
+    assert [(request.kind, request.by) for request in control.read_all(run_dir)] == [("checkpoint", "screen")]
+
+
+def test_s_asks_how_and_writes_that_request(run_dir: Path) -> None:
+    ways = {
+        ("s", "s"): "stop",
+        ("s", "enter"): "stop",
+        ("s", "e"): "stop_after_epoch",
+        ("s", "down", "enter"): "stop_after_epoch",
+        ("s", "n"): "stop_now",
+        ("s", "up", "up", "enter"): "stop_now",
+    }
+
+    async def script(pilot: AppPilot) -> None:
+        for number, pressed in enumerate(ways, start=1):
+            await pilot.press(*pressed)
+            await until(pilot, lambda number=number: len(control.read_all(run_dir)) == number)  # type: ignore[misc]
+        await until(pilot, lambda: "stop at once: asked" in text(pilot.app.screen))
+
+    drive(monitor(made.running(), run_dir=run_dir), script)
+    assert [request.kind for request in control.read_all(run_dir)] == list(ways.values())
+
+
+def test_s_can_be_cancelled(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        for pressed in (["escape"], ["q"], ["up", "enter"]):
+            await pilot.press("s")
+            assert isinstance(pilot.app.screen, ConfirmStop)
+            await pilot.press(*pressed)
+            assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running(), run_dir=run_dir), script)
+    assert control.read_all(run_dir) == []
+
+
+def refuses(app: ScreenApp, run_dir: Path, why: str) -> None:
+    """Checks that both requests are refused with a reason and that nothing is written."""
+
+    async def script(pilot: AppPilot) -> None:
+        for key, what in (("c", "checkpoint"), ("s", "stop")):
+            await pilot.press(key)
+            await until(pilot, lambda what=what: f"{what}: {why}" in text(pilot.app.screen))  # type: ignore[misc]
+
+    drive(app, script)
+    assert control.read_all(run_dir) == []
+
+
+@pytest.mark.parametrize("snapshot", ENDED, ids=lambda snapshot: snapshot.condition)
+def test_an_ended_run_takes_no_request(run_dir: Path, snapshot: Snapshot) -> None:
+    refuses(monitor(snapshot, run_dir=run_dir), run_dir, f"the run has ended ({snapshot.condition})")
+
+
+def test_a_replay_takes_no_request(run_dir: Path) -> None:
+    refuses(monitor(made.running(), player=made.HandPlayer(), run_dir=run_dir), run_dir, "this is a recording")
+
+
+def test_a_read_only_view_takes_no_request(run_dir: Path) -> None:
+    refuses(monitor(made.running(), run_dir=run_dir, read_only=True), run_dir, "this view is read-only")
+
+
+def test_a_request_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("c")
+        await until(pilot, lambda: "the request cannot be written" in text(pilot.app.screen))
+
+    drive(monitor(made.running(), run_dir=tmp_path / "gone"), script, size=(160, 45))
+
+
+def test_numbers_bring_panels_into_sight_at_80x24() -> None:
+    async def script(pilot: AppPilot) -> None:
+        for panel in PANEL_TYPES[:-1]:
+            await pilot.press(panel.key)
+            assert f"{panel.key} {panel.name_shown}" in text(pilot.app.screen)
+            assert pilot.app.screen.query_one(panel).has_focus
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_tab_goes_round() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body = pilot.app.screen.query_one(Body)
+        seen = [body.selected]
+        for _ in range(7):
+            await pilot.press("tab")
+            seen.append(body.selected)
+        assert seen == ["cores", "loss", "meters", "epochs", "xla", "memory", "log", "cores"]
+        await pilot.press("shift+tab")
+        assert body.selected == "log"
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_eight_selects_the_failure_where_there_is_one() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("8", "enter")
+        assert "Traceback" in text(pilot.app.screen)
+        assert "1 cores" not in text(pilot.app.screen)
+
+    drive(monitor(made.failed()), script, size=(80, 24))
+
+
+def test_eight_does_nothing_without_a_failure() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("8")
+        assert pilot.app.screen.query_one(Body).selected == "cores"
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_full_screen_and_back() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("4")
+        for there, back in (("enter", "enter"), ("z", "z"), ("enter", "escape"), ("4", "4")):
+            await pilot.press(there)
+            await until(pilot, lambda: "1 cores" not in text(pilot.app.screen))
+            assert "evaluate" in text(pilot.app.screen)
+            await pilot.press(back)
+            await until(pilot, lambda: "1 cores" in text(pilot.app.screen))
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_l_switches_the_axis_and_back() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("l")
+        assert "log axis" in text(pilot.app.screen)
+        await pilot.press("l")
+        assert "log axis" not in text(pilot.app.screen)
+
+    drive(monitor(made.running()), script)
+
+
+def test_the_log_scrolls_and_follows() -> None:
+    line = made.running().logs[0]
+    logs = [msgspec.structs.replace(line, text=f"line {number}") for number in range(100)]
+    end, some = "line 99", "line 98"
+
+    async def script(pilot: AppPilot) -> None:
+        screen = pilot.app.screen
+        await pilot.press("7")
+        assert end in text(screen)
+        await pilot.press("up")
+        assert end not in text(screen)
+        assert some in text(screen)
+        await pilot.press("pageup", "home")
+        assert "line 0" in text(screen)
+        await pilot.press("pagedown", "down", "j", "k", "G")
+        assert end in text(screen)
+        await pilot.press("home", "end")
+        assert end in text(screen)
+
+    drive(monitor(made.changed(made.running(), logs=logs)), script)
+
+
+def test_help_tells_every_key_and_panel() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        shown = text(pilot.app.screen)
+        for key in keys.in_force(keys.MONITOR, replaying=False):
+            assert key.shown in shown
+        for panel in PANEL_TYPES:
+            assert panel.what[:30] in shown
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running()), script, size=(160, 60))
+
+
+def test_help_scrolls_where_it_does_not_fit() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark")
+        before = text(pilot.app.screen)
+        await pilot.press("down", "pagedown", "pagedown", "up", "pageup", "pagedown", "pagedown")
+        assert text(pilot.app.screen) != before
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_the_footer_names_the_keys_in_force() -> None:
+    async def script(pilot: AppPilot) -> None:
+        footer = text(pilot.app.screen).splitlines()[-1]
+        assert "q detach" in footer
+        assert "c checkpoint" in footer
+        assert "? help" in footer
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def test_the_keys_of_a_replay() -> None:
+    player = made.HandPlayer()
+    steps = [
+        ("space", lambda: not player.playing),
+        ("space", lambda: player.playing),
+        ("right", lambda: player.position == made.NOW + 50),
+        ("left", lambda: player.position == made.NOW + 40),
+        ("left_square_bracket", lambda: player.speed == 0.5),
+        ("right_square_bracket", lambda: player.speed == 1),
+        ("greater_than_sign", lambda: player.speed == 2),
+        ("less_than_sign", lambda: player.speed == 1),
+        ("home", lambda: player.position == player.start),
+        ("end", lambda: player.position == player.end),
+    ]
+
+    async def script(pilot: AppPilot) -> None:
+        for key, holds in steps:
+            await pilot.press(key)
+            await until(pilot, holds)
+
+    drive(monitor(made.running(), player=player), script)
+
+
+def test_playing_from_the_end_begins_anew() -> None:
+    player = made.HandPlayer()
+    player.playing, player.position = False, player.end
+    play_or_pause(player)
+    assert (player.playing, player.position) == (True, player.start)
+
+
+def test_seeking_goes_by_a_twentieth_and_stays_within_the_recording() -> None:
+    player = made.HandPlayer()
+    player.end = player.start + 4000
+    seek_by(player, 1)
+    assert player.position == made.NOW + 240
+    seek_by(player, -1)
+    seek_by(player, -1)
+    assert player.position == player.start
+
+
+def test_speed_stays_within_bounds() -> None:
+    assert next_speed(1000.0, 1) == 1000.0
+    assert next_speed(0.1, -1) == 0.1
+
+
+def test_the_screen_survives_every_size() -> None:
+    async def script(pilot: AppPilot) -> None:
+        for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (80, 24)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "3 meters" in text(pilot.app.screen)
+
+    drive(monitor(made.diverged()), script)
+
+
+def test_a_run_that_ends_while_watched_stays() -> None:
+    source = made.HandSource(made.running())
+
+    async def script(pilot: AppPilot) -> None:
+        source.served = made.finished()
+        await until(pilot, lambda: "DONE" in text(pilot.app.screen))
+        assert "exit code 0" in text(pilot.app.screen)
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
+
+
+def test_strangers_text_is_inert() -> None:
+    evil = "[bold red]x[/] \x1b[2J\x1b]0;title\x07 \u202etxet [@click=app.quit]y[/]"
+    line = msgspec.structs.replace(made.running().logs[0], text=evil, source=evil)
+    snapshot = made.changed(made.running(), run=evil, logs=[line], condition_reason=evil)
+
+    async def script(pilot: AppPilot) -> None:
+        shown = text(pilot.app.screen)
+        assert "[bold red]x[/]" in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert "title" not in shown
+
+    drive(monitor(snapshot), script, size=(200, 50))
+
+
+def test_the_list_opens_an_ended_run_as_a_replay_and_comes_back(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, run="digits-1")
+    recorded.write_run(tmp_path, run="digits-2")
+
+    async def script(pilot: AppPilot) -> None:
+        table = pilot.app.screen.query_one(RunsTable)
+        await until(pilot, lambda: text(pilot.app.screen).count("done") == 2)
+        assert table.chosen == tmp_path / "digits-2"
+        await pilot.press("down")
+        assert table.chosen == tmp_path / "digits-1"
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await until(pilot, lambda: "seek" in text(pilot.app.screen))
+        await pilot.press("q")
+        assert isinstance(pilot.app.screen, RunsScreen)
+        await pilot.press("q")
+
+    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script)
+
+
+def test_the_list_opens_a_living_run_live(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, ended=False)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "running" in text(pilot.app.screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "c checkpoint" in text(pilot.app.screen))
+        assert "digits-1" in text(pilot.app.screen)
+
+    drive(ScreenApp(lambda: RunsScreen(tmp_path, clock=lambda: recorded.T0 + 11)), script)
+
+
+def test_the_list_finds_runs_that_come_later(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        recorded.write_run(tmp_path)
+        await pilot.press("r")
+        await until(pilot, lambda: "digits-1" in text(pilot.app.screen))
+
+    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script)
+
+
+def test_moving_in_a_long_list(tmp_path: Path) -> None:
+    for number in range(30):
+        recorded.write_run(tmp_path, run=f"digits-{number:02d}")
+
+    async def script(pilot: AppPilot) -> None:
+        table = pilot.app.screen.query_one(RunsTable)
+        await until(pilot, lambda: table.chosen is not None)
+        found = []
+        for key in ("end", "home", "pagedown", "k", "j", "pageup", "up", "G", "g"):
+            await pilot.press(key)
+            found.append(table.chosen.name[-2:] if table.chosen else "")
+        assert found == ["00", "29", "19", "20", "19", "29", "29", "00", "29"]
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+
+    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script, size=(80, 12))
