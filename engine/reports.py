@@ -16,7 +16,8 @@ from engine.meters import Meters
 from engine.plan import Plan
 from engine.sections import Sections
 from engine.tally import Tally
-from engine.xla import backend, memory
+from engine.xla import backend
+from engine.xla.memory import Probe
 from engine.xla.metrics import Programs
 from tputui.telemetry import events as ev
 from tputui.telemetry.control import Request
@@ -49,6 +50,7 @@ class Reports:
         self._telemetry = telemetry
         self._train = self._tally()
         self._valid = self._tally()
+        self._memory = Probe(learner.strategy)
         self._hbm: ev.MemorySampled | None = None
         self._since = 0.0
         self._compiled_s = 0.0
@@ -247,8 +249,7 @@ class Reports:
 
     def _report_memory(self) -> None:
         """Tells the device's memory where it has changed."""
-        strategy = self._learner.strategy
-        sampled = memory.sample(strategy.device, strategy.core_ids, spmd=strategy.name == "spmd")
+        sampled = self._memory.sample()
         known = self._hbm
         if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
             self._hbm = sampled

@@ -2,7 +2,7 @@
 
 A step shifts its sums into a register of fixed shape that stays on the device, so that a step after a report and a
 step after a step are the same program, and a report is one transfer however many steps it covers. Measured on 8
-virtual cores: no compile after warm-up, and about 0.1 ms a step.
+virtual cores: no compile after warm-up, and 0.1 to 0.3 ms of host time a step, which tracing alone takes 7 to 10.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Tally:
                 # Not a product: padding may well come to NaN.
                 values = torch.where(batch.real > 0, values, 0.0)
             sums = values.view(1, len(self._names), len(self._strategy.core_ids), -1).sum(-1)
-            register = torch.cat((self._register[1:], sums))
+            register = torch.cat((self._register.narrow(0, 1, DEPTH - 1), sums))
         # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
         self._register = self._strategy.shard(register, 2)
         self._counts.append(batch.counts)

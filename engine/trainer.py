@@ -108,6 +108,7 @@ class Trainer:
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
         ended, config = self.at, self._plan.config
         lr = self._learner.lr
+        best_before = self._best
         best = self._is_best(self._reports.valid_readings()[config.checkpoint.monitor].avg)
         self._learner.end_epoch()
         self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
@@ -115,6 +116,9 @@ class Trainer:
         asked = self._control.take(epoch_end=True)
         due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
         saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
+        if saved is None:
+            # Weights that were not kept are not the best ones to have.
+            self._best = best_before
         self._reports.end_epoch(ended, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
         if saved is not None:
             self._answer(asked, saved, last=last)

@@ -88,7 +88,8 @@ class Worker:
         from engine.trainer import Stopped
 
         cores = build.strategy(planned)
-        resume_from = Path(self._manifest.resume_from) if self._manifest.resume_from else None
+        named = self._manifest.resume_from
+        resume_from = Path(self._manifest.cwd, named) if named else None
         trainer, reports = build.trainer(
             planned,
             self._run_dir,

@@ -1,66 +1,92 @@
-"""Device memory of the cores, or why it cannot be read. Must never make a number up, nor hold training up for long."""
+"""Device memory of the cores, or why it cannot be read. Must never make a number up, nor hold training up."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
 
-import torch
-
+from engine.strategies.base import Strategy
 from engine.xla import backend
 from tputui.telemetry.events import HbmReading, MemorySampled
 
-DEADLINE_S = 0.5
-"""The runtime's metric service has no timeout of its own, and on some hosts it never starts."""
+CPU_REASON = "the CPU device does not tell its memory; see the memory of the worker process"
+SILENT = "the TPU's metric service has not answered"
 
 
-def sample(target: torch.device, core_ids: list[int], *, spmd: bool) -> MemorySampled:
-    """Device memory by core."""
-    if backend.kind() == "CPU":
-        return _none("the CPU device does not tell its memory; see the memory of the worker process")
-    if spmd:
-        return _from_service(core_ids)
-    try:
-        info = backend.memory(target)
-    except RuntimeError as error:
-        return _none(f"the runtime does not tell: {error}")
-    reading = HbmReading(
-        core=core_ids[0],
-        used_bytes=info["bytes_used"],
-        limit_bytes=info["bytes_limit"],
-        peak_bytes=info.get("peak_bytes_used", 0),
-    )
-    return MemorySampled(t=time.time(), hbm=[reading])
+class Probe:
+    """Samples the memory of a strategy's cores."""
 
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._service = Service(strategy.core_ids)
 
-def _from_service(core_ids: list[int]) -> MemorySampled:
-    """Asks the metric service of the TPU runtime: one process that drives all cores cannot ask the runtime itself."""
-    answer: list[Any] = []
-    failure: list[str] = []
-
-    def ask() -> None:
+    def sample(self) -> MemorySampled:
+        """The newest reading; returns at once."""
+        if backend.kind() == "CPU":
+            return _none(CPU_REASON)
+        if self._strategy.name == "spmd":
+            return self._service.sample()
         try:
-            # Comes with the TPU's own packages.
-            from tpu_info import device, metrics  # type: ignore[import-not-found, unused-ignore]
+            info = backend.memory(self._strategy.device)
+        except RuntimeError as error:
+            return _none(f"the runtime does not tell: {error}")
+        (core,) = self._strategy.core_ids
+        reading = HbmReading(
+            core=core,
+            used_bytes=info["bytes_used"],
+            limit_bytes=info["bytes_limit"],
+            peak_bytes=info.get("peak_bytes_used", 0),
+        )
+        return MemorySampled(t=time.time(), hbm=[reading])
 
-            chip, _ = device.get_local_chips()
-            answer.extend(metrics.get_chip_usage(chip))
-        except Exception as error:  # noqa: BLE001, RUF100 - whatever the service raises is the reason shown
-            failure.append(f"{type(error).__name__}: {error}".splitlines()[0])
 
-    thread = threading.Thread(target=ask, name="tputui-hbm", daemon=True)
-    thread.start()
-    thread.join(DEADLINE_S)
-    if failure:
-        return _none(f"the TPU's metric service does not answer: {failure[0]}")
-    if len(answer) != len(core_ids):
-        return _none(f"the TPU's metric service told of {len(answer)} cores within {DEADLINE_S} s")
-    readings = [
-        HbmReading(core=core, used_bytes=usage.memory_usage, limit_bytes=usage.total_memory, peak_bytes=0)
-        for core, usage in zip(core_ids, answer, strict=True)
-    ]
-    return MemorySampled(t=time.time(), hbm=readings)
+Usage = list[tuple[int, int]]
+"""Bytes in use and bytes there are, by core."""
+
+
+def ask_service() -> Usage:
+    """Asks the metric service of the TPU runtime, which one process that drives all cores cannot ask itself. Has no
+    timeout of its own, and raises what it likes."""
+    # Comes with the TPU's own packages.
+    from tpu_info import device, metrics  # type: ignore[import-not-found, unused-ignore]
+
+    chip, _ = device.get_local_chips()
+    return [(usage.memory_usage, usage.total_memory) for usage in metrics.get_chip_usage(chip)]
+
+
+class Service:
+    """Keeps one question to the metric service under way, and the newest answer at hand."""
+
+    def __init__(self, core_ids: list[int], ask: Callable[[], Usage] = ask_service) -> None:
+        self._core_ids = core_ids
+        self._ask = ask
+        self._newest = _none(SILENT)
+        self._thread: threading.Thread | None = None
+
+    def sample(self) -> MemorySampled:
+        """The newest answer, never waited for; asks the next question where the last one was answered."""
+        newest = self._newest
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._question, name="tputui-hbm", daemon=True)
+            self._thread.start()
+        return newest
+
+    def _question(self) -> None:
+        try:
+            usage = self._ask()
+        except Exception as error:  # noqa: BLE001, RUF100 - whatever the service raises is the reason that is shown
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._newest = _none(f"the TPU's metric service cannot be asked: {first}")
+            return
+        if len(usage) != len(self._core_ids):
+            self._newest = _none(f"the TPU's metric service tells of {len(usage)} cores, not {len(self._core_ids)}")
+            return
+        readings = [
+            HbmReading(core=core, used_bytes=used, limit_bytes=limit, peak_bytes=0)
+            for core, (used, limit) in zip(self._core_ids, usage, strict=True)
+        ]
+        self._newest = MemorySampled(t=time.time(), hbm=readings)
 
 
 def _none(reason: str) -> MemorySampled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +136,14 @@ def test_another_programs_file_is_refused(tmp_path: Path) -> None:
     torch.save({"model": {}}, path)
     with pytest.raises(Refused, match="not a checkpoint of this version"):
         checkpoint.load(path, planned())
+
+
+def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Store, tmp_path: Path) -> None:
+    saved = store.save(at_step(1), periodic=True, best=False)
+    for override, expected in (("epochs=9", []), ("model.channels=8", ["model.channels"])):
+        tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))
+        command = [sys.executable, "-P", "-m", "engine.describe", "digits", "--check"]
+        command += ["--resume", str(tmp_path / saved.path)]
+        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert [problem["key"] for problem in json.loads(done.stdout)["problems"]] == expected

@@ -1,0 +1,46 @@
+"""What is said of device memory where one process drives all cores of a TPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.xla
+
+PROBE = """
+import threading
+from engine.xla.memory import SILENT, Service
+
+def answered(ask, cores):
+    service = Service(cores, ask)
+    assert service.sample().hbm_reason == SILENT
+    service._thread.join()
+    return service.sample()
+
+told = answered(lambda: [(10, 100), (20, 100)], [4, 5])
+assert [(r.core, r.used_bytes, r.limit_bytes) for r in told.hbm] == [(4, 10, 100), (5, 20, 100)], told
+
+def fails():
+    raise ConnectionError("nobody is there\\nand more")
+reason = answered(fails, [0]).hbm_reason
+assert reason.endswith("cannot be asked: nobody is there"), reason
+
+reason = answered(lambda: [(1, 2)], [0, 1]).hbm_reason
+assert reason.endswith("tells of 1 cores, not 2"), reason
+
+hung = threading.Event()
+service = Service([0], hung.wait)
+assert [service.sample().hbm_reason for _ in range(3)] == [SILENT] * 3
+assert sum(thread.name == "tputui-hbm" for thread in threading.enumerate()) == 1, "one question at a time"
+hung.set()
+"""
+
+
+def test_memory_is_told_by_core_or_why_not_and_training_never_waits_for_it() -> None:
+    command = [sys.executable, "-c", PROBE]
+    environ = {**os.environ, "PJRT_DEVICE": "CPU"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert done.returncode == 0, done.stderr
