@@ -63,7 +63,7 @@ def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) ->
 
 def _wide(width: int, height: int, top: int, num_cores: int) -> dict[str, Box]:
     """Everything, in three rows."""
-    share = 28 if num_cores <= _FEW_CORES else 38
+    share = 31 if num_cores <= _FEW_CORES else 38
     left = min(max(46, width * share // 100), 90)
     upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
     middle = max(9, (height - upper) * 45 // 100)

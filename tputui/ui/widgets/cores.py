@@ -113,16 +113,16 @@ def loss_span(core: CoreView, odd: Outlier | None, width: int) -> Span:
 def _table(cores: list[CoreView], odd: Outlier | None, width: int, note: str) -> Drawing:
     steps = max(4, *(len(str(core.step)) for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
-    bars = _BAR if room > _BAR else 0
+    bars = _BAR if room > _BAR + 1 else 0
     hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
-    head: Line = [Span(f"core {'loss':>7}   {'':{bars}}{' ' if bars else ''}{'step':>{steps}}  state", "label")]
+    head: Line = [Span(f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}  state", "label")]
     rows: list[Line] = []
     for core in cores:
         state, tone = state_of(core)
         line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
         if bars:
-            line += [*bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
+            line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
         line += [Span(f"{core.step:>{steps}}  "), Span(f"{state:<{_STATE}}", tone)]
         if odd is not None and odd.core == core.core and not hosts:
             line.append(Span(" outlier", "alert"))

@@ -1,0 +1,279 @@
+"""What panels draw, without an app: text by text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.ui import made
+from tputui.model.snapshot import RequestView, Snapshot
+from tputui.ui import layout, words
+from tputui.ui.layout import Box, arrange
+from tputui.ui.lines import Line, Span, clean, crop, fit, width_of, wrap
+from tputui.ui.widgets.body import PANEL_TYPES
+from tputui.ui.widgets.cores import CoresPanel, outlier
+from tputui.ui.widgets.epochs import EpochsPanel
+from tputui.ui.widgets.header import Header
+from tputui.ui.widgets.memory import MemoryPanel
+from tputui.ui.widgets.meters import MetersPanel
+from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.xla import XlaPanel
+
+ALL: list[Callable[[], Snapshot]] = [
+    made.running,
+    made.starting,
+    made.empty,
+    made.finished,
+    made.failed,
+    made.diverged,
+    made.outlying,
+    lambda: made.running(1),
+    lambda: made.running(2048),
+]
+
+
+def drawn(panel: type[Panel[Any]], snapshot: Snapshot, width: int = 60, height: int = 20) -> str:
+    """What a panel draws, as text."""
+    drawing = panel().draw(panel.pick(snapshot), width, height)
+    return joined([*drawing.head, *drawing.rows])
+
+
+def joined(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in line) for line in lines)
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("panel", PANEL_TYPES)
+def test_no_snapshot_and_no_size_breaks_a_panel(panel: type[Panel[Any]], make: Callable[[], Snapshot]) -> None:
+    snapshot = make()
+    for width, height in [(1, 1), (10, 3), (30, 9), (78, 22), (200, 60)]:
+        assert isinstance(drawn(panel, snapshot, width, height), str)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_no_snapshot_breaks_the_header(make: Callable[[], Snapshot]) -> None:
+    header = Header()
+    header.show(make(), replaying=False)
+    for width in (1, 20, 80, 200):
+        assert len(header.paint(width, 4)) == 4
+
+
+@pytest.mark.parametrize("panel", PANEL_TYPES[:-1])
+def test_an_empty_panel_says_why(panel: type[Panel[Any]]) -> None:
+    said = drawn(panel, made.starting(), width=120)
+    assert "yet: the worker is starting (imports, building data and model), 4 s" in said
+
+
+def test_an_empty_panel_of_an_ended_run_says_so() -> None:
+    snapshot = made.changed(made.starting(), condition="lost")
+    assert "the run ended before there was one (lost)" in drawn(MetersPanel, snapshot, width=100)
+
+
+def header_text(snapshot: Snapshot, width: int = 160, *, replaying: bool = False) -> str:
+    header = Header()
+    header.show(snapshot, replaying=replaying)
+    return joined([fit(line, width) for line in header.paint(width, 4)])
+
+
+def test_the_header_tells_the_run() -> None:
+    said = header_text(made.running())
+    for part in (
+        "digits-20251009-100000",
+        "RUNNING",
+        "executing",
+        "newest fact < 1 s ago",
+        "epoch 3/4",
+        "step 330/440",
+        "75 %",
+        "ETA 3 s",
+        "13.1 ms/step",
+        "4,885 examples/s",
+        "lr 0.004",
+        "8 TPU cores spmd bf16",
+        "batch 8/core x 8 = 64",
+        "checkpoint: seen while evaluating -> applied at step 220, checkpoints/step-00000220.pt, 353 KiB, 50.0 ms",
+    ):
+        assert part in said
+
+
+def test_the_header_fits_80_cells_with_its_figures() -> None:
+    said = header_text(made.running(), 80)
+    assert "batch 8 x 8 = 64" in said
+    assert "ETA 3 s" in said
+
+
+def test_every_condition_has_a_word_and_a_sign() -> None:
+    signs = {(sign.mark, sign.word) for sign in words.CONDITIONS.values()}
+    assert len(signs) == 7
+    for condition, sign in words.CONDITIONS.items():
+        assert f"{sign.mark} {sign.word}" in header_text(made.changed(made.running(), condition=condition))
+
+
+def test_alarms_stand_in_the_header() -> None:
+    said = header_text(made.diverged())
+    for part in (
+        "30 NaN/inf from core 3, step 301",
+        "1 damaged region, 2 records lost",
+        "12 steps dropped",
+        "7 recompiles",
+    ):
+        assert part in said
+
+
+def test_an_awaited_receipt_comes_before_alarms() -> None:
+    request = msgspec.structs.replace(made.running().requests[0], state="seen", applied_step=None, t=made.NOW - 500)
+    said = header_text(made.changed(made.diverged(), requests=[request]))
+    assert said.index("seen while evaluating") < said.index("NaN/inf")
+
+
+def test_the_newest_fact_grows_old_on_screen() -> None:
+    assert "newest fact 1 min 30 s ago" in header_text(made.changed(made.running(), newest_fact=made.NOW - 90))
+
+
+def request(**changes: Any) -> RequestView:
+    base = made.running().requests[0]
+    return msgspec.structs.replace(base, **changes)
+
+
+def test_receipts() -> None:
+    asked = request(state="requested", seen_phase=None)
+    assert words.receipt(asked, []) == "checkpoint: asked for; the run has not answered yet"
+    assert words.receipt(request(state="seen"), []) == "checkpoint: seen while evaluating"
+    refused = request(state="refused", why="it ends already", kind="stop_now")
+    assert words.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
+    stopped = request(kind="stop", path=None, applied_step=9)
+    assert words.receipt(stopped, []) == "stop: seen while evaluating -> applied at step 9"
+
+
+def test_cores_tell_loss_step_and_state() -> None:
+    said = drawn(CoresPanel, made.outlying(), width=50, height=12)
+    assert "5  1.9000 \u25b4" in said
+    assert "outlier" in said
+    assert "\u25b2 stalled: data 1 min 34 s" in said
+    assert said.count("\u25cf executing") == 7
+
+
+def test_the_outlier_is_the_core_far_from_the_others() -> None:
+    found = outlier(made.outlying().cores)
+    assert found is not None
+    assert (found.core, found.above) == (5, True)
+
+
+def test_nobody_is_an_outlier_among_equals_or_few() -> None:
+    assert outlier(made.cores(8)) is None
+    assert outlier([msgspec.structs.replace(core, loss=0.5) for core in made.cores(8)]) is None
+    assert outlier(made.cores(3)) is None
+    assert outlier([]) is None
+
+
+def test_a_core_low_among_2048_is_named() -> None:
+    cores = made.cores(2048)
+    cores[1033] = msgspec.structs.replace(cores[1033], loss=0.001)
+    said = drawn(CoresPanel, made.changed(made.running(2048), cores=cores), width=60, height=16)
+    assert "\u25be core 1033: 0.0010" in said
+
+
+def test_a_map_shows_every_group_and_what_is_wrong() -> None:
+    cores = made.cores(2048)
+    cores[7] = msgspec.structs.replace(cores[7], loss=math.nan)
+    cores[2000] = msgspec.structs.replace(cores[2000], condition="stalled")
+    said = drawn(CoresPanel, made.changed(made.running(2048), cores=cores), width=60, height=16)
+    assert "NaN/inf: core 7" in said
+    assert "stalled: core 2000" in said
+    body = said.splitlines()[2:]
+    assert len(body) <= 14
+    assert sum(line.count("\u2716") for line in body) == 1
+    assert sum(line.count("\u25b2") for line in body) == 1
+    assert "4 cores, the worst told" in said or "a block 4 cores" in said
+
+
+def test_64_cores_have_a_block_each() -> None:
+    said = drawn(CoresPanel, made.running(64), width=34, height=10)
+    blocks = [line.split()[1:] for line in said.splitlines()[2:]]
+    assert [len(row) for row in blocks] == [8] * 8
+
+
+def test_meters_tell_val_avg_sum_count_and_how() -> None:
+    said = drawn(MetersPanel, made.running(), width=70)
+    assert "train loss          3  0.4132  0.4049  363.62    880" in said
+    assert "avg: mean over examples, 8 cores" in said
+
+
+def test_epochs_tell_every_section_in_full_screen() -> None:
+    panel = EpochsPanel()
+    panel.set_class(True, "-maximised")
+    drawing = panel.draw(EpochsPanel.pick(made.running()), 78, 30)
+    said = joined([*drawing.head, *drawing.rows])
+    for title in ("train loss", "valid accuracy", "train s", "valid s", "lr", "data", "compile", "evaluate", "other"):
+        assert title in said
+    assert "2 \u2605 best" in said
+
+
+def test_epochs_count_the_columns_that_have_no_room() -> None:
+    drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
+    assert drawing.note == "12 columns more in full screen"
+
+
+def test_recompiles_and_fallbacks_stand_out() -> None:
+    said = drawn(XlaPanel, made.diverged())
+    assert "\u25b2 7" in said
+    assert "\u25b2 35" in said
+    assert said.index("aten::nonzero  31") < said.index("aten::im2col  4")
+
+
+def test_memory_tells_hbm_or_why_not() -> None:
+    assert "HBM    7" in drawn(MemoryPanel, made.running())
+    assert "HBM: the CPU device does not tell its memory" in drawn(MemoryPanel, made.finished())
+
+
+@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize("num_cores", [0, 1, 8, 64, 2048])
+@pytest.mark.parametrize("size", [(80, 19), (80, 18), (120, 31), (160, 40), (200, 45), (60, 13), (110, 26), (300, 80)])
+def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, failed: bool) -> None:
+    width, height = size
+    for selected in layout.PANELS:
+        boxes = arrange(width, height, selected, maximised=False, failed=failed, num_cores=num_cores)
+        assert selected in boxes
+        cells = [cell for box in boxes.values() for cell in cells_of(box)]
+        assert sorted(cells) == [(x, y) for x in range(width) for y in range(height)]
+        assert all(box.width >= 20 and box.height >= 5 for box in boxes.values())
+
+
+def cells_of(box: Box) -> list[tuple[int, int]]:
+    return [(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)]
+
+
+def test_cores_chart_and_meters_are_in_sight_at_80x24() -> None:
+    boxes = arrange(80, 19, "cores", maximised=False, failed=False, num_cores=8)
+    assert set(boxes) == {"cores", "loss", "meters"}
+    assert boxes["cores"].height - 2 >= 9
+
+
+def test_everything_is_in_sight_at_120x36() -> None:
+    assert set(arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)) == set(layout.PANELS)
+
+
+def test_clean_takes_out_what_a_terminal_obeys() -> None:
+    assert clean("a\x1b[31mb\x1b[0m\x07c\x9b2Jd\x1b]0;title\x07e\u202ef\tg") == "abcdef  g"
+    assert clean("50%\r60%\r") == "60%"
+    assert clean("plain [bold]text[/]") == "plain [bold]text[/]"
+    assert clean("gr\u00fc\u00df \u4f60\u597d") == "gr\u00fc\u00df \u4f60\u597d"
+
+
+def test_lines_fit_wide_characters() -> None:
+    assert crop("\u4f60\u597d\u4f60\u597d", 5) == "\u4f60\u597d\u2026"
+    line = [Span("\u4f60\u597d"), Span("ab", "good"), Span("\u4f60")]
+    assert all(width_of(fit(line, width)) <= width for width in range(12))
+    assert fit(line, 8) == line
+
+
+def test_wrap_keeps_every_word() -> None:
+    text = "no report yet: the worker is starting (imports), 4 s"
+    for width in (5, 12, 30):
+        pieces = wrap(text, width)
+        assert all(len(piece) <= width for piece in pieces)
+        assert "".join(pieces).replace(" ", "") == text.replace(" ", "")

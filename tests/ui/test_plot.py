@@ -1,0 +1,198 @@
+"""Dots, columns, axes: what the chart shows is what the values say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ui import made
+from tputui.model.snapshot import Segment
+from tputui.ui import axis
+from tputui.ui.braille import Canvas, above, below
+from tputui.ui.columns import columns
+from tputui.ui.lines import Line, width_of
+from tputui.ui.plot import NON_FINITE_MARK, dot_row, plot
+
+
+def text(line: Line) -> str:
+    return "".join(span.text for span in line)
+
+
+def test_each_dot_is_where_unicode_has_it() -> None:
+    bits = {
+        (0, 0): 0x01,
+        (0, 1): 0x02,
+        (0, 2): 0x04,
+        (1, 0): 0x08,
+        (1, 1): 0x10,
+        (1, 2): 0x20,
+        (0, 3): 0x40,
+        (1, 3): 0x80,
+    }
+    for (x, y), bit in bits.items():
+        canvas = Canvas(2, 2)
+        canvas.set(2 + x, 4 + y)
+        assert canvas.rows() == ["  ", " " + chr(0x2800 + bit)]
+        assert canvas.has(2 + x, 4 + y)
+
+
+def test_dots_outside_are_ignored() -> None:
+    canvas = Canvas(3, 2)
+    for x, y in [(-1, 0), (6, 0), (0, -1), (0, 8)]:
+        canvas.set(x, y)
+        assert not canvas.has(x, y)
+    canvas.column(-1, 0, 7)
+    canvas.column(6, 0, 7)
+    assert canvas.rows() == ["   ", "   "]
+
+
+def test_a_column_holds_both_ends_in_either_order() -> None:
+    down, up = Canvas(1, 3), Canvas(1, 3)
+    down.column(0, 2, 9)
+    up.column(0, 9, 2)
+    assert [y for y in range(12) if down.has(0, y)] == list(range(2, 10))
+    assert down.rows() == up.rows()
+
+
+@given(st.integers(0, 39), st.integers(0, 39), st.integers(0, 39), st.integers(0, 39))
+def test_a_line_joins_its_ends_without_a_gap(x0: int, y0: int, x1: int, y1: int) -> None:
+    canvas = Canvas(20, 10)
+    canvas.line(x0, y0, x1, y1)
+    assert canvas.has(x0, y0)
+    assert canvas.has(x1, y1)
+    low, high = min(x0, x1), max(x0, x1)
+    spans = [[y for y in range(40) if canvas.has(x, y)] for x in range(low, high + 1)]
+    assert all(spans)
+    assert all(ys == list(range(ys[0], ys[-1] + 1)) for ys in spans)
+    for before, after in itertools.pairwise(spans):
+        assert min(abs(a - b) for a in before for b in after) <= 1
+
+
+def test_above_and_below() -> None:
+    assert above(0x02) == 0x09
+    assert below(0x02) == 0x04 | 0x20 | 0x40 | 0x80
+    assert above(0x01) == below(0x80) == 0
+
+
+def raw_values(steps: int, cores: int) -> list[list[float]]:
+    noise = random.Random(steps * 31 + cores)
+    rows = [[2.0 / (1 + step / 50) + noise.gauss(0, 0.05) for _ in range(cores)] for step in range(steps)]
+    rows[steps // 3][0] = 9.0
+    rows[steps // 2][cores - 1] = math.nan
+    return rows
+
+
+@pytest.mark.parametrize("width", [1, 40, 117, 300])
+def test_columns_equal_what_raw_values_give(width: int) -> None:
+    rows = raw_values(1000, 8)
+    found = columns([made.segment(step, row) for step, row in enumerate(rows, start=1)], 1, 1000, width)
+    groups: dict[int, list[float]] = {}
+    for step, row in enumerate(rows, start=1):
+        groups.setdefault(round((step - 1) / 999 * (width - 1)), []).extend(row)
+    assert [column.x for column in found] == sorted(groups)
+    for column in found:
+        finite = [value for value in groups[column.x] if math.isfinite(value)]
+        assert column.low == min(finite)
+        assert column.high == max(finite)
+        assert column.mean == pytest.approx(sum(finite) / len(finite), rel=1e-12)
+        assert column.bad == len(groups[column.x]) - len(finite)
+
+
+def test_no_spike_and_no_bad_value_is_lost_among_many_steps() -> None:
+    found = columns([made.segment(step, row) for step, row in enumerate(raw_values(5000, 8), start=1)], 1, 5000, 100)
+    assert max(column.high for column in found) == 9.0
+    assert sum(column.bad for column in found) == 1
+
+
+def test_columns_leave_other_steps_out() -> None:
+    found = columns(made.segments(100), 41, 60, 20)
+    assert len(found) == 20
+    assert found[0].high == max(made.loss_at(41, core) for core in range(8))
+
+
+def test_the_chart_shows_the_spike_at_its_column_up_to_its_row() -> None:
+    segments = made.segments(200)
+    segments[99] = made.segment(100, [*(made.loss_at(100, core) for core in range(7)), 8.0])
+    drawn = plot(segments, 80, 20)
+    first_row = text(drawn.lines[0])
+    assert drawn.scale is not None
+    assert drawn.scale.high == 8.0
+    spike = [index for index, mark in enumerate(first_row[7:], start=7) if mark != " "]
+    left, across = 80 - len(first_row[7:]), 80 - 7
+    assert len(spike) == 1
+    assert (spike[0] - left) / across == pytest.approx(99 / 199, abs=0.03)
+
+
+def test_bad_values_are_marked_on_the_axis_where_they_came() -> None:
+    segments = made.segments(100)
+    segments[49] = made.segment(50, [math.nan] * 8)
+    drawn = plot(segments, 80, 20)
+    ruler = text(drawn.lines[-2])
+    assert ruler.count(NON_FINITE_MARK) == 1
+    assert ruler.index(NON_FINITE_MARK) / 80 == pytest.approx(0.53, abs=0.05)
+
+
+def test_only_bad_values_still_make_a_chart() -> None:
+    drawn = plot([made.segment(step, [math.nan, math.inf]) for step in range(1, 50)], 60, 12)
+    assert drawn.scale is None
+    assert text(drawn.lines[-2]).count(NON_FINITE_MARK) >= 48
+
+
+def test_one_step_makes_a_chart() -> None:
+    drawn = plot([made.segment(7, [0.5])], 60, 12)
+    assert any("\u2800" < mark <= "\u28ff" for line in drawn.lines for mark in text(line))
+    assert "7" in text(drawn.lines[-1])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.floats(allow_nan=True, width=32), min_size=1, max_size=3), max_size=30),
+    st.integers(0, 90),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_no_value_and_no_size_breaks_the_chart(rows: list[list[float]], width: int, height: int, log: bool) -> None:
+    drawn = plot([made.segment(step, row) for step, row in enumerate(rows, start=1)], width, height, log=log)
+    assert len(drawn.lines) in (0, height)
+    assert all(width_of(line) <= width for line in drawn.lines)
+
+
+def test_dot_rows_of_the_ends() -> None:
+    scale = axis.Scale(1.0, 3.0)
+    assert [dot_row(value, scale, 41) for value in (3.0, 2.0, 1.0)] == [0, 20, 40]
+    log = axis.Scale(1.0, 100.0, log=True)
+    assert [dot_row(value, log, 41) for value in (100.0, 10.0, 1.0, -5.0)] == [0, 20, 40, 40]
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(1, 12))
+def test_ticks_are_few_and_within(low: float, extent: float, count: int) -> None:
+    scale = axis.Scale(low, low + extent)
+    found = axis.ticks(scale, count)
+    slack = extent * 1e-6 + abs(low) * 1e-9
+    assert len(found) <= count
+    assert all(scale.low - slack <= value <= scale.high + slack for value in found)
+
+
+def test_ticks_are_round() -> None:
+    assert axis.ticks(axis.Scale(0.05, 2.4), 4) == [1.0, 2.0]
+    assert axis.ticks(axis.Scale(0.013, 0.041), 5) == pytest.approx([0.02, 0.03, 0.04])
+    assert axis.ticks(axis.Scale(0.02, 30.0, log=True), 4) == [0.1, 1.0, 10.0]
+    assert axis.step_ticks(1, 66, 5) == [20, 40, 60]
+    assert axis.step_ticks(5, 5, 5) == [5]
+    assert axis.step_ticks(1, 3, 4) == [1, 2, 3]
+
+
+def test_labels_tell_ticks_apart() -> None:
+    assert [axis.label(value, 0.05) for value in (0.05, 0.1, 1.0)] == ["0.05", "0.10", "1.00"]
+    assert axis.label(0.0, 1) == "0"
+    assert axis.label(2e7, 1e7) == "2e+07"
+
+
+def test_a_segment_of_many_steps_stands_in_their_middle() -> None:
+    wide = Segment(first_step=1, last_step=100, mean=1.0, min=0.5, max=2.0, num_values=100, num_bad=0)
+    assert [column.x for column in columns([wide], 1, 199, 199)] == [50]

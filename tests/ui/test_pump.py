@@ -1,0 +1,104 @@
+"""The thread between a session and the screen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests import recorded
+from tests.ui import made
+from tputui.session import Session
+from tputui.ui.pump import Frame, Player, Pump
+
+
+class Counting(made.HandSource):
+    """Counts what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(made.empty())
+        self.polls = 0
+        self.caught_up = False
+
+    def poll(self, budget_s: float) -> list[object]:
+        self.polls += 1
+        return []
+
+
+def pumped(source: made.HandSource, until: Callable[[Pump, list[Frame]], bool], *, draws: bool = True) -> list[Frame]:
+    """Runs a pump until something holds; gives the frames."""
+    frames: list[Frame] = []
+    got = threading.Condition()
+
+    def deliver(frame: Frame) -> None:
+        with got:
+            frames.append(frame)
+            got.notify()
+        if draws:
+            pump.drawn()
+
+    pump = Pump(source, deliver, frame_s=0.01)
+    thread = threading.Thread(target=pump.run)
+    thread.start()
+    with got:
+        held = got.wait_for(lambda: until(pump, frames), timeout=10)
+    pump.stop()
+    thread.join(10)
+    assert held
+    assert not thread.is_alive()
+    return frames
+
+
+def test_it_closes_the_source() -> None:
+    source = made.HandSource(made.empty())
+    frames = pumped(source, lambda _, frames: len(frames) >= 2)
+    assert source.closed
+    assert frames[0] == Frame(made.empty(), None, True)
+
+
+def test_a_screen_that_does_not_draw_gets_one_frame_and_reading_goes_on() -> None:
+    source = Counting()
+    frames = pumped(source, lambda _, frames: len(frames) == 1, draws=False)
+    assert len(frames) == 1
+
+
+def test_frames_come_no_faster_than_they_may() -> None:
+    source = Counting()
+    began = time.monotonic()
+    frames = pumped(source, lambda _, frames: len(frames) >= 5)
+    assert time.monotonic() - began >= 0.01 * (len(frames) - 1)
+    assert source.polls > len(frames)
+
+
+def test_the_player_is_told_in_the_thread_that_reads() -> None:
+    player = made.HandPlayer()
+    threads: list[threading.Thread] = []
+    asked = False
+
+    def command(player: Player) -> None:
+        threads.append(threading.current_thread())
+        player.seek(made.NOW + 7)
+
+    def until(pump: Pump, frames: list[Frame]) -> bool:
+        nonlocal asked
+        if frames and not asked:
+            asked = True
+            pump.ask(command)
+        return bool(frames) and frames[-1].player is not None and frames[-1].player.position == made.NOW + 7
+
+    pumped(made.HandSource(made.running(), player), until)
+    assert threads[0] is not threading.main_thread()
+
+
+def test_a_recorded_run_comes_through(tmp_path: Path) -> None:
+    session = Session.live(recorded.write_run(tmp_path), clock=lambda: recorded.T0 + 100)
+    frames: list[Frame] = []
+
+    def deliver(frame: Frame) -> None:
+        frames.append(frame)
+        pump.stop()
+
+    pump = Pump(session, deliver)
+    pump.run()
+    assert frames[0].snapshot.steps == 66
