@@ -68,10 +68,17 @@ def open_in_terminal(argv: list[str], words: bytes) -> Opened:
             if math.isnan(first) and len(ESCAPES.sub(b"", drawn).strip()) > 10:
                 first = time.perf_counter() - began
     last = time.perf_counter() - began
+    peak = _peak_mib(pid)
     os.kill(pid, signal.SIGTERM)
-    peak = os.wait4(pid, 0)[2].ru_maxrss / 1024
+    os.waitpid(pid, 0)
     os.close(terminal)
     return Opened(first, last, peak)
+
+
+def _peak_mib(pid: int) -> float:
+    """Most memory that a process has held, since it became the program that it is."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
 def differences(run_dir: Path, values: np.ndarray) -> list[str]:
