@@ -26,7 +26,9 @@ class Scale(NamedTuple):
 
 def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
     """The scale that holds every finite value, every positive one if `log`; None where there is none."""
-    held = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    held = list(filter(math.isfinite, values))
+    if log:
+        held = [value for value in held if value > 0]
     if not held:
         return None
     low, high = min(held), max(held)

@@ -38,10 +38,10 @@ def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = Fa
     rows = height - 2
     if not segments or rows < 1 or width < 12:
         return Plot([], [], None)
+    first, last = segments[0].first_step, segments[-1].last_step
     scale = axis.scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
     labels = _y_labels(scale, rows)
     left = max([len(text) for text in labels.values()] + [4]) + 1
-    first, last = segments[0].first_step, segments[-1].last_step
     across = width - left - 1
     found = columns(segments, first, last, across * DOTS_X)
     layers = _draw(found, scale, across, rows)
