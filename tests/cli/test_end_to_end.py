@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import Said, tputui
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import DEADLINE_S, facts, is_running, wait_for
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
@@ -42,6 +42,8 @@ class Terminal:
     def __init__(self) -> None:
         self._master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.drawn = ""
+        """Everything that was written to it."""
         self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -63,7 +65,7 @@ class Terminal:
         while not self._closing.is_set():
             if select.select([self._master], [], [], 0.05)[0]:
                 with contextlib.suppress(OSError):
-                    os.read(self._master, 65_536)
+                    self.drawn += os.read(self._master, 65_536).decode("utf-8", "replace")
 
 
 class Live:
@@ -426,3 +428,30 @@ def test_there_is_nothing_to_go_on_from_without_a_checkpoint(tmp_path: Path, rec
     assert said.code == 2
     assert "it saved no checkpoint" in said.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkpoint_that_does_not_go_on_under_this_configuration_is_refused(done: Done, tmp_path: Path) -> None:
+    said = tputui("run", CONFIG, "--resume", done.run_dir, "--set", "model.channels=16", cwd=tmp_path)
+
+    assert said.code == 2
+    assert str(CONFIG) in said.err
+    assert "Traceback" not in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tputui_alone_opens_the_list_in_a_terminal(interrupted: Interrupted, terminal: Terminal) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", _IN_A_TERMINAL, "--runs-dir", str(interrupted.live.run_dir.parent)],
+        env={**os.environ, "TERM": "xterm-256color"},
+        stdin=terminal.slave,
+        stdout=terminal.slave,
+        stderr=terminal.slave,
+        start_new_session=True,
+    ) as process:
+        try:
+            wait_for(lambda: "interrupted" in terminal.drawn or process.poll() is not None, "the list of runs")
+            terminal.press("q")
+            assert process.wait(DEADLINE_S) == 0, terminal.drawn
+            wait_for(lambda: "\x1b[?1049l" in terminal.drawn, "the shell's screen again")
+        finally:
+            process.kill()

@@ -33,7 +33,11 @@ def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode
             raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: there is nothing to ask: {_ended(snapshot)}")
         request = _submit(run_dir, kind, by)
         say(f"requested: {kind} ({request.id})")
-        return _wait(session, run_dir, request, wait_s)
+        try:
+            return _wait(session, run_dir, request, wait_s)
+        except KeyboardInterrupt:
+            narrate(f"not waiting any longer; the request stands, and `tputui show {_name(run_dir)}` tells of it")
+            raise
     finally:
         session.close()
 
