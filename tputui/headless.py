@@ -61,8 +61,8 @@ def follow(
 
 def json_line(fact: Fact) -> str:
     """A fact as one line of JSON in ASCII: its writer, its number there, then its fields as on the wire."""
-    fields = {"writer": fact.writer, "q": fact.seq, **to_json(fact.event)}
-    return json.dumps(fields, separators=(",", ":"))
+    head = {"writer": fact.writer, "q": fact.seq}
+    return json.dumps({**head, **to_json(fact.event), **head}, separators=(",", ":"))
 
 
 def write_line(out: TextIO, line: str) -> None:

@@ -247,7 +247,7 @@ class WriterState:
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
         what = f"{event.num_records} records ({event.num_steps} steps)"
-        text = f"{self.name}: the disk could not keep up; {what} were dropped so that training was not held up"
+        text = f"{self.name}: the disk could not keep up; {what} were dropped so that training went on"
         self._say(event.t, text, "warning")
 
     def _progress_reported(self, event: ev.ProgressReported) -> None:

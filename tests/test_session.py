@@ -1,0 +1,355 @@
+"""A run as it is looked at: live, replayed, damaged, vanished."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.recorded import (
+    CONFIG,
+    T0,
+    opened,
+    steps_recorded,
+    supervisor_events,
+    worker_events,
+    write_journal,
+    write_run,
+)
+from tputui.model.snapshot import Snapshot
+from tputui.model.state import RunState
+from tputui.session import Session, load
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import JournalWriter
+from tputui.telemetry.sealed import seal
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def read_all(session: Session) -> Snapshot:
+    session.poll()
+    while not session.caught_up:
+        session.poll()
+    return session.snapshot()
+
+
+def test_a_live_run_is_followed_as_it_is_written(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    writer = JournalWriter(run_dir / "worker-0.jsonl")
+    session = Session.live(run_dir, clock=lambda: T0 + 12)
+    read_all(session)
+    events = worker_events()
+    for event in events:
+        writer.append([event])
+        assert [fact.event for fact in session.poll()] == [event]
+    assert session.snapshot().steps == 66
+    writer.close()
+    session.close()
+
+
+def test_load_reads_everything(recorded_run: Path) -> None:
+    snapshot = load(recorded_run)
+    assert (snapshot.condition, snapshot.steps, snapshot.created, snapshot.config) == ("done", 66, T0, CONFIG)
+
+
+def as_ours(run_dir: Path, writer: str, pid: int) -> None:
+    """Makes a journal's head name a process of this host."""
+    lines = (run_dir / f"{writer}.jsonl").read_bytes().splitlines(keepends=True)
+    me = rundir.this_process()
+    head = msgspec.structs.replace(
+        opened(T0, writer[:-2]), host_id=me.host_id, pid=pid, pid_started=rundir.start_ticks(pid)
+    )  # fmt: skip
+    path = run_dir / f"{writer}.head"
+    write_journal(path, [head])
+    lines[0] = path.read_bytes()
+    (run_dir / f"{writer}.jsonl").write_bytes(b"".join(lines))
+    path.unlink()
+
+
+def test_liveness_is_judged_by_the_processes_of_this_host(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path, ended=False)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    for writer in ("worker-0", "supervisor-0"):
+        as_ours(run_dir, writer, child.pid)
+    newest = T0 + 10.25
+    session = Session.live(run_dir, clock=lambda: newest + 1)
+    assert read_all(session).condition == "running"
+    assert not session.settled
+    child.kill()
+    child.communicate()
+    snapshot = session.snapshot()
+    assert (snapshot.condition, session.settled) == ("lost", True)
+    assert "vanished 1 s ago" in snapshot.condition_reason
+    session.close()
+
+
+def test_a_run_that_ended_is_settled(recorded_run: Path) -> None:
+    session = Session.live(recorded_run)
+    assert not session.settled
+    read_all(session)
+    assert session.settled
+    session.close()
+
+
+def test_a_run_of_another_machine_is_lost_when_it_stays_silent(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path, ended=False)
+    assert load(run_dir, clock=lambda: T0 + 11).condition == "running"
+    assert load(run_dir, clock=lambda: T0 + 99_999).condition == "lost"
+
+
+def test_requests_are_read_beside_the_journals(recorded_run: Path) -> None:
+    request = control.submit(recorded_run, "stop", by="test", now=T0 + 9)
+    [view] = load(recorded_run).requests
+    assert (view.id, view.kind, view.state, view.by, view.t) == (request.id, "stop", "requested", "test", T0 + 9)
+
+
+# Damage
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 0x41]) + content[place + 1 :]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_damaged_journal_is_read_around_and_told(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    run_dir = write_run(tmp_path_factory.mktemp("runs"))
+    path = run_dir / data.draw(st.sampled_from(["worker-0.jsonl", "supervisor-0.jsonl"]))
+    content = path.read_bytes()
+    place = data.draw(st.integers(1, len(content) - 2))
+    garbage = bytes(range(255, 1, -1)) * 20
+    damaged = {
+        "cut": content[:place],
+        "flipped": flipped(content, place),
+        "empty": b"",
+        "garbage": content[:place] + garbage + content[place:],
+        "only garbage": garbage,
+        "one line of garbage": b"\n" + b"x" * 5_000 + b"\n",
+    }
+    left = damaged[data.draw(st.sampled_from(sorted(damaged)))]
+    path.write_bytes(left)
+    snapshot = load(run_dir)
+    # A file that was cut between two lines looks like one whose writer was killed.
+    is_sound = content.startswith(left) and left.endswith(b"\n")
+    assert {region.journal for region in snapshot.damage.regions} == (set() if is_sound else {path.name})
+    replayed = Session.replay(run_dir)
+    assert replayed.player is not None
+    replayed.player.seek(replayed.player.end)
+    assert read_all(replayed).damage == snapshot.damage
+    replayed.close()
+
+
+def test_a_run_without_its_manifest_shows_what_the_journals_say(recorded_run: Path) -> None:
+    (recorded_run / "run.json").write_bytes(b"{damaged")
+    snapshot = load(recorded_run)
+    assert (snapshot.run, snapshot.condition, snapshot.config, snapshot.created) == ("digits-1", "done", CONFIG, None)
+    assert any("run.json" in text for text in snapshot.warnings)
+
+
+def test_a_directory_with_nothing_in_it_is_told_lost(tmp_path: Path) -> None:
+    snapshot = load(tmp_path)
+    assert (snapshot.condition, snapshot.config, snapshot.run) == ("lost", {}, tmp_path.name)
+
+
+def test_a_directory_that_vanishes_while_it_is_watched_is_told(recorded_run: Path) -> None:
+    session = Session.live(recorded_run)
+    before = read_all(session)
+    shutil.rmtree(recorded_run)
+    session.poll()
+    after = session.snapshot()
+    assert (after.condition, after.steps, after.run) == (before.condition, 66, "digits-1")
+    assert any("is gone" in text for text in after.warnings)
+    session.close()
+
+
+def test_a_directory_that_was_never_there_is_told(tmp_path: Path) -> None:
+    snapshot = load(tmp_path / "nowhere")
+    assert snapshot.condition == "lost"
+    assert any("is gone" in text for text in snapshot.warnings)
+
+
+# Replay
+
+
+def straight(run_dir: Path, t: float) -> Snapshot:
+    """A replay that was sought to `t` at once."""
+    session = Session.replay(run_dir, clock=Hands())
+    assert session.player is not None
+    session.player.pause()
+    session.player.seek(t)
+    snapshot = read_all(session)
+    session.close()
+    return snapshot
+
+
+@pytest.fixture(scope="module")
+def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose processes were killed."""
+    return write_run(tmp_path_factory.mktemp("runs"), ended=False)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed"]), st.floats(0, 12)), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_however_a_moment_is_reached_it_looks_the_same(played_run: Path, moves: list[tuple[str, float]]) -> None:
+    clock = Hands()
+    session = Session.replay(played_run, clock=clock)
+    player = session.player
+    assert player is not None
+    for move, amount in moves:
+        if move == "seek":
+            player.seek(player.start + amount)
+        elif move == "wait":
+            clock.now += amount
+        elif move == "speed":
+            player.set_speed(amount + 0.1)
+        else:
+            (player.pause if move == "pause" else player.play)()
+        session.poll()
+    snapshot = read_all(session)
+    assert snapshot == straight(played_run, snapshot.now)
+    session.close()
+
+
+@given(st.floats(0, 12))
+@settings(max_examples=30, deadline=None)
+def test_a_moment_of_a_replay_is_the_reduction_of_the_facts_up_to_it(played_run: Path, seconds: float) -> None:
+    state = RunState()
+    for name, events in (("worker-0", worker_events()[:-1]), ("supervisor-0", supervisor_events(None))):
+        for seq, event in enumerate(events):
+            if event.t <= T0 + seconds:
+                state.apply(name, seq, event)
+    snapshot = straight(played_run, T0 + seconds)
+    assert snapshot.newest_fact == state.newest_t
+    assert snapshot.steps == max((worker.steps_done for worker in state.workers), default=0)
+    assert len(snapshot.logs) == sum(len(writer.logs) for writer in state.writers.values())
+
+
+def test_a_player_plays_pauses_seeks_and_changes_speed(recorded_run: Path) -> None:
+    clock = Hands(100.0)
+    session = Session.replay(recorded_run, speed=2.0, clock=clock)
+    player = session.player
+    assert player is not None
+    end = pytest.approx(T0 + 11, abs=1e-3)
+    assert (player.start, player.end, player.position, player.playing) == (T0, end, T0, True)
+    clock.now += 2
+    assert player.position == T0 + 4
+    player.pause()
+    clock.now += 50
+    assert (player.position, player.playing) == (T0 + 4, False)
+    player.play()
+    player.set_speed(1.0)
+    clock.now += 1
+    assert player.position == T0 + 5
+    player.seek(T0 - 99)
+    assert player.position == T0
+    clock.now += 99
+    assert (player.position, player.playing, player.at_end) == (player.end, False, True)
+    player.play()
+    assert (player.position, player.playing) == (T0, True)
+    with pytest.raises(ValueError, match="must be more than 0"):
+        player.set_speed(0)
+    session.close()
+
+
+def test_a_killed_run_runs_while_it_is_played_and_is_lost_at_its_end(played_run: Path) -> None:
+    assert [straight(played_run, T0 + t).condition for t in (0.1, 4, 6, 8, 10, 99)] == [
+        "starting", "starting", "running", "running", "running", "lost"]  # fmt: skip
+
+
+def test_a_replay_at_its_end_is_settled_and_before_it_is_not(played_run: Path) -> None:
+    clock = Hands()
+    session = Session.replay(played_run, clock=clock)
+    read_all(session)
+    assert not session.settled
+    clock.now += 60
+    read_all(session)
+    assert session.settled
+    session.close()
+
+
+def test_a_sealed_run_plays_like_a_plain_one(tmp_path: Path) -> None:
+    plain = write_run(tmp_path / "plain")
+    sealed = Path(shutil.copytree(plain, tmp_path / "sealed" / "digits-1"))
+    for path in sealed.glob("*.jsonl"):
+        seal(path)
+    for t in (T0 + 1, T0 + 6, T0 + 99):
+        left, right = straight(plain, t), straight(sealed, t)
+        assert msgspec.structs.replace(left, dir="") == msgspec.structs.replace(right, dir="")
+
+
+def test_a_moment_hides_requests_that_came_later(recorded_run: Path) -> None:
+    control.submit(recorded_run, "checkpoint", by="test", now=T0 + 9)
+    assert [len(straight(recorded_run, T0 + t).requests) for t in (8, 10)] == [0, 1]
+
+
+def test_a_long_run_is_never_told_lost_while_it_is_still_being_read(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    long = [steps_recorded(T0 + 5 + k / 1_000, 1 + 2_000 * k, [[1.0] * 64] * 2_000) for k in range(12)]
+    write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *long, *worker_events()[-1:]])
+    (run_dir / "supervisor-0.jsonl").unlink()
+    for session in (Session.live(run_dir), Session.replay(run_dir, speed=1e9)):
+        conditions = set()
+        while True:
+            session.poll(budget_s=0.002)
+            conditions.add(session.snapshot().condition)
+            if session.settled:
+                break
+        assert conditions <= {"starting", "running", "done"}
+        session.close()
+
+
+# Cost
+
+PROBE = """
+import json, sys, time
+from pathlib import Path
+import tputui.session
+snapshot = tputui.session.load(Path(sys.argv[1]))
+heavy = {"textual", "rich", "psutil", "numpy", "zstandard", "torch"} & set(sys.modules)
+print(json.dumps([snapshot.condition, sorted(heavy), time.process_time()]))
+"""
+
+
+def test_opening_a_run_needs_nothing_heavy(recorded_run: Path) -> None:
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE, str(recorded_run)], capture_output=True, check=True, cwd=recorded_run
+    )  # fmt: skip
+    condition, heavy, cpu_s = json.loads(probe.stdout)
+    assert (condition, heavy) == ("done", [])
+    assert cpu_s < 0.6, "0.09 s when this was written; four times the promise leaves room for a busy machine"
+
+
+def test_a_half_written_end_is_damage_only_once_nobody_can_finish_it(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path, ended=False)
+    with (run_dir / "worker-0.jsonl").open("ab") as file:
+        file.write(b'{"k":"LogWritten","t":')
+    assert load(run_dir, clock=lambda: T0 + 11).damage.regions == []
+    [region] = load(run_dir, clock=lambda: T0 + 9_999).damage.regions
+    assert region.reason == "the last line is cut"
+
+
+def test_a_new_kind_of_fact_is_told(recorded_run: Path) -> None:
+    write_journal(recorded_run / "helper-0.jsonl", [ev.UnknownEvent(t=T0, kind="TeaMade", fields={"cups": 2})])
+    told = load(recorded_run).newer_format
+    assert told is not None
+    assert "TeaMade" in told
