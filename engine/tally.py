@@ -7,32 +7,19 @@ virtual cores: no compile after warm-up, and 0.1 to 0.3 ms of host time a step, 
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.cadence import DEPTH, Cadence
 from engine.data.feed import Batch
 from engine.meters import Float32s, Meters
 from engine.sections import Sections
 from engine.strategies.base import Strategy
 from engine.xla import backend
 from engine.xla.metrics import Programs
-
-DEPTH = 256
-"""Steps that the register holds: at most so many lie between two reports."""
-
-
-class Cadence:
-    """After how many steps a report falls due: a step count, re-derived from the step time."""
-
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self.steps = 1
-        """At first every step is reported at once."""
-
-    def retune(self, step_s: float) -> None:
-        """Takes the measured step time, compiling left out."""
-        self.steps = DEPTH if step_s <= 0 else max(1, min(DEPTH, int(self._interval_s / step_s)))
 
 
 class Tally:
@@ -48,6 +35,7 @@ class Tally:
         self._programs = programs
         self._sections = sections
         self._counts: list[npt.NDArray[np.int64]] = []
+        self._fetched_at = time.perf_counter()
         empty = torch.zeros(DEPTH, len(names), len(strategy.core_ids)).to(strategy.device)
         self._register = strategy.shard(empty, 2)
 
@@ -59,11 +47,12 @@ class Tally:
     @property
     def due(self) -> bool:
         """Whether a report is due."""
-        return self.pending >= self.cadence.steps
+        return self.cadence.due(self.pending, time.perf_counter() - self._fetched_at)
 
     def restart(self) -> None:
         """Begins a new pass; what was not fetched is given up."""
         self._counts = []
+        self._fetched_at = time.perf_counter()
         self.meters = Meters(self._names, len(self._strategy.core_ids))
 
     def push(self, outcomes: dict[str, torch.Tensor], batch: Batch) -> None:
@@ -92,6 +81,7 @@ class Tally:
         sums = backend.read(whole)[DEPTH - self.pending :]
         counts = np.stack(self._counts)
         self._counts = []
+        self._fetched_at = time.perf_counter()
         self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):
             means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
