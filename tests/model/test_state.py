@@ -144,6 +144,7 @@ def test_facts_that_contradict_themselves_are_passed_over() -> None:
         msgspec.structs.replace(good, n=-5),
         msgspec.structs.replace(good, cores=0),
         msgspec.structs.replace(good, bad=900),
+        msgspec.structs.replace(good, n=2**60, cores=2**60, bad=1),
         msgspec.structs.replace(good, mean=math.nan, first=2),
     ]
     snapshot = said_by_a_worker(good, *senseless)

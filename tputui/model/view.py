@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.model import parts
+from tputui.model import happenings, parts
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
 from tputui.model.snapshot import DamageRegion, EpochView, Plan, RequestView, Snapshot
@@ -56,7 +56,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     steps = max((w.steps_done for w in state.workers), default=0) or (plan.first_step - 1 if plan else 0)
     first = state.workers[0] if state.workers else None
     phase, phase_s = parts.phase_of(first, verdict, now) if first else (None, 0.0)
-    bad, num_bad = parts.non_finite(state)
+    bad, num_bad = happenings.non_finite(state)
     return Snapshot(
         now=now,
         run=around.run,
@@ -85,18 +85,18 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         epochs=epochs,
         xla=parts.xla(state),
         memory=parts.memory(state),
-        checkpoints=parts.checkpoints(state),
-        requests=parts.requests(state, around.requests),
+        checkpoints=happenings.checkpoints(state),
+        requests=happenings.requests(state, around.requests),
         non_finite=bad,
         num_non_finite=num_bad,
         dropped_steps=sum(w.dropped_steps for w in state.writers.values()),
         warnings=around.warnings + [text for w in state.in_order for text in w.warnings],
-        failure=parts.failure(state),
+        failure=happenings.failure(state),
         exit_code=verdict.exit_code,
-        logs=parts.logs(state),
+        logs=happenings.logs(state),
         loss=combined([w.series["loss"] for w in state.workers if "loss" in w.series]),
-        damage=parts.damage(state, around.damage),
-        newer_format=parts.newer_format(state),
+        damage=happenings.damage(state, around.damage),
+        newer_format=happenings.newer_format(state),
     )
 
 

@@ -24,6 +24,8 @@ LOG_CHARS_MAX = 4_000
 WARNINGS_MAX = 256
 NON_FINITE_MAX = 64
 METRICS_MAX = 16
+RECORD_VALUES_MAX = 1 << 24
+"""More than a line of the longest length can hold; a record that says so was not written by a reporter."""
 UNREADABLE_MAX = 64
 UNKNOWN_KINDS_MAX = 32
 TOOL = "tputui"
@@ -205,7 +207,8 @@ class WriterState:
         self._moved(event.t)
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
-        if event.n < 1 or event.cores < 1 or not 0 <= event.bad <= event.n * event.cores:
+        num_values = event.n * event.cores
+        if event.n < 1 or event.cores < 1 or num_values > RECORD_VALUES_MAX or not 0 <= event.bad <= num_values:
             self.num_senseless += 1
             return
         self._done(event.first + event.n - 1, event.t)

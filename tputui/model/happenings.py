@@ -1,0 +1,155 @@
+"""What happened in a run, combined from what the writers said: checkpoints, requests, failures, lines, damage. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+
+from tputui.model.snapshot import (
+    CheckpointView,
+    DamageRegion,
+    DamageView,
+    Failure,
+    LogLine,
+    NonFinite,
+    RequestView,
+)
+from tputui.model.state import RunState
+from tputui.model.writer import NON_FINITE_MAX, TOOL, Receipts, WriterState
+from tputui.telemetry.events import FORMAT_VERSION
+
+LOG_LINES_SHOWN = 1_000
+
+
+def checkpoints(state: RunState) -> list[CheckpointView]:
+    """What was saved, oldest first; a file that several hosts told of stands once."""
+    found: dict[tuple[str, int], CheckpointView] = {}
+    for writer in state.in_order:
+        for event in writer.checkpoints:
+            view = CheckpointView(
+                t=event.t,
+                path=event.path,
+                step=event.step,
+                epoch=event.epoch,
+                bytes=event.bytes,
+                seconds=event.seconds,
+                reason=event.reason,
+                best=event.best,
+            )
+            found.setdefault((event.path, event.step), view)
+    return sorted(found.values(), key=lambda view: (view.step, view.t, view.path))
+
+
+def requests(state: RunState, asked: Iterable[RequestView]) -> list[RequestView]:
+    """Requests with the receipts of any writer, oldest first."""
+    views = {view.id: view for view in asked}
+    receipts: dict[str, list[Receipts]] = {}
+    for writer in state.in_order:
+        for request, answer in writer.receipts.items():
+            receipts.setdefault(request, []).append(answer)
+    for request, answers in receipts.items():
+        views[request] = _with_receipts(request, views.get(request), answers)
+    return sorted(views.values(), key=lambda view: (view.t, view.id))
+
+
+def _with_receipts(request: str, asked: RequestView | None, answers: list[Receipts]) -> RequestView:
+    seen = next((answer.seen for answer in answers if answer.seen), None)
+    applied = next((answer.applied for answer in answers if answer.applied), None)
+    refused = next((answer.refused for answer in answers if answer.refused), None) if applied is None else None
+    first = seen or applied or refused
+    assert first is not None, "receipts are made with their first answer"
+    return RequestView(
+        id=request,
+        kind=first.kind,
+        state="applied" if applied else "refused" if refused else "seen",
+        t=asked.t if asked else first.t,
+        by=asked.by if asked else None,
+        seen_phase=seen.phase if seen else None,
+        applied_step=applied.step if applied else None,
+        path=applied.path if applied else None,
+        why=refused.why if refused else None,
+    )
+
+
+def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
+    """The first NaN and infinite values, by step and core, and how many there are in all."""
+    found = [
+        NonFinite(core=_core(writer, bad.column, bad.metric), step=bad.step, metric=bad.metric, value=bad.value)
+        for writer in state.in_order
+        for bad in writer.non_finite
+    ]
+    found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
+    return found[:NON_FINITE_MAX], sum(writer.num_non_finite for writer in state.writers.values())
+
+
+def _core(writer: WriterState, column: int, metric: str) -> int:
+    record = writer.newest_steps.get(metric)
+    return writer.core_of(column, record.cores if record else 0)
+
+
+def failure(state: RunState) -> Failure | None:
+    """What broke training first."""
+    broken = [(w.failure, w.name) for w in state.in_order if w.failure]
+    if not broken:
+        return None
+    event, name = min(broken, key=lambda pair: pair[0].t)
+    return Failure(
+        writer=name,
+        error=event.error,
+        message=event.message,
+        traceback=event.traceback,
+        phase=event.phase,
+        step=event.step,
+    )
+
+
+def logs(state: RunState) -> list[LogLine]:
+    """The newest lines by time. What several hosts' workers tell alike of the tool's doings stands once."""
+    lines: list[LogLine] = []
+    for writer in state.in_order:
+        start = max(0, len(writer.logs) - LOG_LINES_SHOWN)
+        lines.extend(islice(writer.logs, start, None))
+    lines.sort(key=lambda line: line.t if math.isfinite(line.t) else -math.inf)
+    if len(state.workers) > 1:
+        lines = _told_once(lines)
+    return lines[-LOG_LINES_SHOWN:]
+
+
+def _told_once(lines: list[LogLine]) -> list[LogLine]:
+    said: set[str] = set()
+    kept: list[LogLine] = []
+    for line in lines:
+        if line.source == TOOL and line.level == "info":
+            if line.text in said:
+                continue
+            said.add(line.text)
+        kept.append(line)
+    return kept
+
+
+def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:
+    """What cannot be read: regions of the files, and blocks whose lines are sound and whose values are not."""
+    all_regions = list(regions)
+    lost = sum(region.lost_records or 0 for region in all_regions)
+    for writer in state.in_order:
+        for seq, why in writer.unreadable.items():
+            reason = f"record {seq}: {why}"
+            all_regions.append(DamageRegion(journal=writer.name, start=0, end=0, reason=reason, lost_records=0))
+    return DamageView(regions=all_regions, lost_records=lost)
+
+
+def newer_format(state: RunState) -> str | None:
+    """Says so where the run was written by a newer version."""
+    newest = max((w.opened.format for w in state.writers.values() if w.opened), default=FORMAT_VERSION)
+    unknown: Counter[str] = Counter()
+    for writer in state.writers.values():
+        unknown.update(writer.unknown)
+    parts: list[str] = []
+    if newest > FORMAT_VERSION:
+        parts.append(f"the run is written in format {newest}, and this tputui reads up to {FORMAT_VERSION}")
+    if unknown:
+        kinds = ", ".join(f"{kind} ({times})" for kind, times in sorted(unknown.items()))
+        parts.append(f"it holds kinds of facts that this tputui does not know: {kinds}")
+    return "; ".join(parts) + "; a newer tputui shows all of it" if parts else None
