@@ -59,3 +59,23 @@ def test_garbage_between_records_does_not_end_the_reading(recorded_run: Path) ->
     path.write_bytes(content[:cut] + os.urandom(3 << 20).replace(b"\n", b" ") + b"\n" + content[cut:])
     facts = everything(recorded_run)
     assert sum(fact.writer == "worker-0" for fact in facts) == content.count(b"\n")
+
+
+def test_a_journal_that_cannot_be_opened_is_told_and_costs_no_other(recorded_run: Path) -> None:
+    (recorded_run / "a-0.jsonl").symlink_to(recorded_run / "a-0.jsonl")
+    merge = Merge(recorded_run)
+    facts, quiet = merge.poll()
+    while not quiet:
+        more, quiet = merge.poll()
+        facts += more
+    assert {fact.writer for fact in facts} == {"supervisor-0", "worker-0"}
+    (region,) = merge.damage(final=True)
+    merge.close()
+    assert region.journal == "a-0.jsonl"
+    assert "cannot be opened" in region.reason
+
+
+def test_a_poll_without_a_budget_still_gets_somewhere(recorded_run: Path) -> None:
+    merge = Merge(recorded_run)
+    assert merge.poll(budget_s=0.0)[0]
+    merge.close()

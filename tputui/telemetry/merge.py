@@ -71,6 +71,7 @@ class Merge:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._cursors: dict[str, _Cursor] = {}
+        self._unopened: dict[str, Damage] = {}
         self._looked_at = -math.inf
         self._changed = 0
 
@@ -83,20 +84,17 @@ class Merge:
         deadline = time.monotonic() + budget_s
         self._discover()
         facts: list[Fact] = []
-        quiet = False
-        while not quiet and time.monotonic() < deadline:
+        while True:
             rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
-            quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
             facts.extend(heapq.merge(*rounds, key=lambda fact: fact.event.t))
-        return facts, quiet
+            quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
+            if quiet or time.monotonic() >= deadline:
+                return facts, quiet
 
     def damage(self, *, final: bool) -> list[Damage]:
         """Damaged regions met so far. `final` says that no writer lives, so that half lines are damage too."""
-        return [region for cursor in self._cursors.values() for region in cursor.tail.regions(final=final)]
-
-    def positions(self) -> dict[str, Position]:
-        """How far each writer's journal was read."""
-        return {name: cursor.tail.position for name, cursor in self._cursors.items()}
+        regions = [region for cursor in self._cursors.values() for region in cursor.tail.regions(final=final)]
+        return regions + list(self._unopened.values())
 
     def close(self) -> None:
         """Closes every journal."""
@@ -113,14 +111,25 @@ class Merge:
         if changed == self._changed and now - self._looked_at < DISCOVERY_INTERVAL_S:
             return
         self._looked_at, self._changed = now, changed
-        try:
-            self._open_new_journals()
-        except FileNotFoundError:
-            # Sealed between the look and the opening: the sealed one stands beside before the plain one goes.
-            self._open_new_journals()
-
-    def _open_new_journals(self) -> None:
         for writer, path in rundir.journal_paths(self._run_dir):
             if writer not in self._cursors:
-                tail = SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)
-                self._cursors[writer] = _Cursor(writer, tail)
+                self._open(writer, path)
+
+    def _open(self, writer: str, path: Path) -> None:
+        """Opens a journal that was found. One that cannot be opened is told, and costs no other."""
+        try:
+            tail = _tail(path)
+        except FileNotFoundError:
+            if path.name.endswith(rundir.SEALED_SUFFIX):
+                return  # the run's directory is being removed
+            # Sealed between the look and the opening: the sealed one stands beside before the plain one goes.
+            self._open(writer, path.with_name(f"{writer}{rundir.SEALED_SUFFIX}"))
+        except OSError as error:
+            self._unopened[writer] = Damage(path.name, 0, 0, f"it cannot be opened: {error.strerror}", None)
+        else:
+            self._cursors[writer] = _Cursor(writer, tail)
+            self._unopened.pop(writer, None)
+
+
+def _tail(path: Path) -> RecordTail:
+    return SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)
