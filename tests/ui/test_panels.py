@@ -152,9 +152,13 @@ def test_receipts() -> None:
 def test_cores_tell_loss_step_and_state() -> None:
     said = drawn(CoresPanel, made.outlying(), width=50, height=12)
     assert "5  1.9000 \u25b4" in said
-    assert "outlier" in said
     assert "\u25b2 stalled: data 1 min 34 s" in said
     assert said.count("\u25cf executing") == 7
+
+
+def test_the_frame_names_the_outlier() -> None:
+    drawing = CoresPanel().draw(CoresPanel.pick(made.outlying()), 34, 12)
+    assert drawing.note == "core 5 high, 8 cores"
 
 
 def test_the_outlier_is_the_core_far_from_the_others() -> None:

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from tputui.ui.pump import Source
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.terminal import ending_with_it
 from tputui.ui.theme import DARK
 
 
@@ -35,10 +36,12 @@ class ScreenApp(App[MonitorResult]):
 
 def run_monitor(session: Source, run_dir: Path, *, read_only: bool = False) -> MonitorResult:
     """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
-    result = ScreenApp(lambda: MonitorScreen(session, run_dir, read_only=read_only)).run()
+    with ending_with_it():
+        result = ScreenApp(lambda: MonitorScreen(session, run_dir, read_only=read_only)).run()
     return result or MonitorResult("quit", None)
 
 
 def run_list(runs_dir: Path, *, read_only: bool = False) -> None:
     """Shows the runs of a directory until the user leaves; Enter opens one."""
-    ScreenApp(lambda: RunsScreen(runs_dir, read_only=read_only)).run()
+    with ending_with_it():
+        ScreenApp(lambda: RunsScreen(runs_dir, read_only=read_only)).run()

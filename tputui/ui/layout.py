@@ -68,8 +68,8 @@ def _wide(width: int, height: int, top: int, num_cores: int) -> dict[str, Box]:
     upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
     middle = max(9, (height - upper) * 45 // 100)
     lower = height - upper - middle
-    meters = max(52, width * 36 // 100)
-    xla, memory = max(34, width * 24 // 100), max(38, width * 27 // 100)
+    meters = max(56, width * 36 // 100)
+    xla, memory = max(34, width * 24 // 100), max(40, width * 27 // 100)
     y, z = top + upper, top + upper + middle
     return {
         "cores": Box(0, top, left, upper),

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from tputui.ui.lines import Line, Span, Tone, crop
 
-GAP = 2
-"""Cells between two columns."""
+GAPS = (2, 1)
+"""Cells between two columns: fewer where that brings more columns in."""
 
 
 class Cell(NamedTuple):
@@ -33,9 +33,9 @@ def align(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, 
     widths = [
         max([cell_len(title), *(cell_len(row[index].text) for row in rows)]) for index, title in enumerate(titles)
     ]
-    shown = _that_fit(widths, width)
-    head = _line([Cell(title, "label") for title in titles[:shown]], widths, left)
-    return Table(head, [_line(row[:shown], widths, left) for row in rows], len(titles) - shown)
+    shown, gap = max((_that_fit(widths, width, gap), gap) for gap in GAPS)
+    head = _line([Cell(title, "label") for title in titles[:shown]], widths, left, gap)
+    return Table(head, [_line(row[:shown], widths, left, gap) for row in rows], len(titles) - shown)
 
 
 def stack(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Table]:
@@ -50,21 +50,21 @@ def stack(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> 
     return tables
 
 
-def _that_fit(widths: Sequence[int], width: int) -> int:
+def _that_fit(widths: Sequence[int], width: int, gap: int) -> int:
     used = 1
     for index, each in enumerate(widths):
         used += each
         if used > width and index:
             return index
-        used += GAP
+        used += gap
     return len(widths)
 
 
-def _line(cells: Sequence[Cell], widths: Sequence[int], left: frozenset[int]) -> Line:
+def _line(cells: Sequence[Cell], widths: Sequence[int], left: frozenset[int], gap: int) -> Line:
     line: Line = [Span(" ")]
     for index, cell in enumerate(cells):
         text = crop(cell.text, widths[index])
         pad = " " * (widths[index] - cell_len(text))
         line.append(Span(text + pad if index in left else pad + text, cell.tone))
-        line.append(Span(" " * GAP))
+        line.append(Span(" " * gap))
     return line[:-1]

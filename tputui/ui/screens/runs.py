@@ -100,7 +100,8 @@ class RunsScreen(Screen[MonitorResult]):
         """Shows what was read."""
         self.query_one(RunsTable).show(message.paths, message.snapshots)
         training = sum(snapshot.condition not in ENDED for snapshot in message.snapshots.values())
-        self.query_one(RunsHead).show(f"{len(message.paths):,} runs, {training} in training")
+        runs = f"{len(message.paths):,} run{'' if len(message.paths) == 1 else 's'}"
+        self.query_one(RunsHead).show(f"{runs}, {training} in training")
 
     def action_move(self, by: int) -> None:
         """Moves the cursor."""

@@ -26,7 +26,7 @@ _BAR = 10
 _STATE = 14
 """Cells that most states take."""
 
-_OUTLIER = 3.5
+_OUTLIER = 5.0
 """Robust deviations from the median beyond which a core is called an outlier."""
 
 
@@ -62,7 +62,7 @@ class CoresPanel(Panel[CoresPart]):
         if not cores:
             return Drawing(paragraph(part.why_none, width, height))
         odd = outlier(cores)
-        note = f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+        note = _note(cores, odd)
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
             return _table(cores, odd, width, note)
         summary = [_summary(cores, odd)]
@@ -70,6 +70,11 @@ class CoresPanel(Panel[CoresPart]):
         if math.ceil(len(cores) / per_line) <= height - len(summary):
             return Drawing(_grid(cores, odd, per_line), head=tuple(summary), note=note)
         return _map(cores, odd, width, height, note)
+
+
+def _note(cores: list[CoreView], odd: Outlier | None) -> str:
+    count = f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+    return count if odd is None else f"core {odd.core} {'high' if odd.above else 'low'}, {count}"
 
 
 def outlier(cores: list[CoreView]) -> Outlier | None:
@@ -124,8 +129,6 @@ def _table(cores: list[CoreView], odd: Outlier | None, width: int, note: str) ->
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
         line += [Span(f"{core.step:>{steps}}  "), Span(f"{state:<{_STATE}}", tone)]
-        if odd is not None and odd.core == core.core and not hosts:
-            line.append(Span(" outlier", "alert"))
         rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
     return Drawing(rows, head=(head,), note=note)
 

@@ -56,7 +56,8 @@ class EpochsPanel(Panel[EpochsPart]):
             "lr",
             *(clean(name) for name in sections),
         ]
-        rows = [_row(epoch, train, valid, sections) for epoch in part.epochs]
+        best = max((epoch.epoch for epoch in part.epochs if epoch.best), default=0)
+        rows = [_row(epoch, train, valid, sections, best=epoch.epoch == best) for epoch in part.epochs]
         drawn = table.stack(titles, rows, width)
         deep = sum(1 + len(each.rows) for each in drawn)
         if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
@@ -75,8 +76,8 @@ def _sections(epochs: list[EpochView]) -> list[str]:
     return [*(name for name in SECTIONS if name in told), *(name for name in told if name not in SECTIONS)]
 
 
-def _row(epoch: EpochView, train: list[str], valid: list[str], sections: list[str]) -> list[Cell]:
-    best = epoch.best
+def _row(epoch: EpochView, train: list[str], valid: list[str], sections: list[str], *, best: bool) -> list[Cell]:
+    """`best` where no later epoch was better."""
     averages = [epoch.train[name].avg if name in epoch.train else None for name in train]
     valid_averages = [epoch.valid[name].avg if name in epoch.valid else None for name in valid]
     largest = max(epoch.sections_s.values(), default=0.0)

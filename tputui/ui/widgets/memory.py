@@ -8,7 +8,7 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, bar, clean, paragraph, wrap
+from tputui.ui.lines import Line, Span, Tone, bar, clean, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _NEARLY_FULL = 0.9
@@ -59,12 +59,13 @@ def _host(memory: MemoryView, width: int) -> Line:
 
 
 def _process(process: ProcessSample, width: int) -> Line:
-    line = [
+    line: Line = [
         Span(f" {clean(process.role):<10} ", "label"),
         Span(f"{fmt.size(process.rss_bytes):>8}"),
         Span(f"  CPU {fmt.percent(process.cpu_percent):>5}"),
     ]
-    return [*line, Span(f"  pid {process.pid}", "dim")] if width >= 40 else line
+    pid = Span(f"  pid {process.pid}", "dim")
+    return [*line, pid] if width_of([*line, pid]) <= width else line
 
 
 def _core(reading: HbmReading, width: int) -> Line:

@@ -1,0 +1,116 @@
+"""The viewer in a real terminal: it starts, it leaves, and it ends when the terminal does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tputui.ui.terminal import EXIT_CODE, is_gone
+
+VIEWER = """
+import signal, sys
+from pathlib import Path
+if sys.argv[2] == "ignore":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from tputui.session import Session
+from tputui.ui.app import run_monitor
+result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
+sys.exit(7 if result.reason == "quit" and result.snapshot is not None and result.snapshot.steps == 66 else 1)
+"""
+
+
+class Terminal:
+    """A pseudo terminal of 80 by 24 cells with a program in it."""
+
+    def __init__(self, argv: list[str], env: dict[str, str] | None = None) -> None:
+        self.master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.program = subprocess.Popen(
+            argv,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+        )
+        os.close(slave)
+        self.shown = b""
+
+    def until(self, holds: Callable[[bytes], bool], timeout_s: float = 20.0) -> None:
+        """Reads what the program writes until something holds of it."""
+        deadline = time.monotonic() + timeout_s
+        while not holds(self.shown):
+            left = deadline - time.monotonic()
+            assert left > 0, self.shown[-2000:]
+            if select.select([self.master], [], [], left)[0]:
+                self.shown += os.read(self.master, 65536)
+
+    def type(self, keys: bytes) -> None:
+        """Presses keys."""
+        os.write(self.master, keys)
+
+    def close(self) -> None:
+        """Closes the window."""
+        os.close(self.master)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run that ended."""
+    return recorded.write_run(tmp_path)
+
+
+def viewer(run_dir: Path, hangup: str, env: dict[str, str] | None = None) -> Terminal:
+    """The viewer on a run, as its first full frame stands."""
+    terminal = Terminal([sys.executable, "-c", VIEWER, str(run_dir), hangup], env)
+    terminal.until(lambda shown: b"DONE" in shown)
+    return terminal
+
+
+def test_q_leaves_and_gives_the_terminal_back(run_dir: Path) -> None:
+    terminal = viewer(run_dir, "default")
+    terminal.type(b"q")
+    terminal.until(lambda shown: b"\x1b[?1049l" in shown)
+    assert terminal.program.wait(20) == 7
+    terminal.close()
+
+
+@pytest.mark.parametrize("hangup", ["default", "ignore"])
+def test_a_closed_window_ends_the_viewer(run_dir: Path, hangup: str) -> None:
+    terminal = viewer(run_dir, hangup)
+    terminal.close()
+    assert terminal.program.wait(20) == (-signal.SIGHUP if hangup == "default" else EXIT_CODE)
+
+
+def test_no_color_is_respected(run_dir: Path) -> None:
+    terminal = viewer(run_dir, "default", {"NO_COLOR": "1", "COLORTERM": ""})
+    terminal.type(b"q")
+    terminal.until(lambda shown: b"\x1b[?1049l" in shown)
+    assert terminal.program.wait(20) == 7
+    colours = {part.split(b"m")[0] for part in terminal.shown.split(b"\x1b[38;5;")[1:]}
+    greys = {str(number).encode() for number in (*range(8), *range(232, 256))}
+    assert colours
+    assert all(colour.split(b";")[0] in greys or colour in greys for colour in colours), colours
+    terminal.close()
+
+
+def test_gone_is_only_what_was_a_terminal(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    with (tmp_path / "file").open("wb") as file:
+        assert not is_gone(file.fileno())
+        os.close(master)
+        assert is_gone(slave)
+    os.close(slave)

@@ -1,0 +1,52 @@
+"""Ends the viewer when its terminal is gone, also where nobody heeds the signal that tells so.
+
+Under `nohup` that signal is ignored. Writing to a closed terminal then blocks the event loop for good, while the
+thread that reads keys spins; so the look is taken in a thread of its own, and ends the process at once. A viewer
+holds nothing that could be lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+CHECK_S = 1.0
+"""Seconds between two looks."""
+
+EXIT_CODE = 128 + signal.SIGHUP
+"""As a shell tells a process that was ended by the signal."""
+
+
+@contextmanager
+def ending_with_it() -> Iterator[None]:
+    """While in the block, the process ends within about a second of its terminal."""
+    fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    left = threading.Event()
+    thread = threading.Thread(target=_watch, args=(fd, left), name="terminal", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
+def is_gone(fd: int) -> bool:
+    """Whether the terminal behind a file descriptor was closed. What never was a terminal is not gone."""
+    try:
+        termios.tcgetattr(fd)
+    except termios.error as error:
+        return bool(error.args[0] != errno.ENOTTY)
+    return False
+
+
+def _watch(fd: int, left: threading.Event) -> None:
+    while not left.wait(CHECK_S):
+        if is_gone(fd):
+            os._exit(EXIT_CODE)
