@@ -13,6 +13,8 @@ from typing import NamedTuple
 from engine.errors import Problem
 from tputui.config import RunConfig
 
+METRICS_SAMPLES = "8"
+"""Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 GOOGLE_VENDOR = "0x1ae0"
 CORES_PER_CHIP = {
@@ -58,10 +60,11 @@ def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES) -> Machine
 def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
     """Variables that must be set before the runtime is imported."""
     one = config.num_cores == 1
+    common = {"TF_CPP_MIN_LOG_LEVEL": "2", "XLA_METRICS_SAMPLES": METRICS_SAMPLES}
     if machine.device == "CPU":
         cores = config.device.virtual_cores if one else config.num_cores
-        return {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    variables = {"PJRT_DEVICE": "TPU", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        return {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores), **common}
+    variables = {"PJRT_DEVICE": "TPU", **common}
     if one:
         chip = config.core_ids[0] // machine.cores_per_chip
         variables |= {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": str(chip)}
