@@ -13,6 +13,7 @@ import msgspec
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, MeterView, Snapshot
+from tputui.telemetry.codec import spell_non_finite
 
 
 def to_show(snapshot: Snapshot) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def to_show(snapshot: Snapshot) -> dict[str, Any]:
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
     fields["meters"] = [_meter(view) for view in snapshot.meters]
     del fields["logs"], fields["loss"]
-    spelt: dict[str, Any] = _spelt(fields)
+    spelt: dict[str, Any] = spell_non_finite(fields)
     return spelt
 
 
@@ -49,17 +50,6 @@ def _rss_bytes(snapshot: Snapshot) -> int | None:
 def _meter(view: MeterView) -> dict[str, Any]:
     reading: dict[str, Any] = msgspec.to_builtins(view.reading)
     return {"name": view.name, "split": view.split, "epoch": view.epoch, **reading, "reduced": view.reduced}
-
-
-def _spelt(value: Any) -> Any:
-    """Replaces floats that JSON cannot write by their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _spelt(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_spelt(item) for item in value]
-    return value
 
 
 def _row(name: str, *values: str) -> str:

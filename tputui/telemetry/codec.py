@@ -36,7 +36,7 @@ class DamagedLine(ValueError):
 
 def encode(event: Event, seq: int) -> bytes:
     """The line of `event` as the record number `seq` of its journal, newline included."""
-    fields = _spell_non_finite(msgspec.to_builtins(event))
+    fields = spell_non_finite(msgspec.to_builtins(event))
     if isinstance(event, UnknownEvent):
         fields = {"k": event.kind, "t": fields["t"], **fields["fields"]}
     body = b'%s,"q":%d' % (_encoder.encode(fields)[:-1], seq)
@@ -60,7 +60,7 @@ def decode(line: bytes) -> Record:
 
 def to_json(event: Event) -> dict[str, Any]:
     """The event as plain JSON values, kind included, the way it stands on the wire."""
-    fields: dict[str, Any] = _spell_non_finite(msgspec.to_builtins(event))
+    fields: dict[str, Any] = spell_non_finite(msgspec.to_builtins(event))
     return fields
 
 
@@ -79,14 +79,14 @@ def _decode_fields(body: bytes) -> Event:
 _KNOWN_KINDS = frozenset(kind.__name__ for kind in EVENT_TYPES)
 
 
-def _spell_non_finite(value: Any) -> Any:
-    """Replaces floats that JSON cannot write by their names."""
+def spell_non_finite(value: Any) -> Any:
+    """Replaces floats that JSON cannot write by their names, in nested plain values."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _spell_non_finite(item) for key, item in value.items()}
+        return {key: spell_non_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_spell_non_finite(item) for item in value]
+        return [spell_non_finite(item) for item in value]
     return value

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.model.snapshot import ENDED, Snapshot
-from tputui.session import Session
+from tputui.session import Session, load
 from tputui.telemetry import rundir
 from tputui.ui import keys
 from tputui.ui.lines import Line, Span, clean, spread
@@ -177,15 +177,3 @@ class RunsReader:
         """Ends the thread soon."""
         self._stopped.set()
         self._awake.set()
-
-
-def load(run_dir: Path, clock: Callable[[], float]) -> Snapshot:
-    """What is true of a run at the moment of the clock."""
-    session = Session.live(run_dir, clock)
-    try:
-        session.poll()
-        while not session.caught_up:
-            session.poll()
-        return session.snapshot()
-    finally:
-        session.close()
