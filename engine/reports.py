@@ -224,8 +224,15 @@ class Reports:
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def _tally(self) -> Tally:
-        names, interval_s = self._plan.task.meters, self._plan.config.report.interval_s
-        return Tally(names, self._learner.strategy, self.programs, self.sections, interval_s)
+        config = self._plan.config
+        return Tally(
+            self._plan.task.meters,
+            config.global_batch,
+            self._learner.strategy,
+            self.programs,
+            self.sections,
+            config.report.interval_s,
+        )
 
     def _restart_pace(self) -> None:
         self._since = time.perf_counter()
