@@ -81,3 +81,8 @@ def test_an_age_is_never_in_the_future() -> None:
 )
 def test_text_of_others_cannot_command_a_terminal(text: str, shown: str) -> None:
     assert fmt.inert(text) == shown
+
+
+def test_examples_are_told_left_out_only_where_they_are() -> None:
+    assert fmt.ragged_end(22, 64, 1437) == "22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time"
+    assert fmt.ragged_end(22, 64, 1408) == ""

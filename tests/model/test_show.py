@@ -80,6 +80,7 @@ def test_the_page_tells_the_run_and_cannot_command_a_terminal(recorded_run: Path
         "epoch 3/3  step 66/66",
         "core 5       tpu-vm-0  loss 0.1495",
         "batch 8 per core, 64 global",
+        "22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time",
         "accuracy     avg 0.9667",
         "data 50.0 ms, trace 0.20 s",
         "4 compiles in 3.5 s",

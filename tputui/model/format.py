@@ -64,6 +64,15 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def ragged_end(steps: int, global_batch: int, examples: int) -> str:
+    """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty where none is left out."""
+    taken = steps * global_batch
+    if taken >= examples:
+        return ""
+    of = f"{count(taken)} of {count(examples)} examples"
+    return f"{count(steps)} steps of {count(global_batch)} take {of} an epoch, others each time"
+
+
 def size(num_bytes: float | None) -> str:
     """A number of bytes: `353 KiB`, `1.2 GiB`."""
     if num_bytes is None:

@@ -80,6 +80,8 @@ class Teller:
                 f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
                 f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
             )
+            if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
+                yield ragged
             yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
     def _report(self, event: ev.ProgressReported) -> str:

@@ -71,6 +71,8 @@ def _head(snapshot: Snapshot) -> list[str]:
         examples = f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
         lines.append(_row("task", plan.task, f"{fmt.count(plan.num_parameters)} parameters", plan.precision))
         lines.append(_row("data", examples, batch))
+        if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
+            lines.append(_row("", ragged))
         lines.append(_row("lr", fmt.exact(snapshot.lr), f"(at first {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
