@@ -78,6 +78,8 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
         (MINIMAL + "[device]\ncores = [-1]", "by its index, from 0"),
         (MINIMAL + "[report]\ninterval_s = 5.0", "within 1.5 s"),
         (MINIMAL.replace("epochs = 2", "epochs = 0"), "epochs: 0 must be more than 0"),
+        (MINIMAL.replace("epochs = 2", f"epochs = {10**20}"), "is more than 1,000,000"),
+        (MINIMAL + "prefetch_batches = 100000", "data.prefetch_batches: 100000 is more than 1,000"),
         (MINIMAL.replace("epochs = 2", "epochs = 2\nseed = -1"), "seed: -1"),
         ("data = 3\n", "data must be a table"),
         ("optim = 3\n" + MINIMAL, "optim must be a table"),

@@ -165,6 +165,15 @@ TABLES: dict[str, type[Table]] = {
 TASK_TABLES = ("data", "model")
 """Tables that hold keys of the task."""
 
+MOST = {
+    "epochs": 1_000_000,
+    "data.batch_per_core": 1_000_000,
+    "data.global_batch": 100_000_000,
+    "data.prefetch_batches": 1_000,
+    "device.virtual_cores": 4_096,
+}
+"""Greatest values that make sense: beyond them a slip of the hand would take the memory or the year."""
+
 BATCH_RIVALS = {"data.batch_per_core": "global_batch", "data.global_batch": "batch_per_core"}
 """Two ways to say one thing: an override of the one replaces the other."""
 
@@ -316,6 +325,8 @@ def _check(config: RunConfig, source: str) -> None:
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             refuse(key, f"{value} must be more than 0")
+        if value is not None and value > MOST.get(key, math.inf):
+            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
     not_negative = {"optim.momentum": config.optim.momentum, "optim.weight_decay": config.optim.weight_decay}
     for key, value in not_negative.items():
         if not (math.isfinite(value) and value >= 0):

@@ -20,6 +20,8 @@ class ExitCode(IntEnum):
     """Training was stopped on request."""
     LOST = 5
     """The run's processes are gone and left no end record."""
+    UNANSWERED = 6
+    """`stop`, `checkpoint`: no receipt came in time; the request stands."""
     ENVIRONMENT = 7
     """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken."""
     BROKEN = 70

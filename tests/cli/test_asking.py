@@ -51,7 +51,7 @@ def test_a_run_that_is_busy_is_told_and_the_request_stands(bench: Bench, capsys:
     watched = bench.supervise("while True: Event().wait(1)")
     watched.worker_pid()
 
-    assert main(["checkpoint", str(watched.run_dir), "--wait", "0.3"]) == 0
+    assert main(["checkpoint", str(watched.run_dir), "--wait", "0.3"]) == 6
 
     assert "no answer within 0.3 s" in capsys.readouterr().err
     assert len(control.read_all(watched.run_dir)) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
+from tputui import versions
 from tputui.cli import doctor, environment
 from tputui.cli.main import main
 
@@ -17,13 +18,14 @@ from tputui.cli.main import main
     [
         (None, None, "torch and torch_xla are not installed; pip install 'tputui[xla]'"),
         ("2.9.0", None, "torch_xla is not installed; pip install 'tputui[xla]'"),
-        ("2.8.0+cpu", "2.9.0", "torch 2.8.0+cpu and torch_xla 2.9.0 do not fit"),
+        ("2.8.0+cpu", "2.9.0", "torch 2.8.0+cpu does not fit: 2.9 is needed of both"),
+        ("2.8.0", "2.8.1", "torch 2.8.0 and torch_xla 2.8.1 do not fit"),
     ],
 )
 def test_versions_that_cannot_train_are_told_with_what_to_type(
     torch: str | None, torch_xla: str | None, words: str
 ) -> None:
-    problem = environment.version_problem(torch, torch_xla)
+    problem = versions.version_problem(torch, torch_xla)
 
     assert problem is not None
     assert words in problem
@@ -31,7 +33,7 @@ def test_versions_that_cannot_train_are_told_with_what_to_type(
 
 
 def test_patch_versions_and_builds_may_differ() -> None:
-    assert environment.version_problem("2.9.1+cpu", "2.9.0") is None
+    assert versions.version_problem("2.9.1+cpu", "2.9.0") is None
 
 
 @pytest.fixture
@@ -114,5 +116,5 @@ def test_versions_that_do_not_fit_are_bad_and_keep_run_from_starting(tmp_path: P
     assert "bad   torch" in told.out
     assert "next: pip install 'torch==2.9.*' 'torch_xla==2.9.*'" in told.out
     assert refused.code == 7
-    assert "torch 2.8.0 and torch_xla 2.9.0 do not fit" in one_sentence(refused)
+    assert "torch 2.8.0 does not fit: 2.9 is needed of both" in one_sentence(refused)
     assert not (tmp_path / "runs").exists()

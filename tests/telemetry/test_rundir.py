@@ -99,3 +99,21 @@ def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         rundir.write_atomically(path, "not bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_requests_that_cannot_be_read_are_none_and_not_an_error(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    (run_dir / "requests").rmdir()
+    (run_dir / "requests").write_text("a file where a directory should be")
+    assert control.Inbox(run_dir).poll() == []
+    assert control.read_all(run_dir) == []
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rundir, "write_atomically", refuse)
+    with pytest.raises(OSError, match="No space"):
+        rundir.create(tmp_path, recorded.manifest())
+    assert list(tmp_path.iterdir()) == []

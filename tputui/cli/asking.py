@@ -102,7 +102,7 @@ def _tell_unanswered(snapshot: Snapshot, run_dir: Path, wait_s: float) -> ExitCo
         f"{snapshot.phase or 'starting'}; the request stands, and `tputui show {_name(run_dir)}` tells what became "
         "of it"
     )
-    return ExitCode.DONE
+    return ExitCode.UNANSWERED
 
 
 def _ended(snapshot: Snapshot) -> str:

@@ -14,7 +14,8 @@ DESCRIPTION = """Asks a run to save a checkpoint after the step it is in, and to
 they come: the request itself, seen (in which phase), then applied (after which step; file, bytes, seconds) or
 refused (why)."""
 EXIT_CODES = exit_codes(
-    DONE="applied; or no answer within --wait, and the request stands",
+    DONE="applied",
+    UNANSWERED="no receipt came within --wait; the request stands",
     USAGE="no such run, it ended before, or it refused",
 )
 

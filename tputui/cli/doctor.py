@@ -18,6 +18,7 @@ from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import parent_of
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
+from tputui.versions import version_problem
 
 DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
 command to type. Looks at Python, tputui, torch and torch_xla and whether they fit, libtpu, TPU chips and who
@@ -70,7 +71,7 @@ def find(runs_dir: Path, root: Path) -> Iterator[Finding]:
 
 def _torch() -> Finding:
     torch, torch_xla = environment.installed("torch"), environment.installed("torch_xla")
-    problem = environment.version_problem(torch, torch_xla)
+    problem = version_problem(torch, torch_xla)
     if problem is None:
         return Finding("ok", "torch", f"torch {torch} and torch_xla {torch_xla} fit")
     what, _, command = problem.rpartition("; ")

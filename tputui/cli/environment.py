@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from tputui.versions import version_problem
+
 ROOT = Path("/")
-INSTALL = "pip install 'tputui[xla]'"
 _GOOGLE = 0x1AE0
 _CHIPS = {
     0x0027: "TPU v2 or v3",
@@ -54,21 +55,6 @@ def installed(package: str) -> str | None:
         return None
 
 
-def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
-    """Why these versions cannot train, with what to type; None where they can."""
-    missing = [name for name, version in (("torch", torch), ("torch_xla", torch_xla)) if version is None]
-    if torch is None or torch_xla is None:
-        are = "is" if len(missing) == 1 else "are"
-        return f"{' and '.join(missing)} {are} not installed; {INSTALL}"
-    if _minor(torch) != _minor(torch_xla):
-        wanted = _minor(torch_xla)
-        return (
-            f"torch {torch} and torch_xla {torch_xla} do not fit: torch_xla is built against exactly one torch; "
-            f"pip install 'torch=={wanted}.*' 'torch_xla=={wanted}.*'"
-        )
-    return None
-
-
 def environment_problem(environ: Mapping[str, str], root: Path = ROOT) -> str | None:
     """Why a run cannot start on this machine, in one sentence; None where it can."""
     problem = version_problem(installed("torch"), installed("torch_xla"))
@@ -93,10 +79,6 @@ def find_devices(root: Path = ROOT) -> Devices:
     files = _device_files(root / "dev")
     holders, num_hidden = _find_holders(root / "proc", files) if files else ([], 0)
     return Devices(_find_chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def _find_chips(pci: Path) -> list[str]:

@@ -6,6 +6,7 @@ Imports a command's module only when it is chosen, so that `--help` and the ligh
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -32,6 +33,8 @@ COMMANDS: dict[str, str] = {
 """Every command with one line about it; the module of the same name is its code."""
 
 HELP_COLUMNS = 78
+
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Command(Protocol):
@@ -64,10 +67,21 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.DONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except OSError as error:
+        if error.errno not in _DISK_TROUBLE:
+            return _fault()
+        drop_stdout()
+        narrate(f"the output cannot be written: {error.strerror}")
+        return ExitCode.USAGE
     except Exception:
-        restore_terminal()
-        narrate(f"this is a fault of tputui {__version__}, not of your run:\n{traceback.format_exc()}")
-        return ExitCode.BROKEN
+        return _fault()
+
+
+def _fault() -> ExitCode:
+    """Tells of the exception that is being handled, which no command expected."""
+    restore_terminal()
+    narrate(f"this is a fault of tputui {__version__}, not of your run:\n{traceback.format_exc()}")
+    return ExitCode.BROKEN
 
 
 def _dispatch(words: list[str]) -> ExitCode:

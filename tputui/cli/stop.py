@@ -15,7 +15,8 @@ DESCRIPTION = """Asks a run to finish its step, save a checkpoint and end. Print
 the request itself, seen (in which phase), then applied (after which step, with the checkpoint) or refused
 (why). A run that does not obey --now within 10 s is ended by its supervisor."""
 EXIT_CODES = exit_codes(
-    DONE="applied; or no answer within --wait, and the request stands",
+    DONE="applied",
+    UNANSWERED="no receipt came within --wait; the request stands",
     USAGE="no such run, it ended before, or it refused",
 )
 

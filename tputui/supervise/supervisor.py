@@ -48,6 +48,7 @@ class Supervisor:
         self._requests: list[control.Request] = []
         self._killed = False
         self._journal_failure: str | None = None
+        self._warned: str | None = None
 
     def run(self) -> ExitCode:
         """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
@@ -77,7 +78,7 @@ class Supervisor:
         while not _has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
                 if number == signal.SIGTERM:
-                    self._ask(self._escalation.on_sigterm(time.monotonic()), "SIGTERM")
+                    self._ask(self._escalation.on_sigterm(time.monotonic()), worker.pid)
             self._tick(worker.pid)
             if time.monotonic() >= sample_due:
                 sample_due = max(sample_due + self._timing.sample_s, time.monotonic())
@@ -95,13 +96,16 @@ class Supervisor:
         )
 
     def _tick(self, worker_pid: int) -> None:
-        """Looks once at everything that may have changed."""
-        self._tell_log(final=False)
-        self._ledger.read()
-        self._take_requests()
+        """Looks once at everything that may have changed. A file that cannot be read must not end the watch."""
+        try:
+            self._tell_log(final=False)
+            self._ledger.read()
+            self._take_requests()
+        except OSError as error:
+            self._warn_once(f"the run's files cannot be read: {error}")
         due = self._escalation.falls_due(time.monotonic())
         if due == "stop_now":
-            self._ask(due, "SIGTERM")
+            self._ask(due, worker_pid)
         elif due == "kill":
             self._killed = True
             self._warn(f"stop at once was not obeyed within {self._timing.kill_after_s:g} s; training was killed")
@@ -113,15 +117,20 @@ class Supervisor:
             self._requests.append(request)
             self._escalation.on_request(request.kind, time.monotonic())
 
-    def _ask(self, kind: ev.RequestKind | None, by: str) -> None:
-        """Writes a request of the supervisor's own, as any viewer would."""
+    def _ask(self, kind: ev.RequestKind | None, worker_pid: int) -> None:
+        """Writes a request that SIGTERM stands for, as any viewer would.
+
+        Where the disk refuses it, the worker gets the signal itself, which asks it to save and end.
+        """
         if kind is None:
             return
         try:
-            control.submit(self._run_dir, kind, by=by, now=time.time())
+            control.submit(self._run_dir, kind, by="SIGTERM", now=time.time())
         except OSError as error:
-            _say(f"the request {kind} could not be written: {error}")
-            self._escalation.on_request("stop_now", time.monotonic())
+            _say(f"the request {kind} could not be written, so the worker is sent SIGTERM: {error}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker_pid, signal.SIGTERM)
+            self._escalation.on_request(kind, time.monotonic())
 
     def _judge(self, worker: subprocess.Popen[bytes]) -> ending.Ending:
         """Reads what is left to read, answers what nobody answered, and says how it ended."""
@@ -160,8 +169,15 @@ class Supervisor:
         self._reporter.close()
         self._ledger.close()
         self._log.close()
+        self._clear_half_saves()
         self._seal()
         return words.exit_code
+
+    def _clear_half_saves(self) -> None:
+        """Removes what a save left that was cut short; its writer is gone."""
+        for path in (self._run_dir / rundir.CHECKPOINTS).glob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _seal(self) -> None:
         """Seals the worker's journals where the configuration asks for it; their writer is gone."""
@@ -183,6 +199,11 @@ class Supervisor:
         if failure != self._journal_failure:
             self._journal_failure = failure
             _say(f"the journal cannot be written: {failure}" if failure else "the journal is written again")
+
+    def _warn_once(self, text: str) -> None:
+        if text != self._warned:
+            self._warned = text
+            self._warn(text)
 
     def _warn(self, text: str) -> None:
         _say(text)

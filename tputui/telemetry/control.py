@@ -58,9 +58,10 @@ class Inbox:
 
 
 def _names(run_dir: Path) -> list[str]:
+    """Names of the requests there are; none where the directory cannot be read, which must not end training."""
     try:
         names = os.listdir(run_dir / REQUESTS)
-    except FileNotFoundError:
+    except OSError:
         return []
     return sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
 

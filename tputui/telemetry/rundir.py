@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,29 +79,21 @@ def create(parent: Path, manifest: Manifest) -> Path:
     run_dir = parent / manifest.run
     parent.mkdir(parents=True, exist_ok=True)
     staging = parent / f".{manifest.run}.{os.getpid()}"
-    staging.mkdir(mode=0o700)
-    for name in (REQUESTS, CHECKPOINTS):
-        (staging / name).mkdir(mode=0o700)
-    write_atomically(staging / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     try:
+        staging.mkdir(mode=0o700)
+        for name in (REQUESTS, CHECKPOINTS):
+            (staging / name).mkdir(mode=0o700)
+        write_atomically(staging / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         if run_dir.exists():
             raise FileExistsError(run_dir)
         staging.rename(run_dir)
     except OSError as error:
-        remove(staging)
+        shutil.rmtree(staging, ignore_errors=True)
         # Another process was faster: a directory cannot be renamed onto one that is not empty.
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(run_dir) from None
         raise
     return run_dir
-
-
-def remove(run_dir: Path) -> None:
-    """Removes a run directory in which nothing has run."""
-    for name in (REQUESTS, CHECKPOINTS):
-        (run_dir / name).rmdir()
-    (run_dir / MANIFEST).unlink()
-    run_dir.rmdir()
 
 
 def read_manifest(run_dir: Path) -> Manifest:
