@@ -11,6 +11,7 @@ only to read a checkpoint.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -40,10 +41,12 @@ def main(argv: list[str] | None = None) -> int:
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(os.getcwd())
     try:
-        if arguments.check:
-            answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume)
-        else:
-            answer = describe(arguments.task)
+        # What the user's modules print must not mix with the answer.
+        with contextlib.redirect_stdout(sys.stderr):
+            if arguments.check:
+                answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume)
+            else:
+                answer = describe(arguments.task)
     except (Refused, ConfigError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE

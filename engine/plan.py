@@ -72,10 +72,20 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
 
 
 def _sizes(task: Task, data: Options) -> Sizes:
+    """The splits' sizes. What cannot be read or used is told of `[data]`, any other failure of the task."""
     try:
-        return task.sizes(data)
+        found: Any = task.sizes(data)
     except (OSError, ValueError) as error:
-        raise Refused([Problem("data", str(error))]) from error
+        raise Refused([Problem("data", f"sizes() failed: {registry.reason(error)}")]) from error
+    except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
+        raise Refused([Problem("task", f"sizes() failed: {registry.reason(error)}")]) from error
+    if (
+        not isinstance(found, tuple)
+        or len(found) != 2
+        or not all(isinstance(size, int) and size >= 0 for size in found)
+    ):
+        raise Refused([Problem("task", f"sizes() returned {found!r}; it is to return Sizes(train, valid)")])
+    return Sizes(*found)
 
 
 def _problems(plan: Plan) -> list[Problem]:

@@ -35,9 +35,36 @@ def find(name: str) -> Task:
         raise Refused([Problem("task", f'there is no task "{name}"; {hint}')])
     try:
         task: Task = getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError) as error:
-        raise Refused([Problem("task", f'"{name}" cannot be imported: {error}')]) from error
+        lacking = _lacking(task)
+    except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
+        raise Refused([Problem("task", f'"{name}" cannot be imported: {reason(error)}')]) from error
+    if lacking:
+        raise Refused([Problem("task", f'"{name}" is no task: {"; ".join(lacking)}')])
     return task
+
+
+def reason(error: BaseException) -> str:
+    """An exception of the user's own code in one line: its type, and what it says first."""
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+
+
+def _lacking(task: Any) -> list[str]:
+    """What keeps an object from being a task, in words; the types of results are found out when they come."""
+    lacking = [
+        f"{name} is no subclass of Options"
+        for name in ("data_options", "model_options")
+        if not _is_options(getattr(task, name, None))
+    ]
+    meters = getattr(task, "meters", None)
+    if not isinstance(meters, tuple) or meters[:1] != ("loss",) or not all(isinstance(name, str) for name in meters):
+        lacking.append('meters is no tuple of names that begins with "loss"')
+    methods = ("sizes", "load", "model", "outcomes")
+    return lacking + [f"{name}() is missing" for name in methods if not callable(getattr(task, name, None))]
+
+
+def _is_options(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, Options)
 
 
 def with_options(task: Task, config: RunConfig, source: str) -> TaskOptions:

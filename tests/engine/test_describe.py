@@ -12,7 +12,7 @@ import pytest
 from engine import machine
 from engine.describe import check
 from engine.errors import Problem
-from tests.engine.workers import DIGITS, HERE
+from tests.engine.workers import DIGITS, HERE, LINE
 from tputui import config
 from tputui.exit_codes import ExitCode
 
@@ -88,9 +88,43 @@ def test_a_users_own_task_is_found_in_the_folder_of_the_command_though_it_holds_
     assert json.loads(done.stdout)["options"]["data"][0]["key"] == "num_train"
 
 
+TASK = (HERE / "mytask.py").read_text()
+IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "words"),
+    [
+        ("def Line(:", "task", "SyntaxError"),
+        ("raise ValueError('no GPU here\\nsecond line')", "task", "ValueError: no GPU here"),
+        ("raise SystemExit('usage: mytask')", "task", "SystemExit: usage: mytask"),
+        ("Line = 1 / 0", "task", "ZeroDivisionError"),
+        ("class Line:\n    def __init__(self, x): ...", "task", "TypeError"),
+        ("class Line: ...", "task", "sizes() is missing"),
+        (TASK.replace('("loss",)', '"loss"'), "task", 'meters is no tuple of names that begins with "loss"'),
+        (TASK.replace(IN_SIZES, "        return {}['images']"), "task", "sizes() failed: KeyError: 'images'"),
+        (TASK.replace(IN_SIZES, "        return 'many'"), "task", "sizes() returned 'many'"),
+        (TASK.replace(IN_SIZES, "        open('/nonexistent/images')"), "data", "FileNotFoundError"),
+    ],
+    ids=lambda value: value if len(value) < 80 else "a task",
+)
+def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
+    tmp_path: Path, content: str, key: str, words: str
+) -> None:
+    (tmp_path / "mytask.py").write_text(content + "\nprint('imported')\n")
+    tables = json.dumps(config.to_builtins(config.parse(LINE, "line.toml")))
+    done = describe("mytask:Line", "--check", stdin=tables, cwd=tmp_path)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert problem["key"] == key
+    assert words in problem["message"]
+    assert "\n" not in problem["message"]
+
+
 @pytest.mark.parametrize(
     ("override", "key", "words"),
     [
+        ("task=os:getcwd", "task", '"os:getcwd" is no task: data_options is no subclass of Options'),
         ("task=digitz", "task", 'did you mean "digits"?'),
         ("model.chanels=8", "model.chanels", 'did you mean "channels"?'),
         ("data.valid_fracton=0.1", "data.valid_fracton", 'did you mean "valid_fraction"?'),
