@@ -60,6 +60,8 @@ class Saved(NamedTuple):
     """Relative to the run directory."""
     bytes: int
     seconds: float
+    dropped: tuple[str, ...] = ()
+    """Older checkpoints that were removed for it, relative to the run directory."""
 
 
 class Store:
@@ -83,11 +85,12 @@ class Store:
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
-        self._retain(path, periodic)
-        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began)
+        dropped = self._retain(path, periodic)
+        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began, dropped)
 
-    def _retain(self, path: Path, periodic: bool) -> None:
-        """Drops the oldest periodic checkpoints, but none that was asked for, nor the best, nor the last."""
+    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
+        """Drops the oldest periodic ones and says which, but none that was asked for, nor the best, nor the last."""
+        dropped: list[str] = []
         if not periodic:
             self._asked_for.add(path)
         elif path not in self._periodic:
@@ -99,6 +102,8 @@ class Store:
             elif not self._is_named_besides(old):
                 self._periodic.remove(old)
                 old.unlink(missing_ok=True)
+                dropped.append(f"{CHECKPOINTS}/{old.name}")
+        return tuple(dropped)
 
     def _is_named_besides(self, path: Path) -> bool:
         others = (self._directory / name for name in (LAST, BEST))

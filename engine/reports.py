@@ -193,7 +193,7 @@ class Reports:
         )
 
     def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
-        """A checkpoint is on disk."""
+        """A checkpoint is on disk, and those are gone that it takes the place of."""
         self._reporter.emit(
             ev.CheckpointSaved(
                 t=time.time(),
@@ -206,12 +206,22 @@ class Reports:
                 best=best,
             )
         )
+        for path in saved.dropped:
+            self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
 
     def applied(self, request: Request, at: Position, saved: Saved) -> None:
         """A request was served."""
         self.served.add(request.id)
         self._reporter.emit(
-            ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=at.step, **saved._asdict())
+            ev.RequestApplied(
+                t=time.time(),
+                request=request.id,
+                kind=request.kind,
+                step=at.step,
+                path=saved.path,
+                bytes=saved.bytes,
+                seconds=saved.seconds,
+            )
         )
 
     def refused(self, request: Request, why: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 
 from engine import checkpoint, machine, plan
-from engine.checkpoint import Checkpoint, Position, Store
+from engine.checkpoint import Checkpoint, Position, SaveFailed, Store
 from engine.errors import Refused
 from tests.engine.workers import DIGITS
 from tputui import config
@@ -63,10 +64,54 @@ def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
 
 
+def test_a_save_tells_which_older_ones_were_removed_for_it(store: Store, tmp_path: Path) -> None:
+    saves = [store.save(at_step(step), periodic=True, best=step == 1) for step in range(1, 7)]
+    gone = {path for saved in saves for path in saved.dropped}
+    assert gone == {saved.path for saved in saves if not (tmp_path / saved.path).exists()} != set()
+
+
 def test_saving_the_same_step_again_leaves_nothing_beside_it(store: Store, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(1), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
+
+
+def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: Store, tmp_path: Path) -> None:
+    store.save(at_step(1), periodic=True, best=True)
+    saved = store.save(at_step(2), periodic=True, best=False)
+    new = tmp_path / "new"
+    (new / "checkpoints").mkdir(parents=True)
+    Store(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
+    assert names(new) == {"best.pt"}
+    assert checkpoint.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
+
+
+def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    path = tmp_path / "best.pt"
+    path.write_bytes(b"weights")
+    with tempfile.TemporaryDirectory(dir=elsewhere) as there:
+        checkpoint.duplicate(path, Path(there) / "best.pt")
+        assert (Path(there) / "best.pt").read_bytes() == b"weights"
+        assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
+
+
+def test_weights_that_had_another_figure_or_are_gone_are_not_taken_for_the_best(store: Store, tmp_path: Path) -> None:
+    saved = store.save(at_step(2), periodic=True, best=False)
+    new = tmp_path / "new"
+    (new / "checkpoints").mkdir(parents=True)
+    adopting = Store(new, planned())
+    with pytest.raises(SaveFailed, match="there is no"):
+        adopting.adopt_best(at_step(2), tmp_path / saved.path)
+    store.save(at_step(3)._replace(best=0.25), periodic=True, best=True)
+    with pytest.raises(SaveFailed, match=r"figure was 0\.5"):
+        adopting.adopt_best(at_step(2), tmp_path / saved.path)
+    (tmp_path / "checkpoints" / "best.pt").write_bytes(b"cut short")
+    with pytest.raises(SaveFailed, match="cannot be read"):
+        adopting.adopt_best(at_step(2), tmp_path / saved.path)
+    assert names(new) == set()
 
 
 FULL_DISK = """

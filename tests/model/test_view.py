@@ -142,6 +142,37 @@ def test_memory_says_what_was_sampled_or_why_not() -> None:
     assert [(process.role, process.pid) for process in memory.processes] == [("worker", 4243), ("supervisor", 4242)]
 
 
+def test_the_memory_of_a_run_that_ended_is_the_last_one_its_worker_had() -> None:
+    told = supervisor_events(T0 + 11)
+    sampled = of(told, ev.HostSampled)[0]
+    ended = [msgspec.structs.replace(process, rss_bytes=0, cpu_percent=0.0) for process in sampled.processes[:1]]
+    for processes in ([*ended, sampled.processes[1]], sampled.processes[1:], []):
+        later = msgspec.structs.replace(sampled, t=T0 + 10.8, cpu_percent=3.0, processes=processes)
+        memory = seen({"supervisor-0": [*told[:-2], later, *told[-2:]]}, around(T0 + 12)).memory
+        assert memory.processes == sampled.processes
+        assert memory.host_cpu_percent == 3.0
+
+
+def saved(path: str, step: int, t: float) -> ev.CheckpointSaved:
+    return ev.CheckpointSaved(t=T0 + t, path=path, step=step, epoch=1, bytes=int(t), seconds=0.1, reason="epoch")
+
+
+def test_a_checkpoint_that_was_removed_is_not_listed_until_it_is_saved_again() -> None:
+    told = [saved("a.pt", 1, 1), saved("b.pt", 2, 2), ev.CheckpointDropped(t=T0 + 3, path="a.pt")]
+    assert [view.path for view in seen({"worker-0": told}, around(T0 + 9)).checkpoints] == ["b.pt"]
+    elsewhere = [saved("a.pt", 1, 1.1), saved("c.pt", 3, 3)]
+    both = seen({"worker-0": told, "worker-1": elsewhere}, around(T0 + 9)).checkpoints
+    assert [view.path for view in both] == ["b.pt", "c.pt"]
+    again = seen({"worker-0": [*told, saved("a.pt", 1, 4)]}, around(T0 + 9)).checkpoints
+    assert [(view.path, view.t) for view in again] == [("a.pt", T0 + 4), ("b.pt", T0 + 2)]
+
+
+def test_of_two_saves_at_one_step_the_later_one_is_in_the_file() -> None:
+    told = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
+    [view] = seen({"worker-0": told, "worker-1": [saved("a.pt", 1, 2)]}, around(T0 + 9)).checkpoints
+    assert (view.t, view.bytes) == (T0 + 5, 5)
+
+
 def test_two_hosts_add_up() -> None:
     first, second = worker_events(), [opened(T0, "worker", host_index=1, pid=7), *worker_events()[1:]]
     declared = of(first, ev.TopologyDeclared)[0]

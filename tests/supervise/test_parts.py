@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tputui.exit_codes import ExitCode
 from tputui.supervise.ending import Ending, WorkerEnd, judge
 from tputui.supervise.escalation import Escalation, Timing
+from tputui.supervise.host import HostSampler
 from tputui.supervise.logtail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
 from tputui.telemetry import events as ev
 
@@ -146,3 +150,15 @@ def test_a_tail_starts_at_the_end_of_what_was_there(tmp_path: Path) -> None:
 
     assert tail.read() == ["after"]
     tail.close()
+
+
+def test_a_process_that_has_exited_and_is_not_reaped_is_no_reading() -> None:
+    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    sampler = HostSampler(worker.pid)
+    assert {process.role for process in sampler.sample().processes} == {"supervisor", "worker"}
+
+    worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+
+    assert {process.role for process in sampler.sample().processes} == {"supervisor"}
+    worker.communicate()

@@ -24,10 +24,13 @@ LOG_LINES_SHOWN = 1_000
 
 
 def checkpoints(state: RunState) -> list[CheckpointView]:
-    """What was saved, oldest first; a file that several hosts told of stands once."""
+    """What was saved and not removed since, oldest first; a file that several hosts told of stands once."""
+    removed = {path: event.t for writer in state.in_order for path, event in writer.dropped_checkpoints.items()}
     found: dict[tuple[str, int], CheckpointView] = {}
     for writer in state.in_order:
-        for event in writer.checkpoints:
+        for event in writer.checkpoints.values():
+            if removed.get(event.path, -math.inf) > event.t:
+                continue
             view = CheckpointView(
                 t=event.t,
                 path=event.path,

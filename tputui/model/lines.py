@@ -7,6 +7,7 @@ the run have lines of their own. The form of the lines is stable. Pure.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
@@ -112,7 +113,11 @@ class Teller:
         odd = len(rows) - len(finite)
         beside = f", {odd} not finite" if odd else ""
         if not finite:
-            return f"loss {fmt.number(rows[0][0])} on all cores"
+            kinds = Counter(fmt.number(loss) for loss, _ in rows)
+            if len(kinds) == 1:
+                return f"loss {next(iter(kinds))} on all cores"
+            each = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
+            return f"loss: no core finite ({each})"
         mean = math.fsum(loss for loss, _ in finite) / len(finite)
         (least, low), (greatest, high) = min(finite), max(finite)
         spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"

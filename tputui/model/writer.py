@@ -87,11 +87,16 @@ class WriterState:
         self.xla: ev.XlaMetricsRead | None = None
         self.memory: ev.MemorySampled | None = None
         self.host: ev.HostSampled | None = None
+        self.processes: list[ev.ProcessSample] = []
+        """Of the newest sample; once the worker is gone, of the last one that still had it."""
         self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self.num_logs = 0
         """Lines ever said, those that are not kept any more included."""
         self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
-        self.checkpoints: list[ev.CheckpointSaved] = []
+        self.checkpoints: dict[str, ev.CheckpointSaved] = {}
+        """By file: the newest save of it, unless the file was removed since."""
+        self.dropped_checkpoints: dict[str, ev.CheckpointDropped] = {}
+        """By file: its removal, unless it was saved again since."""
         self.receipts: dict[str, Receipts] = {}
         self.dropped_steps = 0
         self.failure: ev.FailureRaised | None = None
@@ -277,6 +282,8 @@ class WriterState:
 
     def _host_sampled(self, event: ev.HostSampled) -> None:
         self.host = event
+        if _has_worker(event.processes) or not _has_worker(self.processes):
+            self.processes = event.processes
 
     def _log_written(self, event: ev.LogWritten) -> None:
         self._say(event.t, event.line, source=f"worker-{self.index}")
@@ -286,11 +293,16 @@ class WriterState:
         self._say(event.t, event.text, "warning")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
-        self.checkpoints.append(event)
+        self.checkpoints[event.path] = event
+        self.dropped_checkpoints.pop(event.path, None)
         self._moved(event.t)
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
         best = ", the best so far" if event.best else ""
         self._say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
+
+    def _checkpoint_dropped(self, event: ev.CheckpointDropped) -> None:
+        self.checkpoints.pop(event.path, None)
+        self.dropped_checkpoints[event.path] = event
 
     def _request_seen(self, event: ev.RequestSeen) -> None:
         self._receipts(event.request).seen = event
@@ -324,6 +336,11 @@ class WriterState:
         self._say(event.t, f"run {event.outcome}: {event.reason}", level)
 
 
+def _has_worker(processes: list[ev.ProcessSample]) -> bool:
+    """Whether a training process is among them that still holds memory; one that has exited holds none."""
+    return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
+
+
 _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.JournalOpened: WriterState._journal_opened,
     ev.RunStarted: WriterState._run_started,
@@ -344,6 +361,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.LogWritten: WriterState._log_written,
     ev.WarningRaised: WriterState._warning_raised,
     ev.CheckpointSaved: WriterState._checkpoint_saved,
+    ev.CheckpointDropped: WriterState._checkpoint_dropped,
     ev.RequestSeen: WriterState._request_seen,
     ev.RequestApplied: WriterState._request_applied,
     ev.RequestRefused: WriterState._request_refused,

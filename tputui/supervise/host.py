@@ -73,7 +73,12 @@ class HostSampler:
         try:
             with process.oneshot():
                 rss_bytes, cpu_percent = process.memory_info().rss, process.cpu_percent(None)
+                gone = process.status() == self._psutil.STATUS_ZOMBIE
         except self._psutil.Error:
+            gone, rss_bytes, cpu_percent = True, 0, 0.0
+        if gone:
             del self._processes[pid]
+        # A process on its way out has given its memory back before it is gone; that is no reading of the run.
+        if gone or rss_bytes == 0:
             return None
         return ProcessSample(pid=pid, role=self._roles[pid], rss_bytes=rss_bytes, cpu_percent=cpu_percent)

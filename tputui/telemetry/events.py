@@ -410,6 +410,13 @@ class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
     """Whether `best.pt` is this one."""
 
 
+class CheckpointDropped(Event, frozen=True, kw_only=True, tag=True):
+    """An older checkpoint was removed, since newer ones are kept in its place."""
+
+    path: str
+    """File that is no longer there, relative to the run directory."""
+
+
 class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
     """The run has read a request."""
 
@@ -517,6 +524,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LogWritten,
     WarningRaised,
     CheckpointSaved,
+    CheckpointDropped,
     RequestSeen,
     RequestApplied,
     RequestRefused,
