@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine import checkpoint, machine
+from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
 from engine.errors import Problem, Refused, Unable
 from engine.learner import Learner
@@ -50,7 +51,20 @@ def trainer(
         raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
     learner = Learner(plan, cores)
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
-    built = Trainer(plan, splits, learner, reports, control, checkpoint.Store(run_dir, plan))
-    if resumed is not None:
-        built.resume(resumed)
+    store = checkpoint.Store(run_dir, plan)
+    built = Trainer(plan, splits, learner, reports, control, store)
+    if resumed is not None and resume_from is not None:
+        built.resume(_with_best(resumed, resume_from, store, reports))
     return built, reports
+
+
+def _with_best(resumed: Checkpoint, source: Path, store: checkpoint.Store, reports: Reports) -> Checkpoint:
+    """The checkpoint with its best figure where the run now has the weights for it, or else without."""
+    if resumed.best is None:
+        return resumed
+    try:
+        store.adopt_best(resumed, source)
+    except checkpoint.SaveFailed as error:
+        reports.warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
+        return resumed._replace(best=None)
+    return resumed

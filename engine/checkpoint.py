@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ FORMAT = 1
 LAST = "last.pt"
 BEST = "best.pt"
 _ABSENT = object()
+_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
 
 class SaveFailed(Exception):
@@ -60,8 +62,6 @@ class Saved(NamedTuple):
     """Relative to the run directory."""
     bytes: int
     seconds: float
-    dropped: tuple[str, ...] = ()
-    """Older checkpoints that were removed for it, relative to the run directory."""
 
 
 class Store:
@@ -85,12 +85,25 @@ class Store:
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
-        dropped = self._retain(path, periodic)
-        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began, dropped)
+        self._retain(path, periodic)
+        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began)
 
-    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
-        """Drops the oldest periodic ones and says which, but none that was asked for, nor the best, nor the last."""
-        dropped: list[str] = []
+    def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
+        """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
+
+        Raises `SaveFailed` where they are not there, or are not the ones that had the best figure.
+        """
+        path = source.resolve().parent / BEST
+        try:
+            if load_best(path) != resumed.best:
+                raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
+            duplicate(path, self._directory / BEST)
+            _sync_directory(self._directory)
+        except OSError as error:
+            raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
+
+    def _retain(self, path: Path, periodic: bool) -> None:
+        """Drops the oldest periodic checkpoints, but none that was asked for, nor the best, nor the last."""
         if not periodic:
             self._asked_for.add(path)
         elif path not in self._periodic:
@@ -102,8 +115,6 @@ class Store:
             elif not self._is_named_besides(old):
                 self._periodic.remove(old)
                 old.unlink(missing_ok=True)
-                dropped.append(f"{CHECKPOINTS}/{old.name}")
-        return tuple(dropped)
 
     def _is_named_besides(self, path: Path) -> bool:
         others = (self._directory / name for name in (LAST, BEST))
@@ -116,7 +127,7 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+    except _UNREADABLE as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -131,6 +142,18 @@ def load(path: Path, plan: Plan) -> Checkpoint:
     if problems:
         raise Refused(problems)
     return Checkpoint(position, content["learner"], content["meters"], content["best"])
+
+
+def load_best(path: Path) -> float | None:
+    """The best figure that a checkpoint tells. Raises `SaveFailed` where it cannot be read."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        figure: float | None = content["best"]
+    except FileNotFoundError:
+        raise SaveFailed(f"there is no {path}") from None
+    except (*_UNREADABLE, TypeError) as error:
+        raise SaveFailed(f"{path} cannot be read as a checkpoint") from error
+    return figure
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
@@ -176,6 +199,21 @@ def link(path: Path, name: Path) -> None:
     finally:
         # Renaming a name onto another of the same file does nothing, and leaves both.
         temporary.unlink(missing_ok=True)
+
+
+def duplicate(path: Path, name: Path) -> None:
+    """Makes `name` the same as the file: a further name of it, or a durable copy where the file system has none."""
+    try:
+        link(path, name)
+    except OSError:
+        temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+        try:
+            shutil.copyfile(path, temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.rename(name)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
