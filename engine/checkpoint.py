@@ -62,6 +62,8 @@ class Saved(NamedTuple):
     """Relative to the run directory."""
     bytes: int
     seconds: float
+    dropped: tuple[str, ...] = ()
+    """Older checkpoints that were removed for it, relative to the run directory."""
 
 
 class Store:
@@ -85,8 +87,8 @@ class Store:
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
-        self._retain(path, periodic)
-        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began)
+        dropped = self._retain(path, periodic)
+        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began, dropped)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
@@ -102,8 +104,9 @@ class Store:
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
-    def _retain(self, path: Path, periodic: bool) -> None:
-        """Drops the oldest periodic checkpoints, but none that was asked for, nor the best, nor the last."""
+    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
+        """Drops the oldest periodic ones and says which, but none that was asked for, nor the best, nor the last."""
+        dropped: list[str] = []
         if not periodic:
             self._asked_for.add(path)
         elif path not in self._periodic:
@@ -115,6 +118,8 @@ class Store:
             elif not self._is_named_besides(old):
                 self._periodic.remove(old)
                 old.unlink(missing_ok=True)
+                dropped.append(f"{CHECKPOINTS}/{old.name}")
+        return tuple(dropped)
 
     def _is_named_besides(self, path: Path) -> bool:
         others = (self._directory / name for name in (LAST, BEST))

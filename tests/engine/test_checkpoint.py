@@ -64,6 +64,12 @@ def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
 
 
+def test_a_save_tells_which_older_ones_were_removed_for_it(store: Store, tmp_path: Path) -> None:
+    saves = [store.save(at_step(step), periodic=True, best=step == 1) for step in range(1, 7)]
+    gone = {path for saved in saves for path in saved.dropped}
+    assert gone == {saved.path for saved in saves if not (tmp_path / saved.path).exists()} != set()
+
+
 def test_saving_the_same_step_again_leaves_nothing_beside_it(store: Store, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(1), periodic=True, best=True)
