@@ -81,6 +81,9 @@ class Learner:
         except (RuntimeError, ValueError) as error:
             raise Refused([Problem("task", f"the checkpoint holds another network: {error}")]) from error
         self._scheduler.load_state_dict(state["scheduler"])
+        # Where only an evaluation is left of the epoch, the schedule moves on before this process has made a step;
+        # the scheduler asks its optimizer by this mark, which is not in the state, and would warn of a wrong order.
+        vars(self._optimizer)["_opt_called"] = True
         torch.set_rng_state(state["rng"])
 
     def _seed(self, number: int) -> None:

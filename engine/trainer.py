@@ -109,7 +109,11 @@ class Trainer:
         ended, config = self.at, self._plan.config
         lr = self._learner.lr
         best_before = self._best
-        best = self._is_best(self._reports.valid_readings()[config.checkpoint.monitor].avg)
+        figure = self._reports.valid_readings()[config.checkpoint.monitor].avg
+        best = self._is_best(figure)
+        if best:
+            # The checkpoint tells it, so it stands before it is saved.
+            self._best = figure
         self._learner.end_epoch()
         self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
         last = ended.epoch == config.epochs
@@ -118,7 +122,7 @@ class Trainer:
         saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
         if saved is None:
             # Weights that were not kept are not the best ones to have.
-            self._best = best_before
+            self._best, best = best_before, False
         self._reports.end_epoch(ended, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
         if saved is not None:
             self._answer(asked, saved, last=last)
@@ -128,10 +132,7 @@ class Trainer:
         if math.isnan(figure):
             return False
         sign = 1 if self._plan.config.checkpoint.mode == "min" else -1
-        better = self._best is None or sign * figure < sign * self._best
-        if better:
-            self._best = figure
-        return better
+        return self._best is None or sign * figure < sign * self._best
 
     def _save_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
         """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
