@@ -22,8 +22,8 @@ from tputui.ui.terminal import EXIT_CODE, is_gone
 VIEWER = """
 import signal, sys
 from pathlib import Path
-if sys.argv[2] == "ignore":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# Said either way: where the tests run under nohup, ignoring it is inherited.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[2] == "ignore" else signal.SIG_DFL)
 from tputui.session import Session
 from tputui.ui.app import run_monitor
 result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
