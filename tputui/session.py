@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tputui.model import completeness
+from tputui.model.completeness import JournalFile
 from tputui.model.liveness import Verdict, judge
 from tputui.model.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.model.state import RunState
@@ -86,7 +88,7 @@ class Session:
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
             requests=[_request_view(request) for request in self._requests(now)],
-            damage=[_region(damage) for damage in self._merge.damage(final=final)],
+            damage=[_region(damage) for damage in self._damage(final)],
             warnings=[text for text in (gone, self._trouble, None if gone else why) if text],
         )
         return take(self._state, around, verdict)
@@ -124,6 +126,19 @@ class Session:
             return []
         self._trouble = None
         return facts
+
+    def _damage(self, final: bool) -> list[Damage]:
+        """What of the run cannot be read, or is not there; `final` says that no more will be written."""
+        if not self.run_dir.is_dir():
+            return self._merge.damage(final=final)
+        manifest, _ = self._read_manifest()
+        regions = [*([] if manifest else manifest_damage(self.run_dir)), *self._merge.damage(final=final)]
+        if not (final and self.caught_up):
+            return regions
+        files = _journal_files(self.run_dir)
+        if files is None:
+            return regions
+        return regions + completeness.missing(self._state, files, regions, over=final)
 
     def _is_new(self, fact: Fact) -> bool:
         writer = self._state.writers.get(fact.writer)
@@ -182,6 +197,25 @@ class Session:
             except rundir.RunNotFound as error:
                 return None, str(error)
         return self._manifest, None
+
+
+def manifest_damage(run_dir: Path) -> list[Damage]:
+    """Why the run's manifest cannot be read, as a region of its file; nothing where it can."""
+    try:
+        rundir.read_manifest(run_dir)
+    except rundir.RunNotFound as error:
+        path = run_dir / rundir.MANIFEST
+        size = path.stat().st_size if path.is_file() else 0
+        return [Damage(rundir.MANIFEST, 0, size, str(error).partition(": ")[2], None)]
+    return []
+
+
+def _journal_files(run_dir: Path) -> dict[str, JournalFile] | None:
+    """The journals that stand in a run's directory, by writer; None where they cannot be looked at."""
+    try:
+        return {name: JournalFile(path.name, path.stat().st_size) for name, path in rundir.journal_paths(run_dir)}
+    except OSError:
+        return None
 
 
 def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:

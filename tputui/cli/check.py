@@ -10,7 +10,11 @@ from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.exit_codes import ExitCode
+from tputui.model import completeness
+from tputui.model.completeness import JournalFile
 from tputui.model.format import inert
+from tputui.model.state import RunState
+from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import Damage, Tail
@@ -26,6 +30,8 @@ EXIT_CODES = exit_codes(DONE="every record is sound", DAMAGED="something is dama
 class Reading(NamedTuple):
     """What reading a journal to its end told."""
 
+    name: str
+    """Name of its writer, by the file's name."""
     journal: str
     bytes: int
     records: int
@@ -42,12 +48,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks the run."""
-    run_dir = chosen_run(args)
+    run_dir, state = chosen_run(args), RunState()
     try:
-        readings = [_read(path) for _, path in rundir.journal_paths(run_dir)]
+        readings = [_read(path, writer, state) for writer, path in rundir.journal_paths(run_dir)]
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{error.filename}: cannot be read: {error.strerror}") from None
-    regions = [*_manifest_damage(run_dir), *_regions(readings)]
+    regions = [*manifest_damage(run_dir), *_regions(readings)]
+    files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
+    regions += completeness.missing(state, files, regions, over=_is_over(readings, state))
     for reading in readings:
         reading.tail.close()
     if args.json:
@@ -57,7 +65,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
-def _read(path: Path) -> Reading:
+def _read(path: Path, name: str, state: RunState) -> Reading:
+    """Reads a journal to its end; what proves the other journals whole goes into `state`."""
     tail = SealedTail(path) if path.name.endswith(SEALED_SUFFIX) else Tail(path)
     records, writer = 0, None
     offset, size = tail.position
@@ -65,16 +74,18 @@ def _read(path: Path) -> Reading:
         batch = tail.read()
         records += len(batch)
         for record in batch:
+            if isinstance(record.event, completeness.EVIDENCE):
+                state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
                 head = record.event
                 writer = ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
         offset = tail.position.offset
-    return Reading(path.name, size, records, writer, tail)
+    return Reading(name, path.name, size, records, writer, tail)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
     """Damaged regions of all journals. One whose head is lost is judged by whether any process of the run lives."""
-    lives = {reading.journal: reading.writer and rundir.is_alive(reading.writer) for reading in readings}
+    lives = {reading.journal: _lives(reading) for reading in readings}
     somebody = any(lives.values())
     return [
         region
@@ -83,14 +94,15 @@ def _regions(readings: list[Reading]) -> list[Damage]:
     ]
 
 
-def _manifest_damage(run_dir: Path) -> list[Damage]:
-    try:
-        rundir.read_manifest(run_dir)
-    except rundir.RunNotFound as error:
-        path = run_dir / rundir.MANIFEST
-        size = path.stat().st_size if path.is_file() else 0
-        return [Damage(rundir.MANIFEST, 0, size, str(error).partition(": ")[2], None)]
-    return []
+def _lives(reading: Reading) -> bool | None:
+    """Whether the writer lives; None where this host cannot know, or its head cannot be read."""
+    return rundir.is_alive(reading.writer) if reading.writer else None
+
+
+def _is_over(readings: list[Reading], state: RunState) -> bool:
+    """Whether an end record was read, or no process of the run is seen to live."""
+    ended = any(writer.run_ended or writer.training_ended for writer in state.writers.values())
+    return ended or not any(_lives(reading) for reading in readings)
 
 
 def _print(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> None:

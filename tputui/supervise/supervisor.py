@@ -162,7 +162,13 @@ class Supervisor:
     def _end(self, words: ending.Ending) -> ExitCode:
         """Writes the end record, then tidies up."""
         self._reporter.emit(
-            ev.RunEnded(t=time.time(), outcome=words.outcome, exit_code=int(words.exit_code), reason=words.reason)
+            ev.RunEnded(
+                t=time.time(),
+                outcome=words.outcome,
+                exit_code=int(words.exit_code),
+                reason=words.reason,
+                training_ended=self._ledger.training_ended is not None,
+            )
         )
         if not self._reporter.flush(self._timing.last_words_s):
             _say(f"the end of the run could not be written: {self._reporter.failure}")

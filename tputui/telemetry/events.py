@@ -493,6 +493,9 @@ class RunEnded(Event, frozen=True, kw_only=True, tag=True):
     """What `tputui run` exits with."""
     reason: str
     """One sentence."""
+    training_ended: bool | None = None
+    """Whether the training process had told its end (TrainingEnded), so that a journal without it was cut; null
+    where the version that wrote this did not say."""
 
 
 class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):

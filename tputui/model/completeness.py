@@ -1,0 +1,93 @@
+"""What a run's journals lack, told by the journals beside them: an end that was cut off, a file that is gone.
+
+A file that was cut between two lines, or removed, looks sound by itself. Here the writers vouch for one another, and
+only what one of them proves is told: a process that was killed says no last word, and nothing is missing then. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tputui.model.state import RunState
+from tputui.model.writer import WriterState
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX, Damage
+
+EVIDENCE: tuple[type[ev.Event], ...] = (
+    ev.JournalOpened,
+    ev.WorkerStarted,
+    ev.WorkerExited,
+    ev.TrainingEnded,
+    ev.RunEnded,
+)
+"""The facts that are looked at; a state that took in no others is judged alike."""
+END_MISSING = "the end of the journal is missing"
+JOURNAL_MISSING = "the journal is missing"
+
+
+class JournalFile(NamedTuple):
+    """A journal as it stands in the run's directory."""
+
+    name: str
+    size: int
+    """Bytes."""
+
+
+def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[Damage], *, over: bool) -> list[Damage]:
+    """What is proven to be missing, once everything that is written was read.
+
+    `files` are the journals by writer and `known` is the damage found in them: one whose end is damaged is not told
+    twice. `over` says that an end record was read or that no process of the run lives.
+    """
+    if not over:
+        return []
+    regions = list(known)
+    found: list[Damage] = []
+    for writer in _incomplete(state, files):
+        file = files.get(writer)
+        if file is None:
+            found.append(Damage(f"{writer}{SUFFIX}", 0, 0, JOURNAL_MISSING, None))
+        elif not any(_explains(region, file) for region in regions):
+            found.append(Damage(file.name, file.size, file.size, END_MISSING, None))
+    return found
+
+
+def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
+    """Writers whose journal, or the end of it, was written and is not there."""
+    writers: list[str] = []
+    for supervisor in state.supervisors:
+        name = f"worker-{supervisor.index}"
+        worker = state.writers.get(name)
+        if _last_word_was_heard(supervisor) and (worker is None or worker.training_ended is None):
+            writers.append(name)
+        # A worker is started by its supervisor, who tells so long before the worker can say anything.
+        if name in files and supervisor.worker_started is None and _ends_at_its_start(supervisor):
+            writers.append(supervisor.name)
+    for writer in files:
+        role, _, index = writer.rpartition("-")
+        if role == "worker" and f"supervisor-{index}" not in files:
+            writers.append(f"supervisor-{index}")
+    return writers
+
+
+def _last_word_was_heard(supervisor: WriterState) -> bool:
+    """Whether the supervisor proves that the training process told its end.
+
+    An exit code other than 0 alone proves nothing: a process that breaks down early exits so without a word.
+    """
+    ended, exited = supervisor.run_ended, supervisor.worker_exited
+    if ended is None:
+        return exited is not None and exited.exit_code == 0
+    return ended.outcome == "done" if ended.training_ended is None else ended.training_ended
+
+
+def _ends_at_its_start(supervisor: WriterState) -> bool:
+    """Whether nothing later than the start of the training process was read, so that a lost line does not explain
+    why its start is not told."""
+    return supervisor.worker_exited is None and supervisor.run_ended is None
+
+
+def _explains(region: Damage, file: JournalFile) -> bool:
+    """Whether the region already tells why the end was not read: it reaches the end, or nothing could be read."""
+    return region.journal == file.name and (region.end >= file.size or region.end == 0)
