@@ -42,6 +42,7 @@ class Side:
         self._reports.open(self._trainer.at)
         self.step_s: list[float] = []
         self.epoch_s: list[float] = []
+        self.cpu_s: list[float] = []
         self.counts: list[tuple[int, ...]] = []
 
     def epoch(self, num_steps: int) -> None:
@@ -50,10 +51,11 @@ class Side:
 
         backend.wait()
         before = backend.counters()
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         self._trainer.train_epoch()
         backend.wait()
         took = time.perf_counter() - began
+        self.cpu_s.append(time.process_time() - cpu_began)
         after = backend.counters()
         self.epoch_s.append(took)
         self.step_s.append(took / num_steps)
@@ -80,19 +82,24 @@ def measure(overrides: list[str], pairs: int, warm_up: int) -> None:
 
 def report(on: Side, off: Side, warm_up: int, steps: int) -> None:
     """Prints times and counts after warm-up."""
-    ratios = [a / b for a, b in zip(on.epoch_s[warm_up:], off.epoch_s[warm_up:], strict=True)]
-    print(f"{len(ratios)} pairs of epochs of {steps} steps, after {warm_up} to warm up; medians")
+    print(f"{len(on.epoch_s) - warm_up} pairs of epochs of {steps} steps, after {warm_up} to warm up; medians")
     print(f"  {'':28}{'on':>10}{'off':>10}")
-    for label, values in (("epoch, s", "epoch_s"), ("an epoch's time a step, ms", "step_s")):
+    for label, values in (
+        ("epoch, s", "epoch_s"),
+        ("CPU of an epoch, s", "cpu_s"),
+        ("an epoch's time a step, ms", "step_s"),
+    ):
         scale = 1000 if "ms" in label else 1
         a, b = (scale * statistics.median(getattr(side, values)[warm_up:]) for side in (on, off))
         print(f"  {label:28}{a:>10.3f}{b:>10.3f}")
     for place, label in enumerate(COUNTED):
         a, b = (statistics.median(row[place] for row in side.counts[warm_up:]) for side in (on, off))
         print(f"  {label:28}{a:>10g}{b:>10g}")
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    totals = sum(on.epoch_s[warm_up:]) / sum(off.epoch_s[warm_up:])
-    print(f"  on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}; of the sums {totals:.4f}")
+    for label, values in (("wall", "epoch_s"), ("CPU", "cpu_s")):
+        ours, theirs = (getattr(side, values)[warm_up:] for side in (on, off))
+        low, middle, high = statistics.quantiles([a / b for a, b in zip(ours, theirs, strict=True)], n=4)
+        totals = sum(ours) / sum(theirs)
+        print(f"  {label} time, on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}; sums {totals:.4f}")
 
 
 def main() -> None:
