@@ -38,6 +38,7 @@ A `block` holds {ENCODING}. In Python:
 import base64, zlib
 import numpy as np
 
+
 def values(record):
     raw = base64.b64decode(record["block"][1:])
     if record["block"][0] == "z":

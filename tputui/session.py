@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tputui.model import completeness
-from tputui.model.completeness import JournalFile
+from tputui import completeness
+from tputui.completeness import JournalFile
 from tputui.model.liveness import Verdict, judge
 from tputui.model.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.model.state import RunState

@@ -158,9 +158,9 @@ def saved(path: str, step: int, t: float) -> ev.CheckpointSaved:
 
 
 def test_a_checkpoint_that_was_removed_is_not_listed_until_it_is_saved_again() -> None:
-    told = [saved("a.pt", 1, 1), saved("b.pt", 2, 2), ev.CheckpointDropped(t=T0 + 3, path="a.pt")]
+    told: list[ev.Event] = [saved("a.pt", 1, 1), saved("b.pt", 2, 2), ev.CheckpointDropped(t=T0 + 3, path="a.pt")]
     assert [view.path for view in seen({"worker-0": told}, around(T0 + 9)).checkpoints] == ["b.pt"]
-    elsewhere = [saved("a.pt", 1, 1.1), saved("c.pt", 3, 3)]
+    elsewhere: list[ev.Event] = [saved("a.pt", 1, 1.1), saved("c.pt", 3, 3)]
     both = seen({"worker-0": told, "worker-1": elsewhere}, around(T0 + 9)).checkpoints
     assert [view.path for view in both] == ["b.pt", "c.pt"]
     again = seen({"worker-0": [*told, saved("a.pt", 1, 4)]}, around(T0 + 9)).checkpoints
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_was_removed_is_not_listed_until_it_is_saved_again() -
 
 
 def test_of_two_saves_at_one_step_the_later_one_is_in_the_file() -> None:
-    told = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
+    told: list[ev.Event] = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
     [view] = seen({"worker-0": told, "worker-1": [saved("a.pt", 1, 2)]}, around(T0 + 9)).checkpoints
     assert (view.t, view.bytes) == (T0 + 5, 5)
 

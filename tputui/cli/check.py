@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tputui import completeness
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.completeness import JournalFile
 from tputui.exit_codes import ExitCode
-from tputui.model import completeness
-from tputui.model.completeness import JournalFile
 from tputui.model.format import inert
 from tputui.model.state import RunState
 from tputui.session import manifest_damage

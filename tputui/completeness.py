@@ -64,10 +64,6 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
         # A worker is started by its supervisor, who tells so long before the worker can say anything.
         if name in files and supervisor.worker_started is None and _ends_at_its_start(supervisor):
             writers.append(supervisor.name)
-    for writer in files:
-        role, _, index = writer.rpartition("-")
-        if role == "worker" and f"supervisor-{index}" not in files:
-            writers.append(f"supervisor-{index}")
     return writers
 
 
