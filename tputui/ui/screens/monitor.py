@@ -27,6 +27,8 @@ from tputui.ui.words import REQUEST_NAMES
 
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
+ASKED_S = 1.0
+"""Seconds for which a request is said to be asked; the receipts of the run stand in the same place."""
 
 _SPEED_LEAST, _SPEED_MOST = 0.1, 1000.0
 
@@ -58,9 +60,10 @@ class MonitorScreen(Screen[MonitorResult]):
     class Answered(Message):
         """A request was written, or could not be."""
 
-        def __init__(self, sentence: str) -> None:
+        def __init__(self, sentence: str, shown_s: float) -> None:
             super().__init__()
             self.sentence = sentence
+            self.shown_s = shown_s
 
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
         super().__init__()
@@ -149,22 +152,21 @@ class MonitorScreen(Screen[MonitorResult]):
         try:
             control.submit(self._run_dir, kind, by="screen", now=time.time())
         except OSError as error:
-            sentence = f"{REQUEST_NAMES[kind]}: the request cannot be written: {error}"
+            self.post_message(self.Answered(f"{REQUEST_NAMES[kind]}: the request cannot be written: {error}", NOTICE_S))
         else:
-            sentence = f"{REQUEST_NAMES[kind]}: asked; the run's answer will stand here"
-        self.post_message(self.Answered(sentence))
+            self.post_message(self.Answered(f"{REQUEST_NAMES[kind]}: asked", ASKED_S))
 
     def on_monitor_screen_answered(self, message: Answered) -> None:
         """Tells what became of writing a request."""
         message.stop()
-        self.tell(message.sentence)
+        self.tell(message.sentence, message.shown_s)
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
         """Shows a sentence for a while."""
         self._notices += 1
         number = self._notices
         self.query_one(Header).tell(sentence)
-        self.set_timer(NOTICE_S, lambda: self._untell(number))
+        self.set_timer(shown_s, lambda: self._untell(number))
 
     def _untell(self, number: int) -> None:
         if number == self._notices:
