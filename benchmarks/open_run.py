@@ -51,27 +51,42 @@ class Opened(NamedTuple):
     peak_mib: float
 
 
-def open_in_terminal(argv: list[str], words: bytes) -> Opened:
-    """Runs a program in a pseudo-terminal until it has drawn `words`; then ends it."""
-    began = time.perf_counter()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
-        os.execvp(argv[0], argv)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    drawn, first = b"", math.nan
-    while words not in ESCAPES.sub(b"", drawn):
-        if time.perf_counter() - began > DEADLINE_S:
+class Screen:
+    """A program in a pseudo-terminal of 160x45, and what it has drawn."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.began = time.perf_counter()
+        self.drawn = b""
+        self.pid, self._terminal = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
+            os.execvp(argv[0], argv)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+    def read(self) -> str:
+        """Waits a moment for more; returns all that was drawn, escape sequences left out."""
+        if select.select([self._terminal], [], [], 0.01)[0]:
+            self.drawn += os.read(self._terminal, 1 << 16)
+        return ESCAPES.sub(b"", self.drawn).decode(errors="replace")
+
+    def close(self) -> None:
+        """Ends the program."""
+        os.kill(self.pid, signal.SIGTERM)
+        os.waitpid(self.pid, 0)
+        os.close(self._terminal)
+
+
+def open_in_terminal(argv: list[str], words: str) -> Opened:
+    """Runs a program until it has drawn `words`; then ends it."""
+    screen, first = Screen(argv), math.nan
+    while words not in (text := screen.read()):
+        if time.perf_counter() - screen.began > DEADLINE_S:
             raise TimeoutError(f"{words!r} did not show within {DEADLINE_S:g} s")
-        if select.select([terminal], [], [], 0.01)[0]:
-            drawn += os.read(terminal, 1 << 16)
-            if math.isnan(first) and len(ESCAPES.sub(b"", drawn).strip()) > 10:
-                first = time.perf_counter() - began
-    last = time.perf_counter() - began
-    peak = _peak_mib(pid)
-    os.kill(pid, signal.SIGTERM)
-    os.waitpid(pid, 0)
-    os.close(terminal)
+        if math.isnan(first) and len(text.strip()) > 10:
+            first = time.perf_counter() - screen.began
+    last = time.perf_counter() - screen.began
+    peak = _peak_mib(screen.pid)
+    screen.close()
     return Opened(first, last, peak)
 
 
@@ -115,8 +130,8 @@ def main() -> None:
         attach = [sys.executable, "-m", "tputui", "attach", str(run_dir)]
         rows: dict[str, list[Opened]] = {"tputui attach": [], "a bare Textual program": []}
         for _ in range(args.rounds):
-            rows["tputui attach"].append(open_in_terminal(attach, _spelt(args.steps)))
-            rows["a bare Textual program"].append(open_in_terminal([sys.executable, "-c", BARE], b"ready to look at"))
+            rows["tputui attach"].append(open_in_terminal(attach, f"{args.steps:,}"))
+            rows["a bare Textual program"].append(open_in_terminal([sys.executable, "-c", BARE], "ready to look at"))
         size = sum(path.stat().st_size for path in run_dir.glob("*.jsonl"))
         print(f"{args.steps:,} steps x {NUM_CORES} cores, {size / 2**20:.1f} MiB on disk; medians of {args.rounds}")
         for label, opened in rows.items():
@@ -124,11 +139,6 @@ def main() -> None:
             print(f"  {label:24} first drawn {first:5.2f} s, whole screen {last:5.2f} s, peak {peak:5.0f} MiB")
         wrong = differences(run_dir, values)
         print(f"  figures that differ from the raw values: {len(wrong)}", *wrong[:5], sep="\n    ")
-
-
-def _spelt(steps: int) -> bytes:
-    """The newest step as the screen writes it."""
-    return f"{steps:,}".encode()
 
 
 if __name__ == "__main__":

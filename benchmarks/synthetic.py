@@ -45,14 +45,15 @@ def write_run(parent: Path, num_steps: int, *, spike: bool = True) -> tuple[Path
         now[0] += STEPS_A_REPORT * STEP_S
         block = values[first : first + STEPS_A_REPORT]
         reporter.record_steps(first + 1, block, NUM_CORES)
-        reporter.emit(_progress(now[0], first + len(block)))
+        reporter.emit(progress(now[0], first + len(block)))
     reporter.emit(ev.TrainingEnded(t=now[0], outcome="done", step=num_steps, reason="all epochs trained"))
     while not reporter.close(timeout_s=60):
         time.sleep(0.1)
     return run_dir, values
 
 
-def _progress(t: float, step: int) -> ev.ProgressReported:
+def progress(t: float, step: int) -> ev.ProgressReported:
+    """The report of a step."""
     return ev.ProgressReported(
         t=t,
         epoch=1,
