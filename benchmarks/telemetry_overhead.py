@@ -40,6 +40,16 @@ class Side:
             planned, self.run_dir, cores, self.reporter, Progress(), Control(), telemetry=telemetry
         )
         self._reports.open(self._trainer.at)
+        self._kept_s = 0.0
+        self.spent_s: list[tuple[float, float]] = []
+        note_step = self._reports.note_step
+
+        def timed(*step: Any) -> None:
+            began = time.perf_counter()
+            note_step(*step)
+            self._kept_s += time.perf_counter() - began
+
+        self._reports.note_step = timed  # type: ignore[method-assign, assignment]  # what telemetry adds to a trace
         self.step_s: list[float] = []
         self.epoch_s: list[float] = []
         self.cpu_s: list[float] = []
@@ -56,6 +66,8 @@ class Side:
         backend.wait()
         took = time.perf_counter() - began
         self.cpu_s.append(time.process_time() - cpu_began)
+        self.spent_s.append((self._reports.sections.totals()["report"], self._kept_s))
+        self._kept_s = 0.0
         after = backend.counters()
         self.epoch_s.append(took)
         self.step_s.append(took / num_steps)
@@ -95,6 +107,11 @@ def report(on: Side, off: Side, warm_up: int, steps: int) -> None:
     for place, label in enumerate(COUNTED):
         a, b = (statistics.median(row[place] for row in side.counts[warm_up:]) for side in (on, off))
         print(f"  {label:28}{a:>10g}{b:>10g}")
+    epoch_s = statistics.median(off.epoch_s[warm_up:])
+    print("  by the loop's own clock, an epoch:")
+    for place, label in enumerate(("reading and telling", "tracing what a step keeps, while the device runs")):
+        ours, theirs = (statistics.median(spent[place] for spent in side.spent_s[warm_up:]) for side in (on, off))
+        print(f"    {label:50}{(ours - theirs) * 1e3:>6.1f} ms, {(ours - theirs) / epoch_s:.2%}")
     for label, values in (("wall", "epoch_s"), ("CPU", "cpu_s")):
         ours, theirs = (getattr(side, values)[warm_up:] for side in (on, off))
         low, middle, high = statistics.quantiles([a / b for a, b in zip(ours, theirs, strict=True)], n=4)

@@ -1,5 +1,10 @@
 """What the loop tells of itself: one report every second or so, and the facts between.
 
+A report of training is read while the loop is one step ahead: its steps are held when it falls due, read after the
+next step was traced and before that one is dispatched, when the loop would have to wait for the device anyway, and
+told after the dispatch. So the device does not idle while a step is traced. Where the loop is about to wait for
+something else, the report is settled first.
+
 Must not decide anything about training. With `telemetry` off no step keeps anything on the device and no report is
 made; that is for measuring what telemetry costs.
 """
@@ -7,15 +12,16 @@ made; that is for measuring what telemetry costs.
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from engine.checkpoint import Position, Saved
 from engine.control import Progress
 from engine.data.feed import Batch
 from engine.learner import Learner, Outcomes
-from engine.meters import Meters
+from engine.meters import Float32s, Meters
 from engine.plan import Plan
 from engine.sections import Sections
-from engine.tally import Tally
+from engine.tally import Held, Tally
 from engine.xla import backend
 from engine.xla.memory import Probe
 from engine.xla.metrics import Programs
@@ -25,6 +31,21 @@ from tputui.telemetry.reporter import Reporter
 
 _LEAST_S = 1e-6
 """Clocks of compiler and loop differ; time does not run backwards for it."""
+
+
+class _Held(NamedTuple):
+    """Training steps up to `at` that wait on the device."""
+
+    at: Position
+    steps: Held
+
+
+class _Unsaid(NamedTuple):
+    """Training steps up to `at` that were read."""
+
+    at: Position
+    losses: Float32s
+    step_s: float
 
 
 class Reports:
@@ -52,6 +73,8 @@ class Reports:
         self._valid = self._tally()
         self._memory = Probe(learner.strategy)
         self._hbm: ev.MemorySampled | None = None
+        self._held: _Held | None = None
+        self._unsaid: _Unsaid | None = None
         self._since = 0.0
         self._compiled_s = 0.0
 
@@ -109,22 +132,54 @@ class Reports:
         if self._telemetry:
             self._train.push(outcomes, batch)
 
-    def step_done(self, at: Position) -> None:
-        """A training step was dispatched; reports where that falls due."""
+    def run_step(self, at: Position) -> None:
+        """Runs the step that was traced, which ends at `at`; reports where that falls due."""
+        compiled_s = self.programs.compile_s
+        self._read()
+        with self.sections.section("execute"):
+            self.programs.run("step")
         self.progress.step = at.step
+        self._tell()
         if self._telemetry and self._train.due:
-            self.report_training(at)
+            self._held = _Held(at, self._train.hold())
+            # The next step may be compiled as well, and that can take minutes.
+            if self.programs.compile_s > compiled_s:
+                self.settle()
+
+    def settle(self) -> None:
+        """Reports what is held, now."""
+        self._read()
+        self._tell()
 
     def report_training(self, at: Position) -> None:
-        """Reports every step since the last report."""
-        steps = self._train.pending
-        if not steps:
+        """Reports every step up to now."""
+        self.settle()
+        if self._train.pending:
+            self._held = _Held(at, self._train.hold())
+            self.settle()
+
+    def _read(self) -> None:
+        """Waits for the held steps and reads them; one transfer."""
+        held = self._held
+        if held is None:
             return
+        self._held = None
+        with self.sections.section("execute"):
+            backend.wait()
         with self.sections.section("report"):
-            losses = self._train.fetch("report", "execute")
-            step_s = self._step_s(steps)
+            losses = self._train.read(held.steps)
+            step_s = self._step_s(len(losses))
             self._train.cadence.retune(step_s)
-            self._reporter.record_steps(at.step - steps + 1, losses, losses.shape[1])
+            self._unsaid = _Unsaid(held.at, losses, step_s)
+        self._restart_pace()
+
+    def _tell(self) -> None:
+        """Puts what was read in the journal."""
+        if self._unsaid is None:
+            return
+        (at, losses, step_s), self._unsaid = self._unsaid, None
+        with self.sections.section("report"):
+            self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
             self._report_meters(self._train, at, "train")
             self._reporter.emit(
                 ev.ProgressReported(
@@ -139,7 +194,6 @@ class Reports:
                 )
             )
             self._report_runtime()
-        self._restart_pace()
 
     def _step_s(self, steps: int) -> float:
         """Mean wall time of a step since the last report. A compile is left out: it says nothing of the next step."""
@@ -165,7 +219,9 @@ class Reports:
         if not steps:
             return
         with self.sections.section("report"):
-            self._valid.fetch("report evaluation", "evaluate")
+            with self.sections.section("evaluate"):
+                backend.wait()
+            self._valid.read(self._valid.hold())
             self._valid.cadence.retune(self._step_s(steps))
             self._report_meters(self._valid, at, "valid")
             self._report_runtime()
@@ -235,14 +291,7 @@ class Reports:
 
     def _tally(self) -> Tally:
         config = self._plan.config
-        return Tally(
-            self._plan.task.meters,
-            config.global_batch,
-            self._learner.strategy,
-            self.programs,
-            self.sections,
-            config.report.interval_s,
-        )
+        return Tally(self._plan.task.meters, self._learner.strategy, config.report.interval_s)
 
     def _restart_pace(self) -> None:
         self._since = time.perf_counter()

@@ -1,13 +1,14 @@
-"""What every step leaves on the device, fetched once a report: the outcomes of its examples.
+"""What every step leaves on the device, fetched once a report: each core's sums over its examples.
 
-A step shifts its outcomes into a register of fixed shape that stays on the device, so that a step after a report and
-a step after a step are the same program, and a report is one transfer however many steps it covers. Summing over
-each core's examples is left to the report: every operation costs the host some 30 us to trace, in every step.
+A step shifts its sums into a register of fixed shape that stays on the device, so that a step after a report and
+a step after a step are the same program, and a report is one transfer of a tensor that is there already: it runs
+nothing, and may be read while the next step runs.
 """
 
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,50 +17,47 @@ import torch
 from engine.cadence import DEPTH, Cadence
 from engine.data.feed import Batch
 from engine.meters import Float32s, Meters
-from engine.sections import Sections
 from engine.strategies.base import Strategy
-from engine.xla import backend
-from engine.xla.metrics import Programs
+
+
+class Held(NamedTuple):
+    """Steps that wait on the device to be read."""
+
+    register: torch.Tensor
+    """[DEPTH x meters, cores], the oldest step first; the newest rows are theirs."""
+    counts: npt.NDArray[np.int64]
+    """[steps, cores] examples."""
 
 
 class Tally:
     """The steps of one pass over a split, from the device to the meters."""
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        global_batch: int,
-        strategy: Strategy,
-        programs: Programs,
-        sections: Sections,
-        interval_s: float,
-    ) -> None:
+    def __init__(self, names: tuple[str, ...], strategy: Strategy, interval_s: float) -> None:
         self.meters = Meters(names, len(strategy.core_ids))
         self.cadence = Cadence(interval_s)
         self._names = names
         self._strategy = strategy
-        self._programs = programs
-        self._sections = sections
+        self._num_cores = len(strategy.core_ids)
         self._counts: list[npt.NDArray[np.int64]] = []
-        self._fetched_at = time.perf_counter()
-        # [steps x meters, examples], the oldest step first.
-        self._register = strategy.shard(torch.zeros(DEPTH * len(names), global_batch).to(strategy.device), 1)
+        self._held_at = time.perf_counter()
+        empty = torch.zeros(DEPTH * len(names), self._num_cores)
+        self._register = strategy.shard(empty.to(strategy.device), 1)
 
     @property
     def pending(self) -> int:
-        """Steps on the device that were not fetched yet."""
+        """Steps on the device that were not held yet."""
         return len(self._counts)
 
     @property
     def due(self) -> bool:
         """Whether a report is due."""
-        return self.cadence.due(self.pending, time.perf_counter() - self._fetched_at)
+        return self.cadence.due(self.pending, time.perf_counter() - self._held_at)
 
     def restart(self) -> None:
-        """Begins a new pass; what was not fetched is given up."""
+        """Begins a new pass; what was not read is given up."""
         self._counts = []
-        self._fetched_at = time.perf_counter()
-        self.meters = Meters(self._names, len(self._strategy.core_ids))
+        self._held_at = time.perf_counter()
+        self.meters = Meters(self._names, self._num_cores)
 
     def push(self, outcomes: dict[str, torch.Tensor], batch: Batch) -> None:
         """Traces what keeps one step's outcomes, [global_batch] each. Reads nothing."""
@@ -68,28 +66,27 @@ class Tally:
             if batch.real is not None:
                 # Not a product: padding may well come to NaN.
                 values = torch.where(batch.real > 0, values, 0.0)
-            kept = self._register.narrow(0, len(self._names), (DEPTH - 1) * len(self._names))
-            register = torch.cat((kept, values))
+            sums = values.view(len(self._names), self._num_cores, -1).sum(-1)
+            register = torch.cat((self._register[len(self._names) :], sums))
         # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
         self._register = self._strategy.shard(register, 1)
         self._counts.append(batch.counts)
 
-    def fetch(self, program: str, waiting: str) -> Float32s:
-        """Folds the pending steps into the meters; one transfer from the device.
-
-        Returns each step's per-core mean of the first meter, [steps, cores]. `program` names the read in the
-        compiler's books, `waiting` the section that is charged until the steps have run.
-        """
-        with self._sections.section(waiting):
-            backend.wait()
-        by_core = self._register.view(DEPTH, len(self._names), len(self._strategy.core_ids), -1).sum(-1)
-        whole = self._strategy.replicate(by_core)
-        self._programs.run(program)
-        sums = backend.read(whole)[DEPTH - self.pending :]
-        counts = np.stack(self._counts)
+    def hold(self) -> Held:
+        """Sets the pending steps aside, to be read at any later moment. They must have been dispatched."""
+        held = Held(self._register, np.stack(self._counts))
         self._counts = []
-        self._fetched_at = time.perf_counter()
-        self.meters.add(sums, counts)
+        self._held_at = time.perf_counter()
+        return held
+
+    def read(self, held: Held) -> Float32s:
+        """Folds the held steps into the meters; one transfer, which waits until they have run.
+
+        Returns each step's per-core mean of the first meter, [steps, cores].
+        """
+        sums = self._strategy.read(held.register).reshape(DEPTH, len(self._names), self._num_cores)
+        sums = sums[DEPTH - len(held.counts) :]
+        self.meters.add(sums, held.counts)
         with np.errstate(invalid="ignore", divide="ignore"):
-            means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
+            means: Float32s = np.divide(sums[:, 0, :], held.counts, dtype=np.float32)
         return means

@@ -82,6 +82,8 @@ class Trainer:
             batches = iter(feed)
             for _ in range(self.at.batch, self._plan.steps_per_epoch):
                 self._heed()
+                if not feed.ready:
+                    self._reports.settle()
                 with sections.section("data"):
                     batch = next(batches)
                 step = self.at.step + 1
@@ -89,10 +91,9 @@ class Trainer:
                     outcomes = self._learner.step(batch.tensors, step)
                     self._reports.note_step(outcomes, batch)
                     del outcomes
-                with sections.section("execute"):
-                    self._reports.programs.run("step")
-                self.at = self.at._replace(batch=self.at.batch + 1, step=step)
-                self._reports.step_done(self.at)
+                at = self.at._replace(batch=self.at.batch + 1, step=step)
+                self._reports.run_step(at)
+                self.at = at
         self._reports.report_training(self.at)
 
     def _evaluate(self) -> None:

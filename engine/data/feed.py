@@ -79,6 +79,11 @@ class Feed:
                 raise item.error
             return
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there."""
+        return not self._ready.empty()
+
     def _run(self) -> None:
         error: BaseException | None = None
         try:

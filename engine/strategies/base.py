@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 
@@ -25,6 +27,6 @@ class Strategy(Protocol):
         """Says that dimension `dim` holds one entry a core, each on its own core."""
         ...
 
-    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Says that every core holds the whole tensor, so that reading it is one plain transfer."""
+    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        """Reads what was sharded in its dimension 1; one transfer, which runs and compiles nothing."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.xla import backend
@@ -25,6 +27,6 @@ class Single:
         """There is one core: nothing to say."""
         return tensor
 
-    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
-        """There is one core: nothing to say."""
-        return tensor
+    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        """One transfer."""
+        return backend.read(tensor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.xla import backend
@@ -27,6 +29,6 @@ class Spmd:
         """Marks the dimension as one entry a core."""
         return self._mesh.shard(tensor, dim)
 
-    def replicate(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Marks the tensor as whole on every core."""
-        return self._mesh.replicate(tensor)
+    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        """One transfer of the cores' shares."""
+        return backend.read_shards(tensor, 1)

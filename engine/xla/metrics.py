@@ -14,7 +14,7 @@ from engine.sections import Sections
 from engine.xla import backend
 from tputui.telemetry.events import XlaMetricsRead
 
-WARM_UP_RUNS = {"step": 2, "evaluate": 2, "report": 1, "report evaluation": 1, "begin": 1}
+WARM_UP_RUNS = {"step": 2, "evaluate": 2}
 """Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
 
 
