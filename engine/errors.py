@@ -29,3 +29,14 @@ class Refused(Exception):
 
 class Unable(Exception):
     """This machine cannot train: no torch_xla, versions that do not fit, a device that is taken."""
+
+
+class BadExample(Exception):
+    """One example cannot be used: an unreadable image, a missing file, a label out of range."""
+
+    def __init__(self, index: int, where: str, why: str) -> None:
+        """`index` is its place in the dataset, `where` names row and column, `why` says what is wrong."""
+        super().__init__(f"{where}: {why}")
+        self.index = index
+        self.where = where
+        self.why = why

@@ -31,7 +31,7 @@ class Learner:
         self.strategy = strategy
         self._plan = plan
         torch.manual_seed(plan.config.seed)
-        self.model = to_device(plan.task.model(plan.model), strategy.device)
+        self.model = to_device(plan.task.model(plan.model, plan.data), strategy.device)
         self._optimizer = optimizer(plan.config, self.model.parameters())
         self._scheduler = scheduler(plan.config, self._optimizer)
         self._bf16 = plan.config.device.precision == "bf16"
@@ -92,7 +92,8 @@ class Learner:
 
     def _outcomes(self, tensors: dict[str, torch.Tensor]) -> Outcomes:
         with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
-            outcomes = self._plan.task.outcomes(self.model, tensors)
+            task = self._plan.task
+            outcomes = task.outcomes(task.predict(self.model, tensors), tensors)
         meters = self._plan.task.meters
         if set(outcomes) != set(meters):
             raise TaskError(f"outcomes() returned {sorted(outcomes)} where meters says {sorted(meters)}")

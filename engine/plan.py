@@ -62,7 +62,7 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
     problems = machines.core_problems(config, machine)
     try:
         task, data, model = registry.with_options(registry.find(config.task), config, source)
-        plan = Plan(config, task, data, model, machine, _sizes(task, data))
+        plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed))
     except Refused as refused:
         raise Refused(problems + refused.problems) from refused
     problems += _problems(plan)
@@ -71,10 +71,12 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
     return plan
 
 
-def _sizes(task: Task, data: Options) -> Sizes:
+def _sizes(task: Task, data: Options, seed: int) -> Sizes:
     """The splits' sizes. What cannot be read or used is told of `[data]`, any other failure of the task."""
     try:
-        found: Any = task.sizes(data)
+        found: Any = task.sizes(data, seed)
+    except Refused:
+        raise
     except (OSError, ValueError) as error:
         raise Refused([Problem("data", f"sizes() failed: {registry.reason(error)}")]) from error
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.

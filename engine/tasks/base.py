@@ -1,17 +1,21 @@
-"""What a task is: data, network, per-example losses and meters.
+"""What a task is: data, network, loss, metrics and predictions. A task of your own is a subclass of `Task`.
 
-A task's module has a torch-free half, which the strict check and the launcher read without importing torch, and
-methods that import torch inside. A task of your own is a class like these, named in the configuration as
-`task = "module:Class"`; the folder that the run is started in is looked in last.
+It is named in the configuration as `task = "module:Class"`; the folder that the run is started in is looked in last.
+Its module has a torch-free half, which the strict check and the launcher read without importing torch: methods that
+need torch import it inside. What is called "traced" below builds a program and runs nothing: reading a value there
+(`.item()`, `print`, `if tensor`) stops the device at each step.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
     import torch
@@ -39,7 +43,8 @@ class Dataset(Protocol):
         """The examples at `indices` as CPU tensors, each with one row an example in that order.
 
         Called from a thread of its own. Shapes must depend on nothing but the number of indices: every other
-        shape is compiled anew. An exception ends training, and is reported with the index of the example.
+        shape is compiled anew. `engine.errors.BadExample` tells of one example that cannot be used, and it is
+        skipped where the configuration allows that; any other exception ends training.
         """
         ...
 
@@ -51,31 +56,89 @@ class Splits(NamedTuple):
     valid: Dataset
 
 
-class Task(Protocol):
-    """A workload. Only `load`, `model` and `outcomes` may import torch, inside themselves."""
+class Picture(NamedTuple):
+    """A picture of a prediction, to be kept beside the run."""
+
+    name: str
+    """What it shows, such as `input`, `mask`, `depth`: pictures of one example are shown side by side."""
+    example: str
+    """Which example of the validation split it belongs to."""
+    pixels: npt.NDArray[np.uint8]
+    """[height, width, 3] red, green, blue."""
+
+
+class Task(ABC):
+    """A workload. The class attributes and the abstract methods must be given; the rest may be."""
 
     data_options: ClassVar[type[Options]]
     """The task's own keys of `[data]`."""
     model_options: ClassVar[type[Options]]
     """Keys of `[model]`."""
     meters: ClassVar[tuple[str, ...]]
-    """Names of what `outcomes` returns; the first is `loss`."""
+    """Names of what `outcomes` returns; the first is `loss`. Each becomes an AverageMeter."""
+    scores: ClassVar[tuple[str, ...]] = ()
+    """Names of what `score` returns at least."""
 
-    def sizes(self, data: Any) -> Sizes:
-        """Number of examples of the splits that `load` will return, known without loading them."""
-        ...
+    @abstractmethod
+    def sizes(self, data: Any, seed: int) -> Sizes:
+        """Number of examples of the splits that `load` will return, known without loading them.
 
+        Raises `ValueError` or `OSError` where the data cannot be used, or `engine.errors.Refused`.
+        """
+
+    @abstractmethod
     def load(self, data: Any, seed: int) -> Splits:
         """The splits; the same for the same options and seed."""
-        ...
 
-    def model(self, options: Any) -> torch.nn.Module:
+    @abstractmethod
+    def model(self, options: Any, data: Any) -> torch.nn.Module:
         """The network on the CPU, its weights drawn from torch's generator, which was seeded before."""
-        ...
 
-    def outcomes(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Per-example values, float32 [examples] each, under the names in `meters`. `loss` is differentiated.
+    @abstractmethod
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What the network says of the examples, [examples, ...] under names of the task's own. Traced.
 
-        Traced, not run: reading a value here (`.item()`, `print`, `if tensor`) stops the device each step.
+        It must not need labels: `tputui predict` calls it with what `inputs` returned.
         """
-        ...
+
+    @abstractmethod
+    def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Per-example values, float32 [examples] each, under the names in `meters`. Traced.
+
+        The mean of `loss` over the examples is differentiated.
+        """
+
+    def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch as a training step sees it. Traced; draws from torch's generator on the device."""
+        return batch
+
+    def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What `score` needs of each validation example, [examples, ...]. Traced; brought to the host."""
+        return {}
+
+    def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
+        """Figures of the whole validation split, from what `judged` gave for each of its examples in order."""
+        return {}
+
+    def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """Pictures of the first validation examples, from their batch and predictions on the host."""
+        return []
+
+    def num_folds(self, data: Any) -> int:
+        """How many folds the data is cut into; 0 where the task knows none. The fold is `data.fold`, from 0."""
+        return 0
+
+    def notes(self, data: Any, model: Any) -> list[str]:
+        """What a user should know before the start, each in one sentence, such as a group that leaks."""
+        return []
+
+    def inputs(self, data: Any, source: Path) -> Dataset:
+        """The examples of a user's file, without labels, for `tputui predict`.
+
+        Raises `ValueError` where the file cannot be used.
+        """
+        raise NotImplementedError
+
+    def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Predictions as a user reads them, by column of the written table, [examples] each."""
+        return predictions

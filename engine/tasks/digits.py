@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from engine.tasks.base import Options, Sizes, Splits
+from engine.tasks.base import Options, Sizes, Splits, Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,14 +57,14 @@ class Images:
         return {"pixels": self._pixels[rows], "labels": self._labels[rows]}
 
 
-class Digits:
+class Digits(Task):
     """scikit-learn's handwritten digits: a small convnet tells 0 to 9."""
 
     data_options: ClassVar[type[Options]] = DigitsData
     model_options: ClassVar[type[Options]] = DigitsModel
     meters: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
 
-    def sizes(self, data: DigitsData) -> Sizes:
+    def sizes(self, data: DigitsData, seed: int) -> Sizes:
         """The validation split is rounded up to a whole image."""
         valid = min(NUM_EXAMPLES - 1, math.ceil(NUM_EXAMPLES * data.valid_fraction))
         return Sizes(NUM_EXAMPLES - valid, valid)
@@ -79,21 +79,24 @@ class Digits:
         order = np.argsort(np.random.PCG64(seed).random_raw(NUM_EXAMPLES), kind="stable")
         pixels = torch.from_numpy((digits.images[order] / PIXEL_MAX).astype(np.float32)).unsqueeze(1)
         labels = torch.from_numpy(digits.target[order].astype(np.int64))
-        num_train = self.sizes(data).train
+        num_train = self.sizes(data, seed).train
         return Splits(Images(pixels[:num_train], labels[:num_train]), Images(pixels[num_train:], labels[num_train:]))
 
-    def model(self, options: DigitsModel) -> torch.nn.Module:
+    def model(self, options: DigitsModel, data: DigitsData) -> torch.nn.Module:
         """Two convolutions and a linear layer."""
         from engine.models.convnet import ConvNet
 
         return ConvNet(options.channels, options.dropout, NUM_CLASSES)
 
-    def outcomes(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """`logits` [examples, 10]."""
+        return {"logits": model(batch["pixels"])}
+
+    def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Cross-entropy, and whether the likeliest class is the right one."""
         from torch.nn.functional import cross_entropy
 
-        logits = model(batch["pixels"])
-        labels = batch["labels"]
+        logits, labels = predictions["logits"], batch["labels"]
         return {
             "loss": cross_entropy(logits, labels, reduction="none"),
             "accuracy": (logits.argmax(dim=1) == labels).float(),

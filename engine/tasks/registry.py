@@ -34,13 +34,14 @@ def find(name: str) -> Task:
         hint = f'did you mean "{near[0]}"?' if near else f"known tasks: {', '.join(sorted(KNOWN))}"
         raise Refused([Problem("task", f'there is no task "{name}"; {hint}')])
     try:
-        task: Task = getattr(importlib.import_module(module_name), class_name)()
-        lacking = _lacking(task)
+        cls = getattr(importlib.import_module(module_name), class_name)
+        lacking = _lacking(cls)
+        if not lacking:
+            task: Task = cls()
+            return task
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
         raise Refused([Problem("task", f'"{name}" cannot be imported: {reason(error)}')]) from error
-    if lacking:
-        raise Refused([Problem("task", f'"{name}" is no task: {"; ".join(lacking)}')])
-    return task
+    raise Refused([Problem("task", f'"{name}" is no task: {"; ".join(lacking)}')])
 
 
 def reason(error: BaseException) -> str:
@@ -49,18 +50,19 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
-def _lacking(task: Any) -> list[str]:
-    """What keeps an object from being a task, in words; the types of results are found out when they come."""
+def _lacking(cls: Any) -> list[str]:
+    """What keeps a class from being a task, in words; the types of results are found out when they come."""
+    if not isinstance(cls, type) or not issubclass(cls, Task):
+        return ["it is no subclass of engine.tasks.base.Task"]
     lacking = [
         f"{name} is no subclass of Options"
         for name in ("data_options", "model_options")
-        if not _is_options(getattr(task, name, None))
+        if not _is_options(getattr(cls, name, None))
     ]
-    meters = getattr(task, "meters", None)
+    meters = getattr(cls, "meters", None)
     if not isinstance(meters, tuple) or meters[:1] != ("loss",) or not all(isinstance(name, str) for name in meters):
         lacking.append('meters is no tuple of names that begins with "loss"')
-    methods = ("sizes", "load", "model", "outcomes")
-    return lacking + [f"{name}() is missing" for name in methods if not callable(getattr(task, name, None))]
+    return lacking + [f"{name}() is missing" for name in sorted(cls.__abstractmethods__)]
 
 
 def _is_options(cls: object) -> bool:

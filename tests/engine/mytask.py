@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from engine.tasks.base import Options, Sizes, Splits
+from engine.tasks.base import Options, Sizes, Splits, Task
 from tputui.telemetry import control
 
 
@@ -54,14 +54,14 @@ class Points:
         return {"x": x, "y": 2 * x + 1}
 
 
-class Line:
+class Line(Task):
     """Fits a line."""
 
     data_options: ClassVar[type[Options]] = PointsData
     model_options: ClassVar[type[Options]] = PointsModel
     meters: ClassVar[tuple[str, ...]] = ("loss",)
 
-    def sizes(self, data: PointsData) -> Sizes:
+    def sizes(self, data: PointsData, seed: int) -> Sizes:
         """As the options say."""
         return Sizes(data.num_train, data.num_valid)
 
@@ -70,15 +70,19 @@ class Line:
         train = Points(0, data.num_train, break_at=data.break_at)
         return Splits(train, Points(data.num_train, data.num_valid, stop_in=data.stop_in_evaluation))
 
-    def model(self, options: PointsModel) -> Any:
+    def model(self, options: PointsModel, data: PointsData) -> Any:
         """One weight and one bias."""
         import torch
 
         return torch.nn.Linear(1, 1)
 
-    def outcomes(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        """`y` [examples, 1]."""
+        return {"y": model(batch["x"])}
+
+    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
         """Squared distance."""
-        return {"loss": (model(batch["x"]) - batch["y"]).square().sum(dim=1)}
+        return {"loss": (predictions["y"] - batch["y"]).square().sum(dim=1)}
 
 
 def ask_for_stop(run_dir: Path) -> None:

@@ -99,8 +99,9 @@ IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
         ("raise ValueError('no GPU here\\nsecond line')", "task", "ValueError: no GPU here"),
         ("raise SystemExit('usage: mytask')", "task", "SystemExit: usage: mytask"),
         ("Line = 1 / 0", "task", "ZeroDivisionError"),
-        ("class Line:\n    def __init__(self, x): ...", "task", "TypeError"),
-        ("class Line: ...", "task", "sizes() is missing"),
+        (TASK.replace("    meters:", "    def __init__(self, x): ...\n    meters:"), "task", "TypeError"),
+        ("class Line: ...", "task", "it is no subclass of engine.tasks.base.Task"),
+        (TASK.replace("def sizes", "def syzes"), "task", "sizes() is missing"),
         (TASK.replace('("loss",)', '"loss"'), "task", 'meters is no tuple of names that begins with "loss"'),
         (TASK.replace(IN_SIZES, "        return {}['images']"), "task", "sizes() failed: KeyError: 'images'"),
         (TASK.replace(IN_SIZES, "        return 'many'"), "task", "sizes() returned 'many'"),
@@ -124,7 +125,7 @@ def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
 @pytest.mark.parametrize(
     ("override", "key", "words"),
     [
-        ("task=os:getcwd", "task", '"os:getcwd" is no task: data_options is no subclass of Options'),
+        ("task=os:getcwd", "task", '"os:getcwd" is no task: it is no subclass of engine.tasks.base.Task'),
         ("task=digitz", "task", 'did you mean "digits"?'),
         ("model.chanels=8", "model.chanels", 'did you mean "channels"?'),
         ("data.valid_fracton=0.1", "data.valid_fracton", 'did you mean "valid_fraction"?'),
