@@ -33,8 +33,9 @@ def test_telemetry_compiles_nothing_and_reads_the_device_once_a_report() -> None
     on, off = row(text, "transfers_to_device")
     assert on == off
     reads_on, reads_off = row(text, "transfers_from_device")
+    assert reads_on - reads_off >= 1, "the reads of the reports"
     programs_on, programs_off = row(text, "executes")
-    assert reads_on - reads_off == programs_on - programs_off >= 1
+    assert programs_on == programs_off
 
 
 def test_a_million_steps_open_with_every_figure_equal_to_the_raw_values() -> None:
