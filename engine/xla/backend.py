@@ -6,6 +6,9 @@ runtime is supported by another module with these functions. Nothing here keeps 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +27,10 @@ _runtime: Any = vars(torch_xla)["_XLAC"]
 _send: Any = xm.send_cpu_data_to_device
 _memory_info: Any = xm.get_memory_info
 _metrics: Any = met
+# The package gives the function under this name where the module is wanted.
+_scan: Any = importlib.import_module("torch_xla.experimental.scan")
+Tensors = tuple[torch.Tensor, ...]
+Cell = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 READS_OF_SCALARS = "aten::_local_scalar_dense"
 """Not a fallback: it is how `.item()` shows."""
 
@@ -101,8 +108,14 @@ def _spec(rank: int, dim: int) -> tuple[str | None, ...]:
 
 
 def use_spmd() -> None:
-    """From now on the devices of this process are one; before any of them is used."""
+    """From now on the devices of this process are one; before any of them is used.
+
+    The runtime's own scan, which its `nn.GRU` is made of, asks jax to give gradients the sharding of what they belong
+    to. Without jax it would fail where the compiler's own propagation does.
+    """
     xr.use_spmd()
+    if importlib.util.find_spec("jax") is None:
+        _scan.shard_as = lambda first, second: (first, second)
 
 
 def device(index: int | None = None) -> torch.device:
@@ -137,16 +150,36 @@ def seed(value: int, target: torch.device) -> None:
     xm.set_rng_state(value, str(target))
 
 
-def read(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+def scan(cell: Cell, carry: Tensors, xs: Tensors, *, reverse: bool = False) -> tuple[Tensors, Tensors]:
+    """Runs `carry, y = cell(carry, x)` for each row `x` of `xs` as one loop on the device, however many rows there are.
+
+    Returns the last carry and the rows `y`, stacked; from the last row to the first with `reverse`. No gradient flows:
+    the caller defines it, because the runtime's own keeps every part of the carry, weights too, for each row.
+    What the cell needs of tensors must be in the carry.
+    """
+
+    def flat(now: list[torch.Tensor], row: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        after, out = cell(tuple(now), tuple(row))
+        # A tensor that passes unchanged would be input and output of the loop's body at once.
+        return [torch.clone(new) if any(new is old for old in now) else new for new in after], list(out)
+
+    with torch.no_grad():
+        last, ys = _scan._scan_impl_flat(flat, list(carry), list(xs), reverse=reverse)
+    return tuple(last), tuple(ys)
+
+
+def read(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """One transfer from the device. The tensor must be synced and in one piece; see `read_shards`."""
-    values: npt.NDArray[np.float32] = tensor.cpu().numpy()
+    values: npt.NDArray[Any] = tensor.cpu().numpy()
     return values
 
 
-def read_shards(tensor: torch.Tensor, dim: int) -> npt.NDArray[np.float32]:
-    """One transfer of a synced tensor that is shared out in `dim`. A plain read would compile a program each time."""
-    (shards,) = _runtime._get_local_shards([tensor])
-    return np.concatenate([shard.numpy() for shard, _ in shards], axis=dim)
+def read_shards(tensors: list[torch.Tensor], dim: int) -> list[npt.NDArray[Any]]:
+    """One transfer of synced tensors that are shared out in `dim`. A plain read would compile a program each time."""
+    if not tensors:
+        return []
+    sharded = _runtime._get_local_shards(tensors)
+    return [np.concatenate([shard.numpy() for shard, _ in shards], axis=dim) for shards in sharded]
 
 
 def to_host(state: Any) -> Any:
