@@ -7,7 +7,10 @@ from pathlib import Path
 from engine import checkpoint, machine
 from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
+from engine.data.skips import TooManyBad
 from engine.errors import Problem, Refused, Unable
+from engine.feeds import Feeds
+from engine.keepsakes import Keepsakes
 from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports
@@ -52,7 +55,13 @@ def trainer(
     learner = Learner(plan, cores)
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
     store = checkpoint.Store(run_dir, plan)
-    built = Trainer(plan, splits, learner, reports, control, store)
+    try:
+        feeds = Feeds(plan, splits, cores.put, reports.skipped)
+    except TooManyBad as error:
+        raise Refused([Problem("data", str(error))]) from error
+    built = Trainer(plan, feeds, learner, reports, control, store, Keepsakes(run_dir))
+    for note in plan.task.notes(plan.data, plan.model):
+        reports.warn(note)
     if resumed is not None and resume_from is not None:
         built.resume(_with_best(resumed, resume_from, store, reports))
     return built, reports
@@ -66,5 +75,5 @@ def _with_best(resumed: Checkpoint, source: Path, store: checkpoint.Store, repor
         store.adopt_best(resumed, source)
     except checkpoint.SaveFailed as error:
         reports.warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
-        return resumed._replace(best=None)
+        return resumed._replace(best=None, best_epoch=0)
     return resumed

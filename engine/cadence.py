@@ -13,10 +13,12 @@ class Cadence:
     clock is the only one. Several processes would have to agree first.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, every_steps: int | None = None) -> None:
+        """`every_steps` fixes the number of steps; the time counts all the same."""
         self._interval_s = interval_s
-        self.steps = 1
-        """At first every step is reported at once."""
+        self._fixed = every_steps
+        self.steps = min(DEPTH, every_steps or 1)
+        """At first every step is reported at once, where the number is not fixed."""
 
     def due(self, steps: int, waited_s: float) -> bool:
         """Whether a report is due that is to tell of so many steps."""
@@ -24,4 +26,5 @@ class Cadence:
 
     def retune(self, step_s: float) -> None:
         """Takes the measured step time, compiling left out."""
-        self.steps = DEPTH if step_s <= 0 else max(1, min(DEPTH, int(self._interval_s / step_s)))
+        if self._fixed is None:
+            self.steps = DEPTH if step_s <= 0 else max(1, min(DEPTH, int(self._interval_s / step_s)))

@@ -6,15 +6,14 @@ such a file. They load on any machine with `torch.load(path, weights_only=True)`
 
 from __future__ import annotations
 
-import os
 import pickle
-import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from engine import files
 from engine.errors import Problem, Refused
 from engine.plan import Plan
 from tputui.telemetry.rundir import CHECKPOINTS
@@ -53,6 +52,10 @@ class Checkpoint(NamedTuple):
     """Training meters of the running epoch."""
     best: float | None
     """Best monitored figure so far."""
+    best_epoch: int = 0
+    """Epoch of it; 0 where there is none."""
+    losses: tuple[tuple[float, float], ...] = ()
+    """Mean training and validation loss of each epoch that has ended."""
 
 
 class Saved(NamedTuple):
@@ -82,8 +85,8 @@ class Store:
         try:
             size = write(path, _content(checkpoint, self._plan))
             for name in [LAST] + ([BEST] if best else []):
-                link(path, self._directory / name)
-            _sync_directory(self._directory)
+                files.link(path, self._directory / name)
+            files.sync_directory(self._directory)
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
@@ -99,8 +102,8 @@ class Store:
         try:
             if load_best(path) != resumed.best:
                 raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
-            duplicate(path, self._directory / BEST)
-            _sync_directory(self._directory)
+            files.duplicate(path, self._directory / BEST)
+            files.sync_directory(self._directory)
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
@@ -140,13 +143,17 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         message = f"{path}: not a checkpoint of this version (format {found} where {FORMAT} is read)"
         raise Refused([Problem("resume", message)])
     position = Position(**content["position"])
-    problems = _differences(content["fingerprint"], fingerprint(plan), path)
+    # A key that came later: what was saved before had its default.
+    saved = {"data.batches_per_epoch": None, **content["fingerprint"]}
+    problems = _differences(saved, fingerprint(plan), path)
     if not problems and position.epoch > plan.config.epochs:
         message = f"{path} has all {position.epoch - 1} epochs trained; raise epochs to train on"
         problems = [Problem("epochs", message)]
     if problems:
         raise Refused(problems)
-    return Checkpoint(position, content["learner"], content["meters"], content["best"])
+    losses = tuple((train, valid) for train, valid in content.get("losses", ()))
+    learner, meters = content["learner"], content["meters"]
+    return Checkpoint(position, learner, meters, content["best"], content.get("best_epoch", 0), losses)
 
 
 def load_best(path: Path) -> float | None:
@@ -171,6 +178,7 @@ def fingerprint(plan: Plan) -> dict[str, Any]:
         "task": config.task,
         "seed": config.seed,
         "data.batch_per_core": config.batch_per_core,
+        "data.batches_per_epoch": config.data.batches_per_epoch,
         **options,
         **optim,
         "device.cores": config.num_cores,
@@ -179,46 +187,9 @@ def fingerprint(plan: Plan) -> dict[str, Any]:
 
 
 def write(path: Path, content: Any) -> int:
-    """Writes a file whole or not at all, durably, and returns its size. Raises `OSError` or `RuntimeError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return size
-
-
-def link(path: Path, name: Path) -> None:
-    """Makes `name` a further name of the file, in place of what it named before, at no moment naming nothing."""
-    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    os.link(path, temporary)
-    try:
-        temporary.rename(name)
-    finally:
-        # Renaming a name onto another of the same file does nothing, and leaves both.
-        temporary.unlink(missing_ok=True)
-
-
-def duplicate(path: Path, name: Path) -> None:
-    """Makes `name` the same as the file: a further name of it, or a durable copy where the file system has none."""
-    try:
-        link(path, name)
-    except OSError:
-        temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-        try:
-            shutil.copyfile(path, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.rename(name)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """Writes a checkpoint's file whole or not at all, durably, and returns its size. Raises `OSError` or
+    `RuntimeError`."""
+    return files.write(path, lambda file: torch.save(content, file))
 
 
 def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
@@ -229,6 +200,8 @@ def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
         "learner": checkpoint.learner,
         "meters": checkpoint.meters,
         "best": checkpoint.best,
+        "best_epoch": checkpoint.best_epoch,
+        "losses": checkpoint.losses,
     }
 
 
@@ -241,11 +214,3 @@ def _differences(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> l
             now = "is not there" if new is _ABSENT else f"is {new!r}"
             problems.append(Problem(key, f"it {was} when {path} was saved and {now} now; only the same can go on"))
     return problems
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

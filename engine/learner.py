@@ -5,7 +5,7 @@ Nothing here runs or reads the device; the caller syncs once a step.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from engine.errors import Problem, Refused
 from engine.optim import optimizer, scheduler
 from engine.plan import Plan
+from engine.sections import TRACE_PARTS, Sections
 from engine.strategies.base import Strategy
 from engine.xla import backend
 
@@ -23,12 +24,23 @@ class TaskError(Exception):
     """The task's `outcomes` are not what a task must return."""
 
 
+class Evaluation(NamedTuple):
+    """What an evaluation step left on the device, every tensor with one row an example."""
+
+    outcomes: Outcomes
+    predictions: Outcomes
+    judged: Outcomes
+    """What the task's scores are made of."""
+
+
 class Learner:
     """What learns."""
 
     def __init__(self, plan: Plan, strategy: Strategy) -> None:
         """Makes the network with the seed's weights and moves it to the device."""
         self.strategy = strategy
+        self.parts = Sections(names=TRACE_PARTS)
+        """Where the host's time to trace training steps goes."""
         self._plan = plan
         torch.manual_seed(plan.config.seed)
         self.model = to_device(plan.task.model(plan.model, plan.data), strategy.device)
@@ -49,18 +61,29 @@ class Learner:
     def step(self, tensors: dict[str, torch.Tensor], number: int) -> Outcomes:
         """Traces the training step `number`, and returns its per-example outcomes."""
         self._seed(number)
-        outcomes = self._outcomes(tensors)
-        outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        # Before the sync, so that the gradients are no outputs of the program.
-        self._optimizer.zero_grad(set_to_none=True)
+        with self._precision():
+            with self.parts.section("forward"):
+                tensors = self._plan.task.augment(tensors)
+                predictions = self._plan.task.predict(self.model, tensors)
+            with self.parts.section("loss"):
+                outcomes = self._checked(self._plan.task.outcomes(predictions, tensors))
+        with self.parts.section("backward"):
+            outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
+        with self.parts.section("optimizer"):
+            self._optimizer.step()
+            # Before the sync, so that the gradients are no outputs of the program.
+            self._optimizer.zero_grad(set_to_none=True)
         return outcomes
 
-    def evaluate(self, tensors: dict[str, torch.Tensor], number: int) -> Outcomes:
+    def evaluate(self, tensors: dict[str, torch.Tensor], number: int) -> Evaluation:
         """Traces an evaluation after the step `number`."""
         self._seed(number)
-        with torch.no_grad():
-            return self._outcomes(tensors)
+        task = self._plan.task
+        with torch.no_grad(), self._precision():
+            predictions = task.predict(self.model, tensors)
+            outcomes = self._checked(task.outcomes(predictions, tensors))
+            judged = task.judged(predictions, tensors) if task.scores else {}
+        return Evaluation(outcomes, predictions, judged)
 
     def end_epoch(self) -> None:
         """Moves the learning rate's schedule on."""
@@ -90,10 +113,11 @@ class Learner:
         """Ties what a step draws to its number alone: a save or a report in between changes nothing."""
         backend.seed((self._plan.config.seed << 32) + number, self.strategy.device)
 
-    def _outcomes(self, tensors: dict[str, torch.Tensor]) -> Outcomes:
-        with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
-            task = self._plan.task
-            outcomes = task.outcomes(task.predict(self.model, tensors), tensors)
+    def _precision(self) -> torch.autocast:
+        return torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16)
+
+    def _checked(self, outcomes: Outcomes) -> Outcomes:
+        """The outcomes, if they are what a task must return. Raises `TaskError`."""
         meters = self._plan.task.meters
         if set(outcomes) != set(meters):
             raise TaskError(f"outcomes() returned {sorted(outcomes)} where meters says {sorted(meters)}")

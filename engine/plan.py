@@ -29,8 +29,20 @@ class Plan(NamedTuple):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole global batches in the training split; the ragged end is dropped, another one each epoch."""
-        return self.sizes.train // self.config.global_batch
+        """Whole global batches in the training split, or as many of them as the configuration says; what is left
+        over is dropped, another part each epoch."""
+        whole = self.sizes.train // self.config.global_batch
+        return min(whole, self.config.data.batches_per_epoch or whole)
+
+    @property
+    def max_bad_rows(self) -> int:
+        """Examples that may be left out."""
+        return getattr(self.data, "max_bad_rows", 0)
+
+    @property
+    def has_own_loop(self) -> bool:
+        """Whether the task is trained by a loop of its own, which alone knows sizes and figures."""
+        return self.task.builder != Task.builder
 
     @property
     def valid_steps(self) -> int:
@@ -54,6 +66,8 @@ class Plan(NamedTuple):
             "lr": self.config.scaled_lr,
             "lr_rule": self.config.lr_rule,
             "meters": list(self.task.meters),
+            "scores": list(self.task.scores),
+            "num_folds": self.task.num_folds(self.data),
         }
 
 
@@ -102,8 +116,8 @@ def _problems(plan: Plan) -> list[Problem]:
         )  # fmt: skip
     if plan.sizes.valid == 0:
         problems.append(Problem("data", "the validation split holds no example"))
-    if config.checkpoint.monitor not in plan.task.meters:
-        known = ", ".join(plan.task.meters)
-        message = f'"{config.checkpoint.monitor}" is not a meter of the task; its meters: {known}'
+    figures = plan.task.meters + plan.task.scores
+    if config.checkpoint.monitor not in figures:
+        message = f'"{config.checkpoint.monitor}" is not a figure of the task; its figures: {", ".join(figures)}'
         problems.append(Problem("checkpoint.monitor", message))
     return problems

@@ -14,14 +14,18 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from engine.cadence import Cadence
 from engine.checkpoint import Position, Saved
 from engine.control import Progress
 from engine.data.feed import Batch
-from engine.learner import Learner, Outcomes
+from engine.errors import BadExample
+from engine.judge import Judge
+from engine.learner import Evaluation, Learner, Outcomes
 from engine.meters import Float32s, Meters
 from engine.plan import Plan
 from engine.sections import Sections
 from engine.tally import Held, Tally
+from engine.tasks.base import Picture
 from engine.xla import backend
 from engine.xla.memory import Probe
 from engine.xla.metrics import Programs
@@ -48,6 +52,18 @@ class _Unsaid(NamedTuple):
     step_s: float
 
 
+class Verdict(NamedTuple):
+    """What an evaluation came to."""
+
+    meters: dict[str, ev.MeterReading]
+    scores: dict[str, float]
+    pictures: list[Picture]
+
+    def figure(self, name: str) -> float:
+        """A meter's average or a score."""
+        return self.meters[name].avg if name in self.meters else self.scores[name]
+
+
 class Reports:
     """Keeps the tallies and the clock of the loop, and puts what they say in the journal."""
 
@@ -71,6 +87,7 @@ class Reports:
         self._telemetry = telemetry
         self._train = self._tally()
         self._valid = self._tally()
+        self._judge = Judge(plan, learner.strategy)
         self._memory = Probe(learner.strategy)
         self._hbm: ev.MemorySampled | None = None
         self._held: _Held | None = None
@@ -121,6 +138,7 @@ class Reports:
     def begin_epoch(self, at: Position, meters: dict[str, list[float]]) -> None:
         """Starts the epoch's clock and meters; `meters` is their state where the epoch was begun in another run."""
         self.sections.restart()
+        self._learner.parts.restart()
         self.progress.epoch = at.epoch
         self._train.restart()
         self._train.meters.restore(meters)
@@ -204,11 +222,13 @@ class Reports:
     def begin_evaluation(self) -> None:
         """Starts the meters of an evaluation."""
         self._valid.restart()
+        self._judge.restart()
         self._restart_pace()
 
-    def evaluation_step(self, outcomes: Outcomes, batch: Batch, at: Position) -> None:
+    def evaluation_step(self, evaluation: Evaluation, batch: Batch, at: Position) -> None:
         """Runs a traced evaluation step; reports where that falls due."""
-        self._valid.push(outcomes, batch)
+        self._valid.push(evaluation.outcomes, batch)
+        self._judge.add(evaluation, batch)
         self.programs.run("evaluate")
         if self._valid.due:
             self.report_evaluation(at)
@@ -222,16 +242,20 @@ class Reports:
             with self.sections.section("evaluate"):
                 backend.wait()
             self._valid.read(self._valid.hold())
+            self._judge.fetch()
             self._valid.cadence.retune(self._step_s(steps))
             self._report_meters(self._valid, at, "valid")
             self._report_runtime()
         self._restart_pace()
 
-    def valid_readings(self) -> dict[str, ev.MeterReading]:
+    def judge(self) -> Verdict:
         """What the evaluation came to."""
-        return self._valid.meters.readings()
+        with self.sections.section("evaluate"):
+            return Verdict(self._valid.meters.readings(), self._judge.scores(), self._judge.pictures())
 
-    def end_epoch(self, at: Position, *, train_s: float, valid_s: float, lr: float, best: bool) -> None:
+    def end_epoch(
+        self, at: Position, verdict: Verdict, *, train_s: float, valid_s: float, lr: float, best: bool
+    ) -> None:
         """Sums the epoch up; `at` is its last position."""
         self._reporter.emit(
             ev.EpochEnded(
@@ -239,13 +263,27 @@ class Reports:
                 epoch=at.epoch,
                 step=at.step,
                 train=self._train.meters.readings(),
-                valid=self._valid.meters.readings(),
+                valid=verdict.meters,
                 train_s=train_s,
                 valid_s=valid_s,
                 sections_s=self.sections.totals(),
                 lr=lr,
                 best=best,
+                scores=verdict.scores,
+                trace_s={name: spent for name, spent in self._learner.parts.totals().items() if name != "other"},
             )
+        )
+
+    def kept(self, at: Position, pictures: list[ev.PictureKept]) -> None:
+        """Pictures of the evaluation are on disk."""
+        if pictures:
+            event = ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures)
+            self._reporter.emit(event)
+
+    def skipped(self, split: ev.Split, bad: BadExample, skipped: int, limit: int) -> None:
+        """An example is left out. May be called from any thread."""
+        self._reporter.emit(
+            ev.ExampleSkipped(t=time.time(), split=split, where=bad.where, why=bad.why, skipped=skipped, limit=limit)
         )
 
     def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
@@ -291,7 +329,11 @@ class Reports:
 
     def _tally(self) -> Tally:
         config = self._plan.config
-        return Tally(self._plan.task.meters, self._learner.strategy, config.report.interval_s)
+        return Tally(
+            self._plan.task.meters,
+            self._learner.strategy,
+            Cadence(config.report.interval_s, config.report.every_batches),
+        )
 
     def _restart_pace(self) -> None:
         self._since = time.perf_counter()

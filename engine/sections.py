@@ -7,24 +7,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 NAMES = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
+"""Sections of an epoch."""
+TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "other")
+"""Parts of `trace`."""
 
 
 class Sections:
     """Charges every moment since `restart` to exactly one section, the innermost one entered. For one thread."""
 
     def __init__(
-        self, entered: Callable[[str], None] = lambda name: None, clock: Callable[[], float] = time.perf_counter
+        self,
+        entered: Callable[[str], None] = lambda name: None,
+        clock: Callable[[], float] = time.perf_counter,
+        names: tuple[str, ...] = NAMES,
     ) -> None:
-        """`entered` is told the name of every section as it becomes the current one."""
+        """`entered` is told the name of every section as it becomes the current one. `other` is one of the names."""
         self._entered = entered
         self._clock = clock
-        self._spent = dict.fromkeys(NAMES, 0.0)
+        self._names = names
+        self._spent = dict.fromkeys(names, 0.0)
         self._current = "other"
         self._since = clock()
 
     def restart(self) -> None:
         """Begins a new epoch."""
-        self._spent = dict.fromkeys(NAMES, 0.0)
+        self._spent = dict.fromkeys(self._names, 0.0)
         self._since = self._clock()
 
     @contextmanager

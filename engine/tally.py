@@ -32,9 +32,9 @@ class Held(NamedTuple):
 class Tally:
     """The steps of one pass over a split, from the device to the meters."""
 
-    def __init__(self, names: tuple[str, ...], strategy: Strategy, interval_s: float) -> None:
+    def __init__(self, names: tuple[str, ...], strategy: Strategy, cadence: Cadence) -> None:
         self.meters = Meters(names, len(strategy.core_ids))
-        self.cadence = Cadence(interval_s)
+        self.cadence = cadence
         self._names = names
         self._strategy = strategy
         self._num_cores = len(strategy.core_ids)

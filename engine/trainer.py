@@ -12,12 +12,11 @@ from typing import NoReturn
 
 from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
 from engine.control import Control
-from engine.data.feed import Feed
-from engine.data.sampler import train_shares, valid_shares
+from engine.feeds import Feeds
+from engine.keepsakes import Keepsakes
 from engine.learner import Learner
 from engine.plan import Plan
-from engine.reports import Reports
-from engine.tasks.base import Splits
+from engine.reports import Reports, Verdict
 from tputui.telemetry.control import Request
 
 
@@ -31,20 +30,24 @@ class Trainer:
     def __init__(
         self,
         plan: Plan,
-        splits: Splits,
+        feeds: Feeds,
         learner: Learner,
         reports: Reports,
         control: Control,
         store: Store,
+        keepsakes: Keepsakes,
     ) -> None:
         self.at = Position(epoch=1, batch=0, step=0, evaluating=False)
         self._plan = plan
-        self._splits = splits
+        self._feeds = feeds
         self._learner = learner
         self._reports = reports
         self._control = control
         self._store = store
+        self._keepsakes = keepsakes
         self._best: float | None = None
+        self._best_epoch = 0
+        self._losses: list[tuple[float, float]] = []
         self._meters: dict[str, list[float]] = {}
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -52,6 +55,8 @@ class Trainer:
         self._learner.restore(checkpoint.learner)
         self.at = checkpoint.position
         self._best = checkpoint.best
+        self._best_epoch = checkpoint.best_epoch
+        self._losses = list(checkpoint.losses)
         self._meters = checkpoint.meters
         self._reports.progress.step = self.at.step
 
@@ -60,7 +65,9 @@ class Trainer:
         self._reports.open(self.at)
         while self.at.epoch <= self._plan.config.epochs:
             self.train_epoch()
-        return f"{self._plan.config.epochs} epochs trained"
+        monitor = self._plan.config.checkpoint.monitor
+        best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
+        return f"{self._plan.config.epochs} epochs trained{best}"
 
     def train_epoch(self) -> None:
         """Trains, evaluates and saves the epoch that is due. Raises `Stopped`."""
@@ -78,7 +85,7 @@ class Trainer:
     def _train_steps(self) -> None:
         self._learner.model.train()
         sections = self._reports.sections
-        with self._train_feed() as feed:
+        with self._feeds.training(self.at.epoch, self.at.batch) as feed:
             batches = iter(feed)
             for _ in range(self.at.batch, self._plan.steps_per_epoch):
                 self._heed()
@@ -99,7 +106,7 @@ class Trainer:
     def _evaluate(self) -> None:
         self._learner.model.eval()
         self._reports.begin_evaluation()
-        with self._reports.sections.section("evaluate"), self._valid_feed() as feed:
+        with self._reports.sections.section("evaluate"), self._feeds.validation() as feed:
             for batch in feed:
                 self._heed()
                 outcomes = self._learner.evaluate(batch.tensors, self.at.step)
@@ -108,13 +115,14 @@ class Trainer:
 
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
         ended, config = self.at, self._plan.config
-        lr = self._learner.lr
-        best_before = self._best
-        figure = self._reports.valid_readings()[config.checkpoint.monitor].avg
+        lr, verdict = self._learner.lr, self._reports.judge()
+        best_before = self._best, self._best_epoch
+        figure = verdict.figure(config.checkpoint.monitor)
         best = self._is_best(figure)
+        # The checkpoint tells all of this, so it stands before it is saved.
         if best:
-            # The checkpoint tells it, so it stands before it is saved.
-            self._best = figure
+            self._best, self._best_epoch = figure, ended.epoch
+        self._losses.append((self._reports.train_meters.readings()["loss"].avg, verdict.meters["loss"].avg))
         self._learner.end_epoch()
         self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
         last = ended.epoch == config.epochs
@@ -123,10 +131,20 @@ class Trainer:
         saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
         if saved is None:
             # Weights that were not kept are not the best ones to have.
-            self._best, best = best_before, False
-        self._reports.end_epoch(ended, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
+            (self._best, self._best_epoch), best = best_before, False
+        self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
+        self._keep(ended, verdict)
         if saved is not None:
             self._answer(asked, saved, last=last)
+
+    def _keep(self, ended: Position, verdict: Verdict) -> None:
+        """Writes the user's files; training does not depend on them."""
+        try:
+            with self._reports.sections.section("save"):
+                self._keepsakes.losses(self._losses)
+                self._reports.kept(ended, self._keepsakes.pictures(ended.epoch, verdict.pictures))
+        except OSError as error:
+            self._reports.warn(f"the losses or pictures of epoch {ended.epoch} could not be kept: {error.strerror}")
 
     def _is_best(self, figure: float) -> bool:
         """Whether the figure beats all before it; NaN never does."""
@@ -164,7 +182,9 @@ class Trainer:
         at = self.at
         with self._reports.sections.section("save"):
             meters = self._reports.train_meters.state() if at.batch else {}
-            checkpoint = Checkpoint(at, self._learner.state(), meters, self._best)
+            checkpoint = Checkpoint(
+                at, self._learner.state(), meters, self._best, self._best_epoch, tuple(self._losses)
+            )
             saved = self._store.save(checkpoint, periodic=reason == "epoch", best=best)
         epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
         self._reports.saved(saved, at, epoch=epoch, reason=reason, best=best)
@@ -184,24 +204,6 @@ class Trainer:
         for request in asked:
             stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
             self._reports.refused(request, f"{error}{stop}")
-
-    def _train_feed(self) -> Feed:
-        config = self._plan.config
-        shares = train_shares(
-            len(self._splits.train),
-            config.num_cores,
-            config.batch_per_core,
-            seed=config.seed,
-            epoch=self.at.epoch,
-            start=self.at.batch,
-        )
-        return Feed(self._splits.train, shares, self._learner.strategy.put, config.data.prefetch_batches, "training")
-
-    def _valid_feed(self) -> Feed:
-        config = self._plan.config
-        shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
-        put, depth = self._learner.strategy.put, config.data.prefetch_batches
-        return Feed(self._splits.valid, shares, put, depth, "validation")
 
 
 def _reason(asked: list[Request]) -> str:

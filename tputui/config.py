@@ -34,6 +34,8 @@ class DataConfig(Table, frozen=True, kw_only=True):
     """Examples all cores take each step; the number of cores must divide it. Give this or `batch_per_core`."""
     prefetch_batches: int = 4
     """Batches kept ready on the device ahead of the step."""
+    batches_per_epoch: int | None = None
+    """Training batches an epoch, if not all of them; each epoch takes others, since each is shuffled anew."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """The task's own keys of this table."""
 
@@ -89,6 +91,10 @@ class ReportConfig(Table, frozen=True, kw_only=True):
 
     interval_s: float = 1.0
     """Seconds between reports, at most 1. The interval is kept as a number of steps, re-derived from the step time."""
+    every_batches: int | None = None
+    """Steps between reports, where it shall be a fixed number; a report still falls due when `interval_s` is over."""
+    pictures: int = 4
+    """Validation examples whose predictions are kept as pictures each epoch, where the task draws some."""
     seal: bool = False
     """Whether the journals of a finished run are sealed: about a third smaller, no longer plain text."""
 
@@ -170,6 +176,8 @@ MOST = {
     "data.batch_per_core": 1_000_000,
     "data.global_batch": 100_000_000,
     "data.prefetch_batches": 1_000,
+    "data.batches_per_epoch": 1_000_000_000,
+    "report.pictures": 64,
     "device.virtual_cores": 4_096,
 }
 """Greatest values that make sense: beyond them a slip of the hand would take the memory or the year."""
@@ -314,6 +322,7 @@ def _check(config: RunConfig, source: str) -> None:
         "data.batch_per_core": config.data.batch_per_core,
         "data.global_batch": config.data.global_batch,
         "data.prefetch_batches": config.data.prefetch_batches,
+        "data.batches_per_epoch": config.data.batches_per_epoch,
         "optim.lr": config.optim.lr,
         "optim.step_size": config.optim.step_size,
         "optim.gamma": config.optim.gamma,
@@ -321,16 +330,23 @@ def _check(config: RunConfig, source: str) -> None:
         "checkpoint.every_epochs": config.checkpoint.every_epochs,
         "checkpoint.keep": config.checkpoint.keep,
         "report.interval_s": config.report.interval_s,
+        "report.every_batches": config.report.every_batches,
     }
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             refuse(key, f"{value} must be more than 0")
         if value is not None and value > MOST.get(key, math.inf):
             refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
-    not_negative = {"optim.momentum": config.optim.momentum, "optim.weight_decay": config.optim.weight_decay}
+    not_negative = {
+        "optim.momentum": config.optim.momentum,
+        "optim.weight_decay": config.optim.weight_decay,
+        "report.pictures": config.report.pictures,
+    }
     for key, value in not_negative.items():
         if not (math.isfinite(value) and value >= 0):
             refuse(key, f"{value} must be 0 or more")
+        if value > MOST.get(key, math.inf):
+            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
     if not 0 <= config.seed < 2**31:
         refuse("seed", f"{config.seed} must be from 0 to {2**31 - 1}")
     if config.report.interval_s > 1:

@@ -13,9 +13,12 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.data.sampler import Indices, Share
+from engine.data.skips import Skips
+from engine.errors import BadExample
 from engine.tasks.base import Dataset
 
 PUT_INTERVAL_S = 0.1
@@ -38,6 +41,8 @@ class Batch(NamedTuple):
     """[global_batch] 1 for an example, 0 for padding; None where all are examples."""
     counts: Indices
     """[cores] examples of each core, on the host."""
+    present: npt.NDArray[np.bool_] | None
+    """`real` on the host."""
 
 
 class _End(NamedTuple):
@@ -47,12 +52,12 @@ class _End(NamedTuple):
 class Feed:
     """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
 
-    def __init__(self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, what: str) -> None:
-        """`put` moves host tensors to the device; `what` names the examples in errors."""
+    def __init__(self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: Skips) -> None:
+        """`put` moves host tensors to the device; `skips` tells which examples are left out."""
         self._dataset = dataset
         self._shares = shares
         self._put = put
-        self._what = what
+        self._skips = skips
         self._ready: queue.Queue[Batch | _End] = queue.Queue(maxsize=depth)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tputui-feed", daemon=True)
@@ -95,18 +100,31 @@ class Feed:
         self._hand_over(_End(error))
 
     def _batch(self, share: Share) -> Batch:
-        tensors = dict(self._fetch(share.indices))
-        if share.real is not None:
-            tensors[MASK] = torch.from_numpy(share.real)
-        on_device = self._put(tensors)
-        return Batch(on_device, on_device.pop(MASK, None), share.counts)
+        share = self._skips.around(share)
+        while True:
+            try:
+                tensors = self._fetch(share.indices)
+                break
+            except BadExample as bad:
+                self._skips.add(bad)
+                share = self._skips.around(share)
+        if share.real is None:
+            return Batch(self._put(tensors), None, share.counts, None)
+        on_device = self._put({**tensors, MASK: torch.from_numpy(share.real)})
+        return Batch(on_device, on_device.pop(MASK), share.counts, share.real > 0)
 
     def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
         try:
             return self._dataset.fetch(indices)
+        except BadExample:
+            raise
         except Exception as error:
             index = self._culprit(indices)
-            where = f"{self._what} example {index}" if index is not None else f"a batch of {self._what} examples"
+            where = (
+                f"{self._skips.what} example {index}"
+                if index is not None
+                else f"a batch of {self._skips.what} examples"
+            )
             raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
 
     def _culprit(self, indices: Indices) -> int | None:

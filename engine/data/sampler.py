@@ -34,13 +34,21 @@ def permutation(num_examples: int, seed: int, epoch: int) -> Indices:
 
 
 def train_shares(
-    num_examples: int, num_cores: int, batch_per_core: int, *, seed: int, epoch: int, start: int = 0
+    num_examples: int,
+    num_cores: int,
+    batch_per_core: int,
+    *,
+    seed: int,
+    epoch: int,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[Share]:
-    """The whole batches of an epoch from the batch `start` on; the ragged end is left out."""
+    """The whole batches of an epoch from the batch `start` up to `end`; the ragged end is left out."""
     size = num_cores * batch_per_core
     order = permutation(num_examples, seed, epoch)
     counts = np.full(num_cores, batch_per_core, dtype=np.int64)
-    for batch in range(start, num_examples // size):
+    whole = num_examples // size
+    for batch in range(start, whole if end is None else min(end, whole)):
         yield Share(order[batch * size : (batch + 1) * size], None, counts)
 
 

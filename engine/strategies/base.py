@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,4 +29,8 @@ class Strategy(Protocol):
 
     def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
         """Reads what was sharded in its dimension 1; one transfer, which runs and compiles nothing."""
+        ...
+
+    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """Reads tensors that were sharded in their dimension 0, with the rows of all cores; one transfer."""
         ...

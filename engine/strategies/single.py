@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -30,3 +32,7 @@ class Single:
     def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
         """One transfer."""
         return backend.read(tensor)
+
+    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """A transfer each: the runtime has no other way for a plain tensor."""
+        return [backend.read(tensor) for tensor in tensors]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -31,4 +33,8 @@ class Spmd:
 
     def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
         """One transfer of the cores' shares."""
-        return backend.read_shards(tensor, 1)
+        return backend.read_shards([tensor], 1)[0]
+
+    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """One transfer of the cores' shares."""
+        return backend.read_shards(tensors, 0)

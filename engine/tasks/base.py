@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from engine.errors import BadExample, Problem
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of a task in one table of the configuration: give each field a default and a docstring under it."""
@@ -54,6 +56,8 @@ class Splits(NamedTuple):
 
     train: Dataset
     valid: Dataset
+    skipped: tuple[BadExample, ...] = ()
+    """Examples of the source that are in neither split because they cannot be used."""
 
 
 class Picture(NamedTuple):
@@ -71,13 +75,16 @@ class Task(ABC):
     """A workload. The class attributes and the abstract methods must be given; the rest may be."""
 
     data_options: ClassVar[type[Options]]
-    """The task's own keys of `[data]`."""
+    """The task's own keys of `[data]`. A key `max_bad_rows` limits how many examples may be left out; else none."""
     model_options: ClassVar[type[Options]]
     """Keys of `[model]`."""
     meters: ClassVar[tuple[str, ...]]
     """Names of what `outcomes` returns; the first is `loss`. Each becomes an AverageMeter."""
     scores: ClassVar[tuple[str, ...]] = ()
     """Names of what `score` returns at least."""
+    builder: ClassVar[str] = "engine.build"
+    """Module that puts the trainer together. Another one brings a loop of its own, which finds out by itself how
+    many examples there are and what is measured."""
 
     @abstractmethod
     def sizes(self, data: Any, seed: int) -> Sizes:
@@ -127,6 +134,10 @@ class Task(ABC):
     def num_folds(self, data: Any) -> int:
         """How many folds the data is cut into; 0 where the task knows none. The fold is `data.fold`, from 0."""
         return 0
+
+    def problems(self, data: Any, model: Any) -> list[Problem]:
+        """What cannot be used for reasons beyond a single key, found without loading anything."""
+        return []
 
     def notes(self, data: Any, model: Any) -> list[str]:
         """What a user should know before the start, each in one sentence, such as a group that leaks."""

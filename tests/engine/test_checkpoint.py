@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import checkpoint, machine, plan
+from engine import checkpoint, files, machine, plan
 from engine.checkpoint import Checkpoint, Position, SaveFailed, Store
 from engine.errors import Refused
 from tests.engine.workers import DIGITS
@@ -93,7 +93,7 @@ def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path
     path = tmp_path / "best.pt"
     path.write_bytes(b"weights")
     with tempfile.TemporaryDirectory(dir=elsewhere) as there:
-        checkpoint.duplicate(path, Path(there) / "best.pt")
+        files.duplicate(path, Path(there) / "best.pt")
         assert (Path(there) / "best.pt").read_bytes() == b"weights"
         assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
 

@@ -320,6 +320,47 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """Learning rate in force during the epoch."""
     best: bool
     """Whether the monitored figure is the best so far."""
+    scores: dict[str, float] = {}
+    """Figures of the whole validation split that are no means over examples, such as `auc`."""
+    trace_s: dict[str, float] = {}
+    """What `trace` was spent on: forward, loss, backward, optimizer. Host time: the device runs them as one program."""
+
+
+class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
+    """An example cannot be used and is left out: in training another one takes its place."""
+
+    split: Split
+    """Which data."""
+    where: str
+    """File, row and column, as far as the task tells."""
+    why: str
+    """What is wrong with it."""
+    skipped: int
+    """Examples left out so far."""
+    limit: int
+    """How many may be left out; one more ends training."""
+
+
+class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture of a prediction beside the run."""
+
+    example: str
+    """Which validation example it shows."""
+    name: str
+    """What of it: `input`, `mask`, ..."""
+    path: str
+    """PNG file, relative to the run directory."""
+
+
+class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
+    """Pictures of a few predictions of a validation epoch are on disk."""
+
+    epoch: int
+    """The epoch."""
+    step: int
+    """Its last step."""
+    pictures: list[PictureKept]
+    """The pictures, those of one example together."""
 
 
 class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):

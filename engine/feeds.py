@@ -1,0 +1,50 @@
+"""The feeds of a run: which batches each pass over a split takes, and what is left out of them."""
+
+from __future__ import annotations
+
+from engine.data.feed import Feed, Put
+from engine.data.sampler import train_shares, valid_shares
+from engine.data.skips import Budget, Skips, Tell
+from engine.plan import Plan
+from engine.tasks.base import Splits
+
+
+class Feeds:
+    """Makes feeds."""
+
+    def __init__(self, plan: Plan, splits: Splits, put: Put, skipped: Tell) -> None:
+        """`put` moves a batch to the device; `skipped` is told of every example that is left out.
+
+        Raises `engine.data.skips.TooManyBad` where the source alone has too many of them.
+        """
+        budget = Budget(plan.max_bad_rows, skipped)
+        for bad in splits.skipped:
+            budget.spend("train", bad)
+        self._config = plan.config
+        self._end = plan.steps_per_epoch
+        self._splits = splits
+        self._put = put
+        self._train_skips = Skips("train", len(splits.train), budget)
+        self._valid_skips = Skips("valid", len(splits.valid), budget)
+
+    def training(self, epoch: int, start: int) -> Feed:
+        """The training batches of an epoch from the batch `start` on."""
+        config = self._config
+        shares = train_shares(
+            len(self._splits.train),
+            config.num_cores,
+            config.batch_per_core,
+            seed=config.seed,
+            epoch=epoch,
+            start=start,
+            end=self._end,
+        )
+        depth = config.data.prefetch_batches
+        return Feed(self._splits.train, shares, self._put, depth, self._train_skips)
+
+    def validation(self) -> Feed:
+        """Every validation example once."""
+        config = self._config
+        shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
+        depth = config.data.prefetch_batches
+        return Feed(self._splits.valid, shares, self._put, depth, self._valid_skips)
