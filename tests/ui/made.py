@@ -24,6 +24,7 @@ from tputui.model.snapshot import (
     Plan,
     RequestView,
     Segment,
+    SkippedView,
     Snapshot,
     Topology,
     XlaView,
@@ -106,6 +107,8 @@ def epochs(number: int) -> list[EpochView]:
             },
             lr=0.004,
             best=epoch == number,
+            scores={},
+            trace_s={},
         )
         for epoch in range(1, number + 1)
     ]
@@ -213,6 +216,8 @@ def running(num_cores: int = 8) -> Snapshot:
         non_finite=[],
         num_non_finite=0,
         dropped_steps=0,
+        skipped=SkippedView(count=0, limit=0, examples=[]),
+        pictures=None,
         warnings=[],
         failure=None,
         exit_code=None,

@@ -14,13 +14,17 @@ from tputui.model.snapshot import (
     Failure,
     LogLine,
     NonFinite,
+    PicturesView,
     RequestView,
+    SkippedExample,
+    SkippedView,
 )
 from tputui.model.state import RunState
 from tputui.model.writer import NON_FINITE_MAX, TOOL, Receipts, WriterState
 from tputui.telemetry.events import FORMAT_VERSION
 
 LOG_LINES_SHOWN = 1_000
+SKIPPED_SHOWN = 100
 
 
 def checkpoints(state: RunState) -> list[CheckpointView]:
@@ -43,6 +47,27 @@ def checkpoints(state: RunState) -> list[CheckpointView]:
             )
             found.setdefault((event.path, event.step), view)
     return sorted(found.values(), key=lambda view: (view.step, view.t, view.path))
+
+
+def skipped(state: RunState) -> SkippedView:
+    """The examples that were left out, over all hosts."""
+    told = [writer.skipped[-1] for writer in state.in_order if writer.skipped]
+    examples = [
+        SkippedExample(split=event.split, where=event.where, why=event.why)
+        for writer in state.in_order
+        for event in writer.skipped[:SKIPPED_SHOWN]
+    ]
+    limit = max((event.limit for event in told), default=0)
+    return SkippedView(count=sum(event.skipped for event in told), limit=limit, examples=examples)
+
+
+def pictures(state: RunState) -> PicturesView | None:
+    """The newest pictures of predictions."""
+    told = [writer.pictures for writer in state.in_order if writer.pictures]
+    newest = max(told, key=lambda event: (event.epoch, event.t), default=None)
+    if newest is None:
+        return None
+    return PicturesView(epoch=newest.epoch, step=newest.step, pictures=newest.pictures)
 
 
 def requests(state: RunState, asked: Iterable[RequestView]) -> list[RequestView]:

@@ -55,7 +55,7 @@ class Teller:
             yield self._report(event)
         elif isinstance(event, ev.EpochEnded) and self._is_first(writer):
             took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
-            yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s)}"
+            yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
             yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
         elif isinstance(event, ev.FailureRaised):

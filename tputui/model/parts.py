@@ -140,6 +140,8 @@ def epochs(state: RunState) -> list[EpochView]:
                     sections_s=event.sections_s,
                     lr=event.lr,
                     best=event.best,
+                    scores=event.scores,
+                    trace_s=event.trace_s,
                 )
     return [found[number] for number in sorted(found)]
 

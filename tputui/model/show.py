@@ -131,10 +131,10 @@ def _epochs(snapshot: Snapshot) -> list[str]:
 
 
 def _epoch(view: EpochView) -> Iterable[str]:
-    yield fmt.meters_line(view.train, view.valid)
+    yield fmt.meters_line(view.train, view.valid, view.scores)
     yield f"train {fmt.duration(view.train_s)}"
     yield f"validation {fmt.duration(view.valid_s)}"
-    yield fmt.sections(view.sections_s)
+    yield fmt.sections(view.sections_s, view.trace_s)
     yield "best" if view.best else ""
 
 
@@ -187,6 +187,10 @@ def _wrong(snapshot: Snapshot) -> list[str]:
              for bad in snapshot.non_finite[:8]]  # fmt: skip
     if snapshot.num_non_finite > len(lines):
         lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in all"))
+    skipped = snapshot.skipped
+    lines += [_row("left out", bad.split, f"{bad.where}: {bad.why}") for bad in skipped.examples[:8]]
+    if skipped.count > 8:
+        lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in all, at most {skipped.limit} may be"))
     if snapshot.dropped_steps:
         lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
     lines += [_row("warning", text) for text in snapshot.warnings]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.telemetry.events import HbmReading, MeterReading, Phase, ProcessSample, RequestKind, Split
+from tputui.telemetry.events import HbmReading, MeterReading, Phase, PictureKept, ProcessSample, RequestKind, Split
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
 """`starting`: alive, no step yet. `stalled`: alive, and silent or without progress beyond what its phase allows.
@@ -91,6 +91,10 @@ class EpochView(View, frozen=True, kw_only=True):
     sections_s: dict[str, float]
     lr: float
     best: bool
+    scores: dict[str, float]
+    """Figures of the whole validation split that are no means over examples."""
+    trace_s: dict[str, float]
+    """What tracing was spent on, by part."""
 
 
 class XlaView(View, frozen=True, kw_only=True):
@@ -178,6 +182,32 @@ class LogLine(View, frozen=True, kw_only=True):
     text: str
 
 
+class SkippedExample(View, frozen=True, kw_only=True):
+    """An example that cannot be used and was left out."""
+
+    split: Split
+    where: str
+    why: str
+
+
+class SkippedView(View, frozen=True, kw_only=True):
+    """The examples that were left out."""
+
+    count: int
+    limit: int
+    """How many may be; 0 where none was."""
+    examples: list[SkippedExample]
+    """The first ones; `count` counts all."""
+
+
+class PicturesView(View, frozen=True, kw_only=True):
+    """Pictures of a few predictions, of the newest epoch that has some."""
+
+    epoch: int
+    step: int
+    pictures: list[PictureKept]
+
+
 class DamageRegion(View, frozen=True, kw_only=True):
     """A region of a journal that cannot be read."""
 
@@ -257,6 +287,8 @@ class Snapshot(View, frozen=True, kw_only=True):
     num_non_finite: int
     dropped_steps: int
     """Steps whose values the disk could not take in time."""
+    skipped: SkippedView
+    pictures: PicturesView | None
     warnings: list[str]
     failure: Failure | None
     exit_code: int | None

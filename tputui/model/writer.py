@@ -22,6 +22,7 @@ from tputui.telemetry import events as ev
 LOG_LINES_MAX = 2_000
 LOG_CHARS_MAX = 4_000
 WARNINGS_MAX = 256
+SKIPPED_MAX = 1_000
 NON_FINITE_MAX = 64
 METRICS_MAX = 16
 RECORD_VALUES_MAX = 1 << 24
@@ -99,6 +100,9 @@ class WriterState:
         """By file: its removal, unless it was saved again since."""
         self.receipts: dict[str, Receipts] = {}
         self.dropped_steps = 0
+        self.skipped: list[ev.ExampleSkipped] = []
+        """Examples left out; the last one counts them all."""
+        self.pictures: ev.PicturesKept | None = None
         self.failure: ev.FailureRaised | None = None
         self.training_ended: ev.TrainingEnded | None = None
         self.run_ended: ev.RunEnded | None = None
@@ -272,7 +276,7 @@ class WriterState:
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
-        self._say(event.t, f"epoch {event.epoch} ended: {fmt.meters_line(event.train, event.valid)}")
+        self._say(event.t, f"epoch {event.epoch} ended: {fmt.meters_line(event.train, event.valid, event.scores)}")
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
         self.xla = event
@@ -291,6 +295,19 @@ class WriterState:
     def _warning_raised(self, event: ev.WarningRaised) -> None:
         self.warnings.append(event.text)
         self._say(event.t, event.text, "warning")
+
+    def _example_skipped(self, event: ev.ExampleSkipped) -> None:
+        if len(self.skipped) == SKIPPED_MAX:
+            self.skipped.pop()
+        self.skipped.append(event)
+        what = "validation" if event.split == "valid" else "training"
+        count = f"{event.skipped} of at most {event.limit}"
+        self._say(event.t, f"{what} example left out: {event.where}: {event.why} ({count})", "warning")
+
+    def _pictures_kept(self, event: ev.PicturesKept) -> None:
+        self.pictures = event
+        folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
+        self._say(event.t, f"{len(event.pictures)} pictures of predictions kept in {folder}")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
         self.checkpoints[event.path] = event
@@ -355,6 +372,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.ProgressReported: WriterState._progress_reported,
     ev.MetersReported: WriterState._meters_reported,
     ev.EpochEnded: WriterState._epoch_ended,
+    ev.ExampleSkipped: WriterState._example_skipped,
+    ev.PicturesKept: WriterState._pictures_kept,
     ev.XlaMetricsRead: WriterState._xla_metrics_read,
     ev.MemorySampled: WriterState._memory_sampled,
     ev.HostSampled: WriterState._host_sampled,
