@@ -1,0 +1,175 @@
+"""Scores of a whole split, exact, on the host: numpy alone. Must not import torch.
+
+A score that the split cannot give is NaN and says why; nothing stands in for it. What is not a number in the
+predictions makes the score NaN too: leaving it out would praise a network that failed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
+
+
+class Score(NamedTuple):
+    """A figure."""
+
+    value: float
+    reason: str = ""
+    """Why the value is NaN, or what was left out of it; empty where there is nothing to say."""
+
+
+class Labels(NamedTuple):
+    """One score a label."""
+
+    each: tuple[Score, ...]
+    """In the order of the labels."""
+    macro: Score
+    """The mean of those that are no NaN; the reason names the others."""
+
+
+Ranking = Callable[[Array, Array], Score]
+
+
+def auc(targets: Array, scores: Array) -> Score:
+    """Area under the ROC curve of `scores` [n] for `targets` [n] of 0 and 1.
+
+    That is the share of pairs of a positive and a negative which the scores put in order; a tie counts half.
+    Raises `ValueError` where the shapes differ or a target is neither 0 nor 1.
+    """
+    positive, values = _binary(targets, scores)
+    reason = _unranked(positive, values, "the AUC needs both classes")
+    if reason:
+        return Score(np.nan, reason)
+    _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
+    # The mean of the ranks that equal values share, from 1 up.
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
+    num = int(positive.sum())
+    return Score(float((ranks[positive].sum() - num * (num + 1) / 2) / (num * (len(positive) - num))))
+
+
+def average_precision(targets: Array, scores: Array) -> Score:
+    """The mean precision over the positives, each at the threshold of its own score. Arguments as of `auc`."""
+    positive, values = _binary(targets, scores)
+    if not _not_numbers(values) and positive.all() and len(positive):
+        return Score(1.0)
+    reason = _unranked(positive, values, "the average precision needs positives")
+    if reason:
+        return Score(np.nan, reason)
+    order = np.argsort(-values, kind="stable")
+    hits, values = np.cumsum(positive[order]), values[order]
+    # Of equal scores only the last is a threshold: none of them can be told from the others.
+    last = np.append(values[1:] != values[:-1], True)
+    found = hits[last]
+    precision = found / (np.flatnonzero(last) + 1)
+    return Score(float((precision * np.diff(found, prepend=0)).sum() / found[-1]))
+
+
+def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str] = ()) -> Labels:
+    """`score` of each column of `targets` and `scores` [n, labels], with their mean.
+
+    `names` are the labels' for the reasons; without them they are counted from 0.
+    """
+    if targets.ndim != 2 or targets.shape != scores.shape:
+        raise ValueError(f"targets {targets.shape} and scores {scores.shape} are to be [examples, labels] both")
+    each = tuple(score(targets[:, label], scores[:, label]) for label in range(targets.shape[1]))
+    values = np.array([one.value for one in each])
+    known = ~np.isnan(values)
+    names = names or [str(label) for label in range(len(each))]
+    left_out = [f"{name}: {one.reason}" for name, one in zip(names, each, strict=True) if np.isnan(one.value)]
+    if not known.any():
+        return Labels(each, Score(np.nan, "; ".join(left_out) or "there is no label"))
+    reason = f"the mean of {known.sum()} of {len(each)} labels; {'; '.join(left_out)}" if left_out else ""
+    return Labels(each, Score(float(values[known].mean()), reason))
+
+
+def accuracy(targets: Array, predicted: Array) -> Score:
+    """Share of the labels that were hit, of arrays of one shape."""
+    _same(targets, predicted)
+    if not targets.size:
+        return Score(np.nan, "there is no example")
+    return Score(float((targets == predicted).mean()))
+
+
+def iou(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
+    """Pixels in both masks over pixels in either, pooled over all examples. Masks of one shape, bool or 0 and 1."""
+    both, either = overlaps(targets, predicted, valid)
+    if not either.sum():
+        return Score(np.nan, "no valid pixel is foreground, neither in the targets nor in the predictions")
+    return Score(float(both.sum() / either.sum()))
+
+
+def mean_iou(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
+    """The IoU of each example [n, ...], and the mean of these; examples without foreground in either are left out."""
+    both, either = overlaps(targets, predicted, valid)
+    known = either > 0
+    if not known.any():
+        return Score(np.nan, "no valid pixel is foreground, neither in the targets nor in the predictions")
+    missing = int((~known).sum())
+    reason = f"{missing} of {len(known)} examples have no foreground, neither in target nor prediction" * bool(missing)
+    return Score(float((both[known] / either[known]).mean()), reason)
+
+
+def overlaps(
+    targets: Array, predicted: Array, valid: Array | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each example [n, ...] the number of pixels in both masks and in either."""
+    _same(targets, predicted)
+    counts = np.ones(targets.shape, bool) if valid is None else _fitting(valid, targets)
+    one, other = _mask(targets, counts), _mask(predicted, counts)
+    dims = tuple(range(1, targets.ndim))
+    return (one & other).sum(axis=dims, dtype=np.int64), (one | other).sum(axis=dims, dtype=np.int64)
+
+
+def mae(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
+    """Mean distance over all valid elements of arrays of one shape."""
+    _same(targets, predicted)
+    counts = np.ones(targets.shape, bool) if valid is None else _fitting(valid, targets)
+    if not counts.any():
+        return Score(np.nan, "no element is valid")
+    distances = np.abs(targets[counts].astype(np.float64) - predicted[counts].astype(np.float64))
+    wrong = _not_numbers(distances)
+    return Score(np.nan, wrong) if wrong else Score(float(distances.mean()))
+
+
+def _binary(targets: Array, scores: Array) -> tuple[npt.NDArray[np.bool_], Doubles]:
+    if targets.ndim != 1 or targets.shape != scores.shape:
+        raise ValueError(f"targets {targets.shape} and scores {scores.shape} are to be [examples] both")
+    positive = targets == 1
+    wrong = ~(positive | (targets == 0))
+    if wrong.any():
+        raise ValueError(f"the target of example {wrong.argmax()} is {targets[wrong][0]}; it is to be 0 or 1")
+    return positive, scores.astype(np.float64)
+
+
+def _unranked(positive: npt.NDArray[np.bool_], values: Doubles, need: str) -> str:
+    """Why nothing can be ranked; empty where it can."""
+    if not len(positive):
+        return "there is no example"
+    if positive.all() or not positive.any():
+        return f"all {len(positive)} examples are {'positive' if positive.all() else 'negative'}; {need}"
+    return _not_numbers(values)
+
+
+def _not_numbers(values: Doubles) -> str:
+    missing = int(np.isnan(values).sum())
+    return f"{missing} of {values.size} predictions are not a number" * bool(missing)
+
+
+def _same(targets: Array, predicted: Array) -> None:
+    if targets.shape != predicted.shape:
+        raise ValueError(f"targets {targets.shape} and predictions {predicted.shape} are to have one shape")
+
+
+def _fitting(valid: Array, targets: Array) -> npt.NDArray[np.bool_]:
+    """The validity for each element; a mask of one channel serves all."""
+    return np.broadcast_to(valid, targets.shape).astype(bool)
+
+
+def _mask(values: Array, counts: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    return values.astype(bool) & counts
