@@ -3,7 +3,7 @@
     list           print every set as JSON
     fetch NAME     put a set into the cache, or into the folder of --to; print where it lies as JSON
 
-What is going on is told on stderr, a failure as its last line.
+What is going on is told on stderr. A failure is one sentence: `{"failure": ...}` on stdout, and an exit code.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         answer = _listed() if arguments.command == "list" else _fetched(arguments.name, arguments.to)
     except CannotFetch as failure:
-        _tell(str(failure))
-        return failure.code
+        return _fail(failure.code, str(failure))
     except OSError as error:
-        _tell(f"{error.filename or cache.root(os.environ)}: {error.strerror or error}; nothing half-made was kept")
-        return ExitCode.ENVIRONMENT
+        where = error.filename or cache.root(os.environ)
+        return _fail(ExitCode.ENVIRONMENT, f"{where}: {error.strerror or error}; nothing half-made was kept")
     except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        return _fail(ExitCode.INTERRUPTED, "interrupted; nothing half-made was kept")
     sys.stdout.write(json.dumps(answer) + "\n")
     return ExitCode.DONE
 
@@ -77,6 +76,11 @@ def _fetched(name: str, to: Path | None) -> dict[str, Any]:
     place = to.expanduser().absolute() if to is not None else cache.root(os.environ) / name
     fetched = fetch(entry, place, _tell)
     return {**describe(entry, place), "fetched": fetched}
+
+
+def _fail(code: ExitCode, sentence: str) -> int:
+    sys.stdout.write(json.dumps({"failure": sentence}) + "\n")
+    return code
 
 
 def _tell(line: str) -> None:

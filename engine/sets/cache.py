@@ -50,9 +50,8 @@ def making(place: Path) -> Iterator[Path]:
     files, and `OSError`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    with (place.parent / f".{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _check_free(place)
+    with _locked(place.parent / f".{place.name}.lock"):
+        check_free(place)
         for stale in place.parent.glob(f".{place.name}.part-*"):
             shutil.rmtree(stale, ignore_errors=True)
         part = Path(tempfile.mkdtemp(prefix=f".{place.name}.part-", dir=place.parent))
@@ -65,12 +64,33 @@ def making(place: Path) -> Iterator[Path]:
             made.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.unlink(lock.name)
 
 
-def _check_free(place: Path) -> None:
-    """Refuses a place that holds something other than a set."""
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock file at `path`, which is gone afterwards."""
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(lock.fileno(), path):
+                # Who held it took the file away while this process waited for it.
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def check_free(place: Path) -> None:
+    """Raises `CannotFetch` where `place` holds something other than a set."""
     if place.is_dir() and ((place / SOURCE).is_file() or not any(place.iterdir())):
         return
     if place.exists():

@@ -90,7 +90,9 @@ def prepare(sources: Mapping[str, Path], into: Path, side_px: int = SIDE_PX) -> 
     organs = volumes.read_nifti(reference / "example_seg_fast_force_split.nii.gz")
     (into / "images").mkdir()
     slices = write_study(into, "abdomen", volumes.read_nifti(reference / "example_ct.nii.gz"), organs, side_px)
-    slices += write_study(into, "thorax", volumes.read_nifti(reference / "aorta_report/example_ct.nii.gz"), None, side_px)
+    slices += write_study(
+        into, "thorax", volumes.read_nifti(reference / "aorta_report/example_ct.nii.gz"), None, side_px
+    )
     for name in ("lung1", "lung2"):
         slices += write_study(into, name, volumes.read_nrrd(nrrd / f"{name}_image.nrrd"), None, side_px)
     (into / "LICENSE-totalsegmentator.txt").write_bytes(_only(sources["totalsegmentator"], "*/LICENSE").read_bytes())
@@ -148,9 +150,7 @@ def _write_picture(plane: npt.NDArray[np.int16], path: Path, side_px: int) -> No
     square = np.full((side, side), -1024, np.float32)
     top, left = (side - plane.shape[0]) // 2, (side - plane.shape[1]) // 2
     square[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
-    shades = [
-        np.clip((square - window.centre_hu) / window.width_hu + 0.5, 0, 1) * 255 for window in WINDOWS
-    ]
+    shades = [np.clip((square - window.centre_hu) / window.width_hu + 0.5, 0, 1) * 255 for window in WINDOWS]
     picture = Image.fromarray(np.stack(shades, axis=-1).round().astype(np.uint8))
     # Full colour resolution: the channels are three windows, not a photograph's colours.
     picture.resize((side_px, side_px), Image.Resampling.BILINEAR).save(path, quality=92, subsampling=0)

@@ -29,6 +29,7 @@ def fetch(entry: DataSet, place: Path, tell: Tell) -> bool:
     if cache.is_there(entry, place):
         tell(f"{entry.name} is there already: {place}; remove that folder to fetch it again")
         return False
+    cache.check_free(place)
     _check_needs(entry)
     for line in terms(entry):
         tell(line)

@@ -46,9 +46,9 @@ class Region(NamedTuple):
 
 def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> list[str]:
     """The crops of every scene whose package is there."""
-    notes, regions = [], []
+    notes: list[str] = []
     motorcycle = scenes.motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])
-    regions += _bands(motorcycle, notes)
+    regions = _bands(motorcycle, notes)
     if "opencv-doc" in sources:
         regions += _bands(scenes.aloe(sources["opencv-doc"]), notes)
     strides = [(region, Stride(24, 16)) for region in regions]

@@ -96,4 +96,5 @@ def _reason(output: str) -> str:
     """The line that says why, as pip, npm and apt-get mark it; else the last one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     marked = [line for line in lines if line.lower().startswith(("error", "npm error", "npm err", "e:"))]
-    return (marked or lines or ["it said nothing"])[-1].rstrip(".")
+    said = (marked or lines or ["it said nothing"])[-1]
+    return said.removeprefix("ERROR:").removeprefix("E:").strip().rstrip(".")

@@ -67,7 +67,7 @@ def _undeb(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
 
 @contextlib.contextmanager
 def _deb_members(archive: Path) -> Iterator[tarfile.TarFile]:
-    """The files of a Debian package as a stream; `dpkg-deb` knows its compression, our filter guards what is written."""
+    """The files of a Debian package as a stream: `dpkg-deb` knows its compression, and writes nothing itself."""
     tool = shutil.which("dpkg-deb")
     if tool is None:
         raise ToolFailed("dpkg-deb is not on this machine; this package comes from Debian")

@@ -23,11 +23,10 @@ def read_nifti(path: Path) -> npt.NDArray[np.int16]:
     import nibabel
     import numpy as np
 
-    image: Any = nibabel.load(path)  # type: ignore[attr-defined]
-    turned = nibabel.orientations.ornt_transform(
-        nibabel.orientations.io_orientation(image.affine), np.array(_TO_LPS, dtype=float)
-    )
-    voxels = nibabel.orientations.apply_orientation(np.asarray(image.dataobj), turned)
+    image: Any = nibabel.load(path)
+    orientations: Any = nibabel.orientations
+    turned = orientations.ornt_transform(orientations.io_orientation(image.affine), np.array(_TO_LPS, dtype=float))
+    voxels = orientations.apply_orientation(np.asarray(image.dataobj), turned)
     return np.ascontiguousarray(voxels.transpose(2, 1, 0)).astype(np.int16)
 
 

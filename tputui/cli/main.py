@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "checkpoint": "ask a run to save a checkpoint now",
     "check": "tell whether a run's journals are sound",
     "doctor": "tell what stands in the way of training on this machine",
+    "data": "list the data sets there are, and fetch one",
 }
 """Every command with one line about it; the module of the same name is its code."""
 
