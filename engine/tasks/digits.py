@@ -5,20 +5,24 @@ Real data, small enough to train in seconds on two CPU cores. The top of this mo
 
 from __future__ import annotations
 
+import csv
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
 from engine.tasks.base import Options, Sizes, Splits, Task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
     import torch
 
 NUM_EXAMPLES = 1797
 NUM_CLASSES = 10
+SIDE = 8
 PIXEL_MAX = 16.0
 
 
@@ -39,22 +43,23 @@ class DigitsModel(Options, frozen=True, kw_only=True):
 
 
 class Images:
-    """Images and labels held in memory."""
+    """Images held in memory, with their labels where they are known."""
 
-    def __init__(self, pixels: torch.Tensor, labels: torch.Tensor) -> None:
+    def __init__(self, pixels: torch.Tensor, labels: torch.Tensor | None) -> None:
         """`pixels` float32 [n, 1, 8, 8], `labels` int64 [n]."""
         self._pixels = pixels
         self._labels = labels
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self._pixels)
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """`pixels` and `labels` at the indices."""
+        """`pixels` and, where they are known, `labels` at the indices."""
         import torch
 
         rows = torch.from_numpy(indices)
-        return {"pixels": self._pixels[rows], "labels": self._labels[rows]}
+        found = {"pixels": self._pixels[rows]}
+        return found if self._labels is None else {**found, "labels": self._labels[rows]}
 
 
 class Digits(Task):
@@ -101,3 +106,60 @@ class Digits(Task):
             "loss": cross_entropy(logits, labels, reduction="none"),
             "accuracy": (logits.argmax(dim=1) == labels).float(),
         }
+
+    def inputs(self, data: DigitsData, source: Path) -> Images:
+        """Images of a user: `.npy` of 64 values an image, from 0 to 16; or CSV of 64 columns, and `label` as it may be.
+
+        The 64 columns of a CSV are its pixels row by row, in the order in which they stand.
+        """
+        import numpy as np
+        import torch
+
+        pixels, labels = _from_npy(source) if source.suffix == ".npy" else _from_csv(source)
+        if pixels.ndim not in (2, 3) or math.prod(pixels.shape[1:]) != SIDE * SIDE:
+            raise ValueError(f"{source}: an array of {list(pixels.shape)} is no list of {SIDE} x {SIDE} images")
+        wrong = ~((pixels >= 0) & (pixels <= PIXEL_MAX)).reshape(len(pixels), -1)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise ValueError(f"{source}: row {row + 1}: pixel {column + 1} is not from 0 to {PIXEL_MAX:g}")
+        images = torch.from_numpy((pixels / PIXEL_MAX).astype(np.float32)).view(-1, 1, SIDE, SIDE)
+        return Images(images, None if labels is None else torch.from_numpy(labels))
+
+    def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """The likeliest digit, and how likely it is."""
+        import numpy as np
+
+        logits = predictions["logits"].astype(np.float64)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return {
+            "digit": logits.argmax(axis=1),
+            "probability": (odds.max(axis=1) / odds.sum(axis=1)).astype(np.float32),
+        }
+
+
+def _from_npy(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]:
+    import numpy as np
+
+    return np.asarray(np.load(source, allow_pickle=False), dtype=np.float64), None
+
+
+def _from_csv(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]:
+    import numpy as np
+
+    with source.open(newline="") as file:
+        head, *rows = csv.reader(file)
+    labelled = [place for place, name in enumerate(head) if name == "label"]
+    pixels, labels = [], []
+    for number, row in enumerate(rows, start=1):
+        try:
+            values = [float(cell) for cell in row]
+        except ValueError as error:
+            raise ValueError(f"{source}: row {number}: {error}") from None
+        if len(row) != len(head):
+            raise ValueError(f"{source}: row {number} has {len(row)} cells where the header has {len(head)}")
+        labels += [values[place] for place in labelled]
+        pixels.append([value for place, value in enumerate(values) if place not in labelled])
+    wrong = next((row for row, label in enumerate(labels, start=1) if label not in range(NUM_CLASSES)), None)
+    if wrong is not None:
+        raise ValueError(f"{source}: row {wrong}: the label is no digit from 0 to {NUM_CLASSES - 1}")
+    return np.array(pixels), np.array(labels, dtype=np.int64) if labelled else None

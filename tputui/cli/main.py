@@ -21,12 +21,15 @@ from tputui.exit_codes import ExitCode
 
 COMMANDS: dict[str, str] = {
     "run": "train what a configuration file describes, and show it live",
+    "folds": "train every fold in turn, and lay them side by side",
     "attach": "show a running run; leaving it does not end it",
     "replay": "play a recorded run through the same screen",
     "runs": "list the runs",
     "show": "print what is true of a run",
     "stop": "ask a run to save and end",
     "checkpoint": "ask a run to save a checkpoint now",
+    "predict": "predict on the CPU from the weights of a run",
+    "export": "write the weights of a run as a plain state dict",
     "check": "tell whether a run's journals are sound",
     "doctor": "tell what stands in the way of training on this machine",
     "data": "list the data sets there are, and fetch one",

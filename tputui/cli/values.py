@@ -22,6 +22,13 @@ def speed(text: str) -> float:
     return value
 
 
+def positive_int(text: str) -> int:
+    """A count, 1 or more."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
 def _number(text: str) -> float:
     try:
         value = float(text)

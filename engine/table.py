@@ -1,0 +1,169 @@
+"""Predictions written row by row: CSV, JSON lines, or the raw arrays as `.npz`; a file whole or not at all.
+
+Must not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import Problem, Refused
+
+STDOUT = "-"
+WIDEST = 256
+"""Most values an example that are still a row."""
+EXAMPLE = "example"
+"""The first column: the example's place in the input, from 0."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Table:
+    """Rows of predictions on their way into a file."""
+
+    raw = False
+    """Whether it takes predictions as they are, instead of columns for a person."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.rows = 0
+        self.columns: list[str] = []
+        self._file = file
+
+    def add(self, indices: npt.NDArray[np.int64], arrays: Arrays) -> None:
+        """Adds the rows of a batch: [examples] or [examples, values] by name. Raises `Refused`."""
+        flat = {EXAMPLE: indices, **_flat(arrays, len(indices))}
+        if not self.columns:
+            self.columns = list(flat)
+            self._head()
+        self._body([_cells(values) for values in flat.values()])
+        self.rows += len(indices)
+
+    def close(self) -> None:
+        """Writes what is left to write."""
+
+    def _head(self) -> None:
+        """Writes what stands before the first row."""
+
+    def _body(self, cells: list[list[Any]]) -> None:
+        raise NotImplementedError
+
+
+class CsvTable(Table):
+    """A header, then a line a row."""
+
+    def _head(self) -> None:
+        self._lines([self.columns])
+
+    def _body(self, cells: list[list[Any]]) -> None:
+        self._lines(list(zip(*cells, strict=True)))
+
+    def _lines(self, rows: list[Any]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._file.write(text.getvalue().encode())
+
+
+class JsonTable(Table):
+    """An object a line; a float that is not finite is "NaN", "Infinity" or "-Infinity"."""
+
+    def _body(self, cells: list[list[Any]]) -> None:
+        for row in zip(*cells, strict=True):
+            values = {name: _json_value(cell) for name, cell in zip(self.columns, row, strict=True)}
+            self._file.write(json.dumps(values, allow_nan=False).encode() + b"\n")
+
+
+class ArrayTable(Table):
+    """The predictions as they are, by name, [examples, ...]; held in memory until the end."""
+
+    raw = True
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
+
+    def add(self, indices: npt.NDArray[np.int64], arrays: Arrays) -> None:
+        """Keeps the arrays of a batch."""
+        for name, values in {EXAMPLE: indices, **arrays}.items():
+            self._parts.setdefault(name, []).append(values)
+        self.columns = list(self._parts)
+        self.rows += len(indices)
+
+    def close(self) -> None:
+        """Writes everything."""
+        np.savez_compressed(self._file, **{name: np.concatenate(parts) for name, parts in self._parts.items()})  # type: ignore[arg-type]
+
+
+FORMS: dict[str, type[Table]] = {"csv": CsvTable, "jsonl": JsonTable, "npz": ArrayTable}
+
+
+@contextlib.contextmanager
+def open_table(out: str, form: str) -> Iterator[Table]:
+    """A table into the file `out`, which appears under its name once all is written; `-` is standard output.
+
+    Raises `Refused` where it cannot be written.
+    """
+    if out == STDOUT:
+        # The descriptor itself: Python's own stdout was turned away from the data.
+        with os.fdopen(os.dup(1), "wb") as file:
+            table = FORMS[form](file)
+            yield table
+            table.close()
+        return
+    path = Path(out)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            table = FORMS[form](file)
+            yield table
+            table.close()
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        if error.filename is not None and Path(os.fsdecode(error.filename)) != temporary:
+            raise
+        raise Refused([Problem("", f"{path}: cannot be written: {error.strerror}; name another --out")]) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _flat(arrays: Arrays, rows: int) -> Arrays:
+    """One column a value: what has several values an example is numbered."""
+    flat: Arrays = {}
+    for name, values in arrays.items():
+        if values.ndim == 0 or len(values) != rows:
+            shape = list(values.shape)
+            raise Refused([Problem("task", f'columns() returned "{name}" of shape {shape} for {rows} examples')])
+        wide = values.reshape(rows, -1)
+        if wide.shape[1] > WIDEST:
+            message = f'"{name}" has {wide.shape[1]:,} values an example, too many for a row; write --out FILE.npz'
+            raise Refused([Problem("", message)])
+        if values.ndim == 1:
+            flat[name] = values
+        else:
+            flat |= {f"{name}_{place}": wide[:, place] for place in range(wide.shape[1])}
+    return flat
+
+
+def _cells(values: npt.NDArray[Any]) -> list[Any]:
+    """Values as they are written: a float with the fewest digits that give the same float again."""
+    if values.dtype.kind == "f":
+        return [float(str(value)) if np.isfinite(value) else value.item() for value in values]
+    return list(values.tolist())
+
+
+def _json_value(cell: Any) -> Any:
+    if isinstance(cell, float) and not np.isfinite(cell):
+        return "NaN" if np.isnan(cell) else "Infinity" if cell > 0 else "-Infinity"
+    return cell

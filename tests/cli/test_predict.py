@@ -1,0 +1,195 @@
+"""`tputui predict` and `tputui export`: the run's own figures, whole files, refusals in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import one_sentence, tputui
+from tests.engine.workers import Run, make, runs_to_end
+from tputui.cli.main import main
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+# Imported here, since it changes the environment.
+datasets = pytest.importorskip("sklearn.datasets")
+
+SMALL = ["epochs=2", "device.cores=2", "model.channels=4", "data.batch_per_core=32", "optim.lr=0.01"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Digits, trained by the engine on two cores for two epochs."""
+    return runs_to_end(make(tmp_path_factory.mktemp("runs"), "trained", SMALL))
+
+
+def test_the_figures_are_those_of_the_runs_own_validation(trained: Run, tmp_path: Path) -> None:
+    said = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    best = [epoch for epoch in trained.all(ev.EpochEnded) if epoch.best][-1]
+    assert told["rows"] == best.valid["loss"].count == 360
+    assert told["figures"]["loss"] == pytest.approx(best.valid["loss"].avg, rel=1e-5)
+    assert told["figures"]["accuracy"] == pytest.approx(best.valid["accuracy"].avg, rel=1e-12)
+    assert told["own_figure"] == {"loss": pytest.approx(best.valid["loss"].avg)}
+
+
+def test_it_says_rows_place_and_both_figures_to_a_person(trained: Run, tmp_path: Path) -> None:
+    said = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
+    assert (said.code, said.err) == (0, "")
+    rows, weights, figures, own = said.out.splitlines()
+    assert rows.startswith("360 rows in ")
+    assert rows.endswith(f"on the CPU, written to {tmp_path / 'predictions.csv'}")
+    assert weights.endswith("checkpoints/best.pt")
+    assert figures.split()[::2] == ["loss", "accuracy"]
+    assert own.startswith("the run's own validation said: loss ")
+    assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"], "something half-written was left"
+
+
+def digits_csv(path: Path, *, labelled: bool) -> list[int]:
+    """The first 30 digits as a user would have them in a file, with their labels or without."""
+    digits = datasets.load_digits()
+    pixels, labels = digits.data[:30].astype(int), digits.target[:30].tolist()
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([f"p{place}" for place in range(64)] + ["label"] * labelled)
+        for row, label in zip(pixels.tolist(), labels, strict=True):
+            writer.writerow(row + [label] * labelled)
+    return [int(label) for label in labels]
+
+
+def test_a_users_file_with_labels_is_judged(trained: Run, tmp_path: Path) -> None:
+    labels = digits_csv(tmp_path / "mine.csv", labelled=True)
+    said = tputui("predict", trained.dir, "mine.csv", "--out", "out.csv", cwd=tmp_path)
+    assert said.code == 0, said.err
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["example"]) for row in rows] == list(range(30))
+    right = sum(int(row["digit"]) == label for row, label in zip(rows, labels, strict=True))
+    assert f"accuracy {right / 30:.6g}" in said.out
+    assert right > 15, "two epochs tell digits apart better than chance"
+
+
+def test_a_file_without_labels_is_predicted_alike_and_not_judged(trained: Run, tmp_path: Path) -> None:
+    digits_csv(tmp_path / "labelled.csv", labelled=True)
+    digits_csv(tmp_path / "bare.csv", labelled=False)
+    with_labels = tputui("predict", trained.dir, "labelled.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
+    without = tputui("predict", trained.dir, "bare.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
+    assert without.out == with_labels.out
+    assert without.out.splitlines()[0] == "example,digit,probability"
+    assert "not judged: the input holds no 'labels'" in without.err
+
+
+def test_the_last_weights_are_told_apart_from_the_best(trained: Run, tmp_path: Path) -> None:
+    said = tputui("predict", trained.dir, "--split", "valid", "--weights", "last", "--json", cwd=tmp_path)
+    told = json.loads(said.out)
+    assert told["weights"].endswith("last.pt")
+    assert told["own_figure"] is None, "the figure in a checkpoint is the best so far, not this one's"
+    last = trained.all(ev.EpochEnded)[-1]
+    assert told["figures"]["loss"] == pytest.approx(last.valid["loss"].avg, rel=1e-5)
+
+
+def test_a_checkpoint_alone_is_enough(trained: Run, tmp_path: Path) -> None:
+    shutil.copyfile(trained.dir / "checkpoints" / "best.pt", tmp_path / "sent.pt")
+    inside = tputui("predict", trained.dir, "--split", "valid", "--out", "-", cwd=tmp_path)
+    alone = tputui("predict", "sent.pt", "--split", "valid", "--out", "-", cwd=tmp_path)
+    assert alone.code == 0, alone.err
+    assert alone.out == inside.out
+
+
+def test_exported_weights_work_without_tputui_and_without_the_run(trained: Run, tmp_path: Path) -> None:
+    import torch
+
+    from engine.models.convnet import ConvNet
+
+    exported = tputui("export", trained.dir, "--to", "mine.pt", cwd=tmp_path)
+    assert exported.code == 0, exported.err
+    assert "read back and compared" in exported.out
+    model = ConvNet(channels=4, dropout=0.1, num_classes=10)
+    model.load_state_dict(torch.load(tmp_path / "mine.pt", weights_only=True))
+    digits_csv(tmp_path / "mine.csv", labelled=False)
+    inside = tputui("predict", trained.dir, "mine.csv", "--out", "-", cwd=tmp_path)
+    alone = tputui("predict", "mine.pt", "mine.csv", "--out", "-", cwd=tmp_path)
+    assert alone.code == 0, alone.err
+    assert alone.out == inside.out
+    pixels = torch.tensor([[float(cell) for cell in line.split(",")]
+                           for line in (tmp_path / "mine.csv").read_text().splitlines()[1:]])  # fmt: skip
+    with torch.inference_mode():
+        digits = model.eval()((pixels / 16).view(-1, 1, 8, 8)).argmax(dim=1).tolist()
+    assert [int(line.split(",")[1]) for line in alone.out.splitlines()[1:]] == digits
+
+
+def test_the_runtime_is_never_imported(trained: Run, tmp_path: Path) -> None:
+    probe = (
+        "import sys; from engine import predict\n"
+        "code = predict.main(sys.argv[1:]); print('torch_xla' in sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    weights = trained.dir / "checkpoints" / "last.pt"
+    words = ["--weights", str(weights), "--run-dir", str(trained.dir), "--split", "valid", "--out", "out.csv"]
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+
+
+def refusal(*words: str | Path, cwd: Path) -> str:
+    said = tputui(*words, cwd=cwd)
+    assert said.code == 2, said
+    assert said.out == ""
+    assert not (cwd / "predictions.csv").exists()
+    return one_sentence(said)
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    said = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
+    assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is no list of 8 x 8 images"
+    assert "name another --out" in refusal(
+        "predict", trained.dir, "--split", "valid", "--out", "no/where.csv", cwd=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nosuchrun", "--split", "valid"], "no such run"),
+        (["untrained", "--split", "valid"], "it has no weights"),
+        (["untrained", "--split", "valid", "--weights", "last"], "it has no last weights"),
+        (["untrained", "x.csv", "--weights", "x.pt"], "x.pt: no such file; write best, last or a path"),
+        (["untrained"], "give INPUT"),
+        (["untrained", "bad.csv", "--split", "valid"], "not both"),
+        (["untrained", "bad.csv", "--batch", "0"], "is not a number of 1 or more"),
+    ],
+)
+def test_words_that_cannot_be_followed_are_refused_before_anything_starts(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path, "untrained", SMALL)
+    assert main(["--runs-dir", str(tmp_path), "predict", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert why in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(trained: Run, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tputui", "predict", str(trained.dir), "--split", "train", "--out", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ),
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -1,0 +1,204 @@
+"""Predictions from weights in this process: batch sizes, forms of output, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.workers import LINE, make
+from tputui.config import from_builtins
+from tputui.telemetry.rundir import read_manifest
+
+pytestmark = pytest.mark.xla
+# Imported here, since it changes the environment.
+datasets = pytest.importorskip("sklearn.datasets")
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def _place_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Reading weights moves to the run's directory; a process of its own need not come back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = "run") -> Path:
+    """A run directory with a checkpoint of the network's first weights."""
+    from engine import checkpoint, machine, plan
+
+    run = make(tmp_path, name, list(overrides), text=text)
+    sys.path.append(str(Path(__file__).parent))
+    planned = plan.make(
+        from_builtins(read_manifest(run.dir).config, "test.toml"), machine.find({"PJRT_DEVICE": "CPU"}), "test.toml"
+    )
+    torch.manual_seed(3)
+    learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
+    at = checkpoint.Position(epoch=2, batch=0, step=9, evaluating=False)
+    checkpoint.Store(run.dir, planned).save(checkpoint.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True)
+    return run.dir
+
+
+def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
+    """What the engine tells of a prediction."""
+    from engine import predict
+    from engine.telling import Teller
+
+    at = {"source": None, "split": None, "batch": 64, "weights": run_dir / "checkpoints" / "best.pt", **asked}
+    folder = Path.cwd()
+    told = predict.predict(
+        predict.Asked(run_dir=run_dir, out=str(folder / out), form=form, **at), Teller(os.open(os.devnull, os.O_WRONLY))
+    )
+    os.chdir(folder)
+    return told
+
+
+def refused(run_dir: Path, **asked: Any) -> str:
+    """Why the engine refuses a prediction."""
+    from engine.errors import Refused
+
+    folder, before = Path.cwd(), sorted(Path.cwd().iterdir())
+    with pytest.raises(Refused) as caught:
+        predicted(run_dir, **asked)
+    os.chdir(folder)
+    assert sorted(folder.iterdir()) == before, "something half-written was left"
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_figures_and_rows_are_the_same_for_every_batch_size(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, "model.channels=4")
+    told = {size: predicted(run_dir, f"{size}.csv", split="valid", batch=size) for size in (1, 7, 64, 1000)}
+    rows = {size: list(csv.reader((tmp_path / f"{size}.csv").read_text().splitlines()))[1:] for size in told}
+    for size in (1, 7, 64):
+        assert told[size]["figures"]["loss"] == pytest.approx(told[1000]["figures"]["loss"], rel=1e-6)
+        assert told[size]["figures"]["accuracy"] == told[1000]["figures"]["accuracy"]
+        assert [row[:2] for row in rows[size]] == [row[:2] for row in rows[1000]]
+    assert told[7]["rows"] == len(rows[7]) == 360
+    assert (told[7]["step"], told[7]["own_figure"]) == (9, {"loss": 1.5})
+
+
+def test_training_examples_and_validation_examples_are_others(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, "model.channels=4", "data.valid_fraction=0.5")
+    train = predicted(run_dir, split="train")
+    assert (train["rows"], train["own_figure"]) == (898, None)
+    assert predicted(run_dir, split="valid")["rows"] == 899
+
+
+def test_csv_json_lines_and_arrays_hold_the_same(tmp_path: Path) -> None:
+    import numpy as np
+
+    run_dir = saved(tmp_path, "model.channels=4")
+    np.save(tmp_path / "images.npy", datasets.load_digits().images[:20])
+    for name, form in (("a.csv", "csv"), ("a.jsonl", "jsonl"), ("a.npz", "npz")):
+        predicted(run_dir, name, form, source=tmp_path / "images.npy", batch=6)
+    table = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    with np.load(tmp_path / "a.npz") as raw:
+        assert raw["logits"].shape == (20, 10)
+        likeliest = raw["logits"].argmax(axis=1).tolist()
+    assert [int(row["digit"]) for row in table] == [line["digit"] for line in lines] == likeliest
+    assert [float(row["probability"]) for row in table] == [line["probability"] for line in lines]
+    assert [line["example"] for line in lines] == list(range(20))
+
+
+def test_what_is_no_number_stays_what_it_is_and_wide_predictions_are_numbered(tmp_path: Path) -> None:
+    import numpy as np
+
+    from engine.table import open_table
+
+    for form in ("csv", "jsonl"):
+        with open_table(str(tmp_path / form), form) as table:
+            table.add(np.arange(2), {"x": np.array([np.nan, 0.1], np.float32), "y": np.array([[1, 2], [3, 4]])})
+    assert (tmp_path / "csv").read_text() == "example,x,y_0,y_1\n0,nan,1,2\n1,0.1,3,4\n"
+    first, second = (tmp_path / "jsonl").read_text().splitlines()
+    assert first == '{"example": 0, "x": "NaN", "y_0": 1, "y_1": 2}'
+    assert json.loads(second)["x"] == 0.1
+
+
+def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: Path) -> None:
+    import numpy as np
+
+    from engine.errors import Refused
+    from engine.table import open_table
+
+    with (
+        pytest.raises(Refused, match=r'"mask" has 9,216 values an example.*write --out FILE.npz'),
+        open_table(str(tmp_path / "wide.csv"), "csv") as table,
+    ):
+        table.add(np.arange(1), {"mask": np.zeros((1, 96, 96))})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("a,b\n1,2\n", "an array of [1, 2] is no list of 8 x 8 images"),
+        ("a,b\n1\n", "row 1 has 1 cells where the header has 2"),
+        ("a,b\n1,x\n", "row 1: could not convert string to float: 'x'"),
+        (",".join("p" * 64) + ",label\n" + "1," * 64 + "11\n", "row 1: the label is no digit from 0 to 9"),
+        (",".join("p" * 64) + "\n" + "1," * 63 + "17\n", "row 1: pixel 64 is not from 0 to 16"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_by_row(tmp_path: Path, content: str, why: str) -> None:
+    run_dir = saved(tmp_path, "model.channels=4")
+    (tmp_path / "mine.csv").write_text(content)
+    assert refused(run_dir, source=tmp_path / "mine.csv") == f"{tmp_path / 'mine.csv'}: {why}"
+
+
+def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, text=LINE)
+    assert predicted(run_dir, split="valid")["rows"] == 40
+    said = refused(run_dir, source=tmp_path / "mine.csv")
+    assert said == 'input: the task "mytask:Line" reads no files of yours: it has no inputs(); --split valid works'
+
+
+def test_weights_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, "model.channels=4")
+    (tmp_path / "noise.pt").write_bytes(b"noise")
+    torch.save({"a": 1}, tmp_path / "other.pt")
+    wider = saved(tmp_path, "model.channels=8", name="wider") / "checkpoints" / "best.pt"
+    assert "noise.pt: cannot be read as weights" in refused(run_dir, split="valid", weights=tmp_path / "noise.pt")
+    assert "neither a checkpoint nor a state dict" in refused(run_dir, split="valid", weights=tmp_path / "other.pt")
+    assert "size mismatch for features.0.weight" in refused(run_dir, split="valid", weights=wider)
+    assert "no such file" in refused(run_dir, split="valid", weights=tmp_path / "gone.pt")
+
+
+def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> None:
+    from engine import weights
+    from engine.errors import Refused
+    from engine.export import export
+
+    run_dir = saved(tmp_path, "model.channels=4")
+    told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
+    os.chdir(tmp_path)
+    assert (told["step"], told["tensors"]) == (9, 14)
+    alone = weights.read(tmp_path / "mine.pt")
+    assert (alone.step, alone.figure) == (9, 1.5)
+    weights.network(weights.workload(alone, None), alone)
+    os.chdir(tmp_path)
+    (tmp_path / "mine.json").unlink()
+    with pytest.raises(Refused, match="does not tell its configuration; name its run"):
+        weights.workload(weights.read(tmp_path / "mine.pt"), None)
+
+
+def test_safetensors_are_written_and_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    from engine import weights
+    from engine.errors import Refused
+    from engine.export import export
+
+    run_dir, target = saved(tmp_path, "model.channels=4"), tmp_path / "mine.safetensors"
+    source = run_dir / "checkpoints" / "best.pt"
+    if not weights.has_safetensors():
+        with pytest.raises(Refused, match="the package safetensors is not installed"):
+            export(source, run_dir, target)
+        assert not target.exists()
+        return
+    export(source, run_dir, target)
+    found, wanted = weights.read(target).state, weights.read(source).state
+    assert all(torch.equal(found[name], wanted[name]) for name in found.keys() | wanted.keys())

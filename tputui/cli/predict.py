@@ -1,0 +1,93 @@
+"""`tputui predict`: what trained weights say of examples, on the CPU."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import parent_of
+from tputui.cli.values import positive_int
+from tputui.cli.weights import ask_engine, choose
+from tputui.exit_codes import ExitCode
+from tputui.model import format as fmt
+
+DESCRIPTION = """Predicts on the CPU, in a process that needs neither a TPU nor torch_xla, with any batch size, from
+the weights that a run kept. INPUT is a file that the run's task can read; --split takes the run's own examples
+instead. Writes a row an example, and where the examples have labels prints loss, meters and scores over all of them,
+to be compared with what the run said. A file of the ending .npz gets the raw predictions as arrays."""
+EXIT_CODES = exit_codes(
+    DONE="predicted, and the file is whole",
+    USAGE="no such run or file, no weights, or a file that does not fit",
+    FAILED="the task's own code failed",
+)
+STDOUT = "-"
+BATCH = 64
+FORMS = {".npz": "npz", ".jsonl": "jsonl"}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("run", metavar="RUN_OR_WEIGHTS", help="name of a run, its directory, or a file of weights")
+    parser.add_argument("input", metavar="INPUT", nargs="?", help="file of examples")
+    parser.add_option("--split", choices=("train", "valid"), help="predict the run's own examples instead of INPUT")
+    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (best, or else last)")
+    parser.add_option("--out", metavar="FILE", help="file to write (predictions.csv); - is standard output")
+    parser.add_option("--batch", type=positive_int, default=BATCH, metavar="N", help=f"examples at a time ({BATCH})")
+    parser.add_option("--json", action="store_true", help="write rows as JSON lines, and print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Predicts."""
+    if (args.input is None) == (args.split is None):
+        both = "INPUT or --split, not both" if args.input is not None else "INPUT: a file, or else --split valid"
+        raise CommandError(ExitCode.USAGE, f"tputui predict: give {both}")
+    chosen = choose(args.run, args.weights, parent_of(args))
+    out, form = _target(args.out, as_json=args.json)
+    examples = ["--split", args.split] if args.split else ["--input", str(_existing(args.input))]
+    words = [*chosen.argv, *examples, "--out", out, "--form", form, "--batch", str(args.batch)]
+    _tell(ask_engine("engine.predict", words), to_stdout=out == STDOUT, as_json=args.json)
+    return ExitCode.DONE
+
+
+def _target(out: str | None, *, as_json: bool) -> tuple[str, str]:
+    """Where to write, and in which form."""
+    if out == STDOUT:
+        return out, "jsonl" if as_json else "csv"
+    path = Path(out or ("predictions.jsonl" if as_json else "predictions.csv")).absolute()
+    return str(path), FORMS.get(path.suffix, "jsonl" if as_json else "csv")
+
+
+def _existing(name: str) -> Path:
+    path = Path(name)
+    if not path.exists():
+        raise CommandError(ExitCode.USAGE, f"{fmt.inert(name)}: no such file; name a file of examples")
+    return path.absolute()
+
+
+def _tell(result: dict[str, Any], *, to_stdout: bool, as_json: bool) -> None:
+    """Says what came of it: on stdout, or beside it where the rows are there."""
+    if as_json and not to_stdout:
+        say_json(result, indent=2)
+        return
+    put = narrate if to_stdout else say
+    for line in _lines(result):
+        put(fmt.inert(line))
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    made = f" of step {result['step']}" if result["step"] is not None else ""
+    where = "" if result["out"] == STDOUT else f", written to {result['out']}"
+    took = fmt.duration(result["seconds"])
+    lines = [f"{fmt.count(result['rows'])} rows in {took} on the CPU{where}", f"weights{made}: {result['weights']}"]
+    if result["figures"]:
+        lines.append("  ".join(f"{name} {value:.6g}" for name, value in result["figures"].items()))
+    elif result["figures_reason"]:
+        lines.append(f"not judged: {result['figures_reason']}")
+    if result["own_figure"]:
+        own = "  ".join(f"{name} {value:.6g}" for name, value in result["own_figure"].items())
+        inexact = f" (in {result['trained_precision']})" if result["trained_precision"] != result["precision"] else ""
+        lines.append(f"the run's own validation said: {own}{inexact}")
+    return lines
