@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ def prepare_sentences(sources: Mapping[str, Path], into: Path) -> list[str]:
     path = sources["sentiment"] / "package/test/fixtures/imdb.json"
     entries = json.loads(path.read_text(encoding="utf-8"))
     rows = [(entry["text"].strip(), int(entry["class"])) for entry in entries if entry["class"] is not None]
+    shutil.copy(sources["sentiment"] / "package/LICENSE.md", into / "LICENSE.txt")
     return _write(into, "sentence", rows)
 
 

@@ -46,12 +46,12 @@ class Region(NamedTuple):
 
 def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> list[str]:
     """The crops of every scene whose package is there."""
-    notes: list[str] = []
-    motorcycle = scenes.motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])
-    regions = _bands(motorcycle, notes)
+    stereo = [scenes.motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])]
     if "opencv-doc" in sources:
-        regions += _bands(scenes.aloe(sources["opencv-doc"]), notes)
-    strides = [(region, Stride(24, 16)) for region in regions]
+        stereo.append(scenes.aloe(sources["opencv-doc"]))
+    cut = [bands(scene) for scene in stereo]
+    notes = [_tell_bands(regions) for regions in cut]
+    strides = [(region, Stride(24, 16)) for regions in cut for region in regions]
     if "visp-images-data" in sources:
         frames = scenes.castle(sources["visp-images-data"])
         strides += [(region, Stride(72, 72)) for region in _frames(frames, notes)]
@@ -106,20 +106,24 @@ def _crops(region: Region, stride: Stride, crop_px: int) -> Iterator[tuple[str, 
             )
 
 
-def _bands(scene: scenes.Scene, notes: list[str]) -> list[Region]:
-    """A stereo picture as bands of columns."""
+def bands(scene: scenes.Scene) -> list[Region]:
+    """A stereo picture as bands of columns, each a group; the last is held out."""
     width = scene.nearness.shape[1]
     edges = [width * band // NUM_BANDS for band in range(NUM_BANDS + 1)]
     last = NUM_BANDS - 1
-    notes.append(
-        f"{scene.name}: groups are columns "
-        + ", ".join(f"{edges[band]}..{edges[band + 1] - 1}" for band in range(NUM_BANDS))
-        + f" of {width}; the last is split valid; foreground is nearness from {scene.foreground_from:.3f}"
-    )
     return [
         Region(scene, f"{scene.name}-{band}", "valid" if band == last else "train", edges[band], edges[band + 1])
         for band in range(NUM_BANDS)
     ]
+
+
+def _tell_bands(regions: list[Region]) -> str:
+    scene = regions[0].scene
+    columns = ", ".join(f"{region.left}..{region.right - 1}" for region in regions)
+    return (
+        f"{scene.name}: groups are columns {columns} of {scene.nearness.shape[1]}; the last is split valid; "
+        f"foreground is nearness from {scene.foreground_from:.3f}"
+    )
 
 
 def _frames(frames: list[scenes.Scene], notes: list[str]) -> list[Region]:
