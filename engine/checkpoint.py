@@ -83,7 +83,7 @@ class Store:
         began = time.monotonic()
         path = self._directory / f"step-{checkpoint.position.step:08d}.pt"
         try:
-            size = write(path, _content(checkpoint, self._plan))
+            size = write(path, self.content(checkpoint))
             for name in [LAST] + ([BEST] if best else []):
                 files.link(path, self._directory / name)
             files.sync_directory(self._directory)
@@ -92,6 +92,10 @@ class Store:
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
         dropped = self._retain(path, periodic)
         return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began, dropped)
+
+    def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """What stands in the file."""
+        return _content(checkpoint, self._plan)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.

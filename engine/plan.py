@@ -50,7 +50,12 @@ class Plan(NamedTuple):
         return -(-self.sizes.valid // self.config.global_batch)
 
     def facts(self) -> dict[str, Any]:
-        """The plan's figures for a person and for programs."""
+        """The plan's figures for a person and for programs; what only a loop of its own will know is None."""
+        facts = self._facts()
+        unknown = ("steps_per_epoch", "valid_steps", "total_steps", "train_examples", "valid_examples", "meters")
+        return {**facts, **dict.fromkeys(unknown)} if self.has_own_loop else facts
+
+    def _facts(self) -> dict[str, Any]:
         return {
             "task": self.config.task,
             "device": self.machine.device,
@@ -105,7 +110,12 @@ def _sizes(task: Task, data: Options, seed: int) -> Sizes:
 
 
 def _problems(plan: Plan) -> list[Problem]:
-    config, problems = plan.config, []
+    config, problems = plan.config, plan.task.problems(plan)
+    if plan.has_own_loop:
+        return problems
+    if config.device.precision not in ("fp32", "bf16"):
+        message = f'"{config.device.precision}" is no format that a TPU computes in; write "bf16"'
+        problems.append(Problem("device.precision", message))
     if plan.steps_per_epoch == 0:
         key = "data.batch_per_core" if config.data.batch_per_core is not None else "data.global_batch"
         largest = plan.sizes.train // config.num_cores

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib
 import os
 import signal
 import sys
@@ -78,11 +79,13 @@ class Worker:
 
     def _train(self) -> Ending:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
-        planned = plan.make(config, machine.find(os.environ), self._manifest.config_path)
-        _apply_environment(config, planned.machine)
+        found = machine.find(os.environ)
+        # First, since a user's module may import the runtime.
+        _apply_environment(config, found)
+        planned = plan.make(config, found, self._manifest.config_path)
         versions.require()
         try:
-            from engine import build
+            build = importlib.import_module(planned.task.builder)
         except (ImportError, OSError) as error:
             raise Unable(f"torch_xla does not import: {error}") from error
         from engine.trainer import Stopped

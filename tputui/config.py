@@ -67,8 +67,9 @@ class DeviceConfig(Table, frozen=True, kw_only=True):
     strategy: Literal["spmd"] = "spmd"
     """How several cores run one program: `spmd` is one process with the batch sharded over a mesh. One core needs
     no strategy."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Number format of the computation; parameters and losses stay in fp32."""
+    precision: Literal["fp32", "bf16", "fp16", "16", 16] = "fp32"
+    """Number format of the computation; parameters and losses stay in fp32. A LightningModule may ask for `16` or
+    `fp16`, which TPUs do not compute in: it is trained in bf16, and a warning says so."""
     virtual_cores: int = 8
     """Cores that a machine without a TPU offers: virtual CPU devices of the same runtime."""
 

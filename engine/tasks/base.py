@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.errors import BadExample, Problem
+    from engine.plan import Plan
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,7 +136,7 @@ class Task(ABC):
         """How many folds the data is cut into; 0 where the task knows none. The fold is `data.fold`, from 0."""
         return 0
 
-    def problems(self, data: Any, model: Any) -> list[Problem]:
+    def problems(self, plan: Plan) -> list[Problem]:
         """What cannot be used for reasons beyond a single key, found without loading anything."""
         return []
 

@@ -13,7 +13,10 @@ from engine.tasks.base import Options, Task
 from tputui.config import RunConfig, unknown_key
 from tputui.fielddocs import field_docs
 
-KNOWN = {"digits": "engine.tasks.digits:Digits"}
+KNOWN = {
+    "digits": "engine.tasks.digits:Digits",
+    "lightning": "engine.lightning.task:Lightning",
+}
 """Tasks that ship with tputui."""
 
 

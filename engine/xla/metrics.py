@@ -7,14 +7,14 @@ compiled then is a recompile. Must not read a tensor.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.sections import Sections
 from engine.xla import backend
 from tputui.telemetry.events import XlaMetricsRead
 
-WARM_UP_RUNS = {"step": 2, "evaluate": 2}
+WARM_UP_RUNS = {"gradients": 2, "step": 2, "evaluate": 2}
 """Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
 
 
@@ -27,11 +27,14 @@ class _Entry(NamedTuple):
 class Programs:
     """Runs what was traced, and keeps the books on the compiler. Used by the loop's thread."""
 
-    def __init__(self, sections: Sections, warn: Callable[[str], None]) -> None:
-        """`warn` is told of every recompile, in one sentence."""
+    def __init__(
+        self, sections: Sections, warn: Callable[[str], None], warm_up: Mapping[str, int] = WARM_UP_RUNS
+    ) -> None:
+        """`warn` is told of every recompile, in one sentence; `warm_up` names the programs, with their first runs."""
         self._sections = sections
         self._warn = warn
-        self._runs = dict.fromkeys(WARM_UP_RUNS, 0)
+        self._warm_up = warm_up
+        self._runs = dict.fromkeys(warm_up, 0)
         self._recompiles = 0
         self.compile_s = 0.0
         """Time spent inside the compiler so far."""
@@ -67,7 +70,7 @@ class Programs:
         return XlaMetricsRead(t=time.time(), recompiles=self._recompiles, **backend.counters()._asdict())
 
     def _note_recompiles(self, name: str, count: int, seconds: float) -> None:
-        if self._runs[name] > WARM_UP_RUNS[name]:
+        if self._runs[name] > self._warm_up[name]:
             self._recompiles += count
             self._warn(
                 f'the program "{name}" was compiled again at its run {self._runs[name]} ({seconds:.1f} s): '

@@ -1,0 +1,173 @@
+"""Puts Lightning's Trainer together from a plan. Importing it imports torch, the runtime and Lightning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
+
+from engine import checkpoint, machine
+from engine.build import strategy
+from engine.checkpoint import Checkpoint, Position
+from engine.control import Control, Progress
+from engine.errors import Problem, Refused
+from engine.lightning import harness, loaders, modules, ties
+from engine.lightning.callback import Follower
+from engine.lightning.precision import CorePrecision
+from engine.lightning.profiler import SectionProfiler
+from engine.lightning.reports import Facts, Reports
+from engine.lightning.saving import LightningStore
+from engine.lightning.spmd import SpmdStrategy
+from engine.lightning.task import LightningData, LightningModel
+from engine.plan import Plan
+from engine.strategies.base import Strategy
+from tputui.config import RunConfig
+from tputui.telemetry.reporter import Reporter
+
+__all__ = ["LightningRun", "strategy", "trainer"]
+
+
+class LightningRun:
+    """A LightningModule with everything that trains it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cores: Strategy,
+        reports: Reports,
+        control: Control,
+        resume_from: Path | None,
+        resumed: Checkpoint | None,
+    ) -> None:
+        self._plan = plan
+        self._reports = reports
+        self._resume_from = resume_from
+        self.module, self.datamodule = _make_modules(plan)
+        self.follower = Follower(plan, cores, reports, control, ties.of(self.module), resumed)
+        self._wrap_loaders(self.follower.at)
+        self.trainer = _make_trainer(plan, cores, reports, self.follower)
+
+    def train(self) -> str:
+        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`."""
+        path = None if self._resume_from is None else str(self._resume_from)
+        self.trainer.fit(self.module, datamodule=self.datamodule, ckpt_path=path, weights_only=True)
+        return f"{self._plan.config.epochs} epochs trained"
+
+    def _wrap_loaders(self, at: Position) -> None:
+        """Looks at the training loader as Lightning asks for it: it exists only once the data was set up."""
+        owner: Any = self.datamodule or self.module
+        ask: Callable[[], Any] = owner.train_dataloader
+
+        def train_dataloader() -> Any:
+            loader = ask()
+            train = loaders.training(loader, self._plan.config, at)
+            valid = loaders.validation(owner.val_dataloader())
+            self.trainer.limit_train_batches = train.batches
+            self._note(train, valid)
+            return loader
+
+        owner.train_dataloader = train_dataloader
+
+    def _note(self, train: loaders.Shape, valid: loaders.Shape) -> None:
+        config = self._plan.config
+        if valid.batches == 0:
+            raise Refused([Problem("data", "the validation loader holds no example")])
+        if valid.ragged and config.num_cores > 1:
+            how = (
+                "is shared out like the others" if valid.ragged % config.num_cores == 0 else "goes whole to every core"
+            )
+            self._reports.warn(
+                f"the last validation batch holds {valid.ragged} examples and {how}: each counts once, without "
+                "padding, and one more program is compiled for its shape"
+            )
+        takes_lr = modules.takes(type(self.module), "lr")
+        self.follower.facts = Facts(
+            steps_per_epoch=train.batches,
+            valid_steps=valid.batches,
+            train_examples=train.examples,
+            valid_examples=valid.examples,
+            num_parameters=sum(p.numel() for p in self.module.parameters() if p.requires_grad),
+            lr_rule=config.lr_rule if takes_lr else "the module's own",
+        )
+
+
+def trainer(
+    plan: Plan,
+    run_dir: Path,
+    cores: Strategy,
+    reporter: Reporter,
+    progress: Progress,
+    control: Control,
+    *,
+    resume_from: Path | None = None,
+    telemetry: bool = True,
+) -> tuple[LightningRun, Reports]:
+    """A trainer of the plan, and what it reports through. Raises `Refused`."""
+    resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
+    reports = Reports(plan, cores, reporter, progress, telemetry=telemetry)
+    # What it says of the machine is said by us, and truly: with the harness it would tell of a TPU.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    if plan.machine.device != "TPU":
+        harness.offer_cores(plan.config.device.virtual_cores)
+    if plan.config.device.precision in ("16", "fp16", 16):
+        reports.warn(
+            f"device.precision = {plan.config.device.precision} is trained in bf16, which TPUs compute in; Lightning's "
+            "own 16-true would train in fp32 without a word"
+        )
+    run = LightningRun(plan, cores, reports, control, resume_from, resumed)
+    store = run.follower.store = LightningStore(run_dir, plan, run.trainer)
+    if resumed is not None and resumed.best is not None and resume_from is not None:
+        try:
+            store.adopt_best(resumed, resume_from)
+        except checkpoint.SaveFailed as error:
+            reports.warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
+            run.follower.forget_best()
+    return run, reports
+
+
+def _make_modules(plan: Plan) -> tuple[LightningModule, LightningDataModule | None]:
+    """The user's own objects, their weights drawn by the seed."""
+    config, data, model = plan.config, plan.data, plan.model
+    assert isinstance(data, LightningData)
+    assert isinstance(model, LightningModel)
+    seed_everything(config.seed, workers=True, verbose=False)
+    module = _make("model", model.module, model.arguments, {"lr": config.scaled_lr})
+    if data.module is None:
+        return module, None
+    return module, _make("data", data.module, data.arguments, {"batch_size": config.global_batch})
+
+
+def _make(table: str, target: str, arguments: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """An instance; what is offered is given where the class takes it and the configuration does not say it."""
+    cls = modules.find(table, target)
+    given = {name: value for name, value in offered.items() if modules.takes(cls, name)}
+    return cls(**{**given, **arguments})
+
+
+def _make_trainer(plan: Plan, cores: Strategy, reports: Reports, follower: Follower) -> Trainer:
+    config = plan.config
+    single = config.num_cores == 1
+    devices = [machine.device_index(config, plan.machine)] if single else 1
+    return Trainer(
+        accelerator="tpu",
+        devices=devices,
+        strategy="auto" if single else SpmdStrategy(cores),
+        plugins=[CorePrecision(bf16=_bf16(config))],
+        callbacks=[follower],
+        profiler=SectionProfiler(reports.sections, lambda: follower.evaluating),
+        max_epochs=config.epochs,
+        # Ours are written and drawn elsewhere; Lightning's would read the device at each step.
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        inference_mode=False,
+    )
+
+
+def _bf16(config: RunConfig) -> bool:
+    return config.device.precision != "fp32"

@@ -1,0 +1,267 @@
+"""Follows Lightning's loop by its own hooks: runs each traced program, reports, saves, and serves requests.
+
+A training step is traced by Lightning and run at the end of its batch, where the state is whole; that is where
+requests are served, and in the same way at the end of an epoch. Must not compute anything of training.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from engine.control import Control
+from engine.lightning import figures, ties
+from engine.lightning.reports import Facts, Reports
+from engine.plan import Plan
+from engine.strategies.base import Strategy
+from engine.trainer import Stopped
+from engine.xla import backend
+from tputui.telemetry import events as ev
+from tputui.telemetry.control import Request
+
+
+class Follower(Callback):
+    """What our side knows of a run that Lightning trains."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cores: Strategy,
+        reports: Reports,
+        control: Control,
+        before: ties.Ties,
+        resumed: Checkpoint | None,
+    ) -> None:
+        """`before` are the module's ties before Lightning touched it."""
+        self.at = resumed.position if resumed else Position(epoch=1, batch=0, step=0, evaluating=False)
+        self.store: Store
+        """To be set before training: it needs the trainer."""
+        self.facts: Facts
+        """To be set before the first step, once the loaders are known."""
+        self._plan = plan
+        self._cores = cores
+        self._reports = reports
+        self._control = control
+        self._before = before
+        self._best = resumed.best if resumed else None
+        self._best_epoch = resumed.best_epoch if resumed else 0
+        self._losses = resumed.losses if resumed else ()
+        self._meters = resumed.meters if resumed and resumed.position.batch else {}
+        self._open = False
+        self._began = self._trained = self._evaluated = 0.0
+        self._pot: dict[str, Any] = {}
+        self._valid_names: set[str] = set()
+        self._valid: dict[str, ev.MeterReading] = {}
+        self._evaluating: AbstractContextManager[None] | None = None
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether Lightning is inside the validation split."""
+        return self._evaluating is not None
+
+    def forget_best(self) -> None:
+        """The best weights so far are not there; the best is chosen anew."""
+        self._best, self._best_epoch = None, 0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The module is on the device now."""
+        ties.check(self._before, pl_module)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Every loader is known now."""
+        self._note_lr(trainer)
+        self._reports.progress.step = self.at.step
+        self._reports.open(self.at, self.facts)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Starts the epoch's clock."""
+        self._begin_epoch(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Ties what a step draws to its number alone."""
+        # An epoch that another run began has no start here.
+        self._begin_epoch(trainer)
+        backend.seed((self._plan.config.seed << 32) + self.at.step + 1, self._cores.device)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Runs the step, and serves what was asked for."""
+        given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
+        self._reports.note_step(given.get("loss"), given.get("losses"))
+        self.at = self.at._replace(batch=self.at.batch + 1, step=self.at.step + 1)
+        self._note_lr(trainer)
+        self._reports.run_step(self.at)
+        if self.at.batch < self.facts.steps_per_epoch:
+            self._heed()
+        else:
+            # The evaluation comes next; Lightning goes on from an epoch that is whole.
+            self._reports.report_training(self.at)
+            self._trained = time.perf_counter()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """From here on time is evaluation's."""
+        self._evaluating = self._reports.sections.section("evaluate")
+        self._evaluating.__enter__()
+        self._pot = dict(trainer.callback_metrics)
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Runs the batch: what Lightning traces would grow to the end of the split."""
+        last = batch_idx + 1 == self.facts.valid_steps
+        self._reports.programs.run("last evaluate" if last else "evaluate")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Reads what was logged, once."""
+        logged = figures.changed(self._pot, trainer.callback_metrics)
+        self._reports.programs.run("figures")
+        self._valid_names = set(logged)
+        self._valid = figures.meters({name: float(value) for name, value in logged.items()}, "valid")
+        self._reports.report_evaluation(self.at, self._valid)
+        if self._evaluating is not None:
+            self._evaluating.__exit__(None, None, None)
+            self._evaluating = None
+        self._evaluated = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Saves and sums up; an epoch that another run ended is passed over."""
+        if not self._open:
+            return
+        self._open = False
+        train = self._train_figures(trainer)
+        ended, best_before = self.at, (self._best, self._best_epoch)
+        best = self._is_best(ended.epoch)
+        self._losses = (*self._losses, _losses(train, self._valid))
+        self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
+        config = self._plan.config
+        last = ended.epoch == config.epochs
+        asked = self._control.take(epoch_end=True)
+        due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
+        saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
+        if saved is None and best:
+            # Weights that were not kept are not the best ones to have.
+            (self._best, self._best_epoch), best = best_before, False
+        self._end_epoch(ended, train, best=best)
+        if saved is not None:
+            self._answer(asked, saved, last=last)
+
+    def _begin_epoch(self, trainer: Trainer) -> None:
+        if self._open:
+            return
+        self._open = True
+        self._began = self._trained = self._evaluated = time.perf_counter()
+        self._valid = {}
+        self._reports.begin_epoch(self.at, self._meters)
+        self._meters = {}
+
+    def _note_lr(self, trainer: Trainer) -> None:
+        optimizers = trainer.optimizers
+        self._reports.lr = float(optimizers[0].param_groups[0]["lr"]) if optimizers else float("nan")
+
+    def _train_figures(self, trainer: Trainer) -> dict[str, ev.MeterReading]:
+        logged = {name: value for name, value in trainer.callback_metrics.items() if name not in self._valid_names}
+        self._reports.programs.run("figures")
+        ours = self._reports.train_readings()
+        return {**ours, **figures.meters({name: float(value) for name, value in logged.items()}, "train", ours)}
+
+    def _is_best(self, epoch: int) -> bool:
+        checkpoint = self._plan.config.checkpoint
+        figure = figures.monitored(checkpoint.monitor, self._valid)
+        if figure is None:
+            known = ", ".join(self._valid) or "nothing"
+            self._reports.warn(
+                f'checkpoint.monitor: "{checkpoint.monitor}" was not logged in validation, so no epoch is the best; '
+                f"logged: {known}"
+            )
+            return False
+        sign = 1 if checkpoint.mode == "min" else -1
+        if math.isnan(figure) or (self._best is not None and sign * figure >= sign * self._best):
+            return False
+        # The checkpoint tells it, so it stands before it is saved.
+        self._best, self._best_epoch = figure, epoch
+        return True
+
+    def _end_epoch(self, ended: Position, train: dict[str, ev.MeterReading], *, best: bool) -> None:
+        self._reports.end_epoch(
+            ev.EpochEnded(
+                t=time.time(),
+                epoch=ended.epoch,
+                step=ended.step,
+                train=train,
+                valid=self._valid,
+                train_s=self._trained - self._began,
+                valid_s=max(0.0, self._evaluated - self._trained),
+                sections_s=self._reports.sections.totals(),
+                lr=self._reports.lr,
+                best=best,
+            )
+        )
+
+    def _heed(self) -> None:
+        """Serves the requests that wait, all with one save."""
+        if not self._control.asked:
+            return
+        asked = self._control.take()
+        self._reports.report_training(self.at)
+        try:
+            saved = self._save(_reason(asked), best=False)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+            return
+        self._answer(asked, saved, last=False)
+
+    def _save_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
+        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
+        try:
+            return self._save(_reason(asked) if asked else "epoch", best=best)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+            if must:
+                raise
+            self._reports.warn(f"{error}; training goes on")
+            return None
+
+    def _save(self, reason: str, *, best: bool) -> Saved:
+        at = self.at
+        with self._reports.sections.section("save"):
+            meters = self._reports.meters_state() if at.batch else {}
+            state = Checkpoint(at, {}, meters, self._best, self._best_epoch, self._losses)
+            saved = self.store.save(state, periodic=reason == "epoch", best=best)
+        epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
+        self._reports.saved(saved, at, epoch=epoch, reason=reason, best=best)
+        return saved
+
+    def _answer(self, asked: list[Request], saved: Saved, *, last: bool) -> None:
+        """Tells that the requests were served, and stops where one of them says so and there is more to train."""
+        for request in asked:
+            self._reports.applied(request, self.at, saved)
+        if asked and _reason(asked) == "stop" and not last:
+            raise Stopped(f"stopped on request after step {self.at.step}; saved as {saved.path}")
+
+    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
+        for request in asked:
+            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
+            self._reports.refused(request, f"{error}{stop}")
+
+
+def _reason(asked: list[Request]) -> str:
+    """What a save for these requests is for."""
+    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"
+
+
+def _losses(train: dict[str, ev.MeterReading], valid: dict[str, ev.MeterReading]) -> tuple[float, float]:
+    nothing = float("nan")
+    return train["loss"].avg if "loss" in train else nothing, valid["loss"].avg if "loss" in valid else nothing

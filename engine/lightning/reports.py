@@ -1,0 +1,275 @@
+"""What Lightning's loop tells of itself: the same facts as any run, and what the module logged.
+
+A report of training is held when it falls due, read after the next step was traced and before it is dispatched, so
+that the device does not idle meanwhile. Must not decide anything about training.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from engine.cadence import Cadence
+from engine.checkpoint import Position, Saved
+from engine.control import Progress
+from engine.data.feed import Batch
+from engine.lightning import figures
+from engine.meters import Float32s
+from engine.plan import Plan
+from engine.sections import Sections
+from engine.strategies.base import Strategy
+from engine.tally import Held, Tally
+from engine.xla import backend
+from engine.xla.memory import Probe
+from engine.xla.metrics import Programs
+from tputui.telemetry import events as ev
+from tputui.telemetry.control import Request
+from tputui.telemetry.reporter import Reporter
+
+WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 1, "figures": 2}
+"""Runs in which a program may be compiled: what Lightning keeps of the logged figures begins anew in each pass."""
+_LEAST_S = 1e-6
+
+
+class Facts(NamedTuple):
+    """What Lightning knows once it has set the data up."""
+
+    steps_per_epoch: int
+    valid_steps: int
+    train_examples: int
+    valid_examples: int
+    num_parameters: int
+    lr_rule: str
+
+
+class _Held(NamedTuple):
+    at: Position
+    steps: Held
+
+
+class Reports:
+    """Keeps the tally and the clock of Lightning's loop, and puts what they say in the journal."""
+
+    def __init__(
+        self, plan: Plan, cores: Strategy, reporter: Reporter, progress: Progress, *, telemetry: bool = True
+    ) -> None:
+        self.sections = Sections(progress.enter_section)
+        self.programs = Programs(self.sections, self.warn, WARM_UP_RUNS)
+        self.progress = progress
+        self.served: set[str] = set()
+        """Ids of the requests that were answered."""
+        self.lr = float("nan")
+        """Learning rate in force, as the loop last said."""
+        self._plan = plan
+        self._cores = cores
+        self._reporter = reporter
+        self._telemetry = telemetry
+        cadence = Cadence(plan.config.report.interval_s, plan.config.report.every_batches)
+        self._tally = Tally(("loss",), cores, cadence)
+        self._counts = np.full(len(cores.core_ids), plan.config.batch_per_core, dtype=np.int64)
+        self._by_core: bool | None = None
+        self._memory = Probe(cores)
+        self._hbm: ev.MemorySampled | None = None
+        self._held: _Held | None = None
+        self._since = 0.0
+        self._compiled_s = 0.0
+
+    def open(self, at: Position, facts: Facts) -> None:
+        """Tells what is to be trained, and on what."""
+        config, now = self._plan.config, time.time()
+        self._reporter.emit(
+            ev.TopologyDeclared(
+                t=now,
+                strategy=self._cores.name,
+                device=backend.kind(),
+                device_reason=self._plan.machine.reason,
+                num_cores=config.num_cores,
+                num_hosts=1,
+                host_index=0,
+                cores=self._cores.core_ids,
+            )
+        )
+        self._reporter.emit(
+            ev.TrainingPlanned(
+                t=now,
+                task=f"lightning {getattr(self._plan.model, 'module', '')}",
+                num_epochs=config.epochs,
+                first_step=at.step + 1,
+                batch_per_core=config.batch_per_core,
+                global_batch=config.global_batch,
+                precision="fp32" if config.device.precision == "fp32" else "bf16",
+                lr=self.lr,
+                **facts._asdict(),
+            )
+        )
+        self._report_memory()
+
+    def begin_epoch(self, at: Position, meters: dict[str, list[float]]) -> None:
+        """Starts the epoch's clock and meters; `meters` is their state where another run began the epoch."""
+        self.sections.restart()
+        self.progress.epoch = at.epoch
+        self._tally.restart()
+        self._tally.meters.restore(meters)
+        self._restart_pace()
+        self._reporter.emit(ev.EpochStarted(t=time.time(), epoch=at.epoch, first_step=at.step + 1))
+
+    def note_step(self, loss: torch.Tensor | None, losses: object) -> None:
+        """Traces what keeps the loss of a step: each example's where the module gives them, else the mean."""
+        if not self._telemetry or loss is None:
+            return
+        by_example = losses if self._gives_examples(losses) else None
+        size = (self._plan.config.global_batch,)
+        values = by_example.detach() if isinstance(by_example, torch.Tensor) else loss.detach().float().expand(size)
+        self._tally.push({"loss": values}, Batch(tensors={}, real=None, counts=self._counts, present=None))
+
+    def _gives_examples(self, losses: object) -> bool:
+        """Whether the module gives a loss an example; what the first step gave holds for all."""
+        if self._by_core is None:
+            size = (self._plan.config.global_batch,)
+            self._by_core = isinstance(losses, torch.Tensor) and losses.shape == size
+            if not self._by_core and len(self._cores.core_ids) > 1:
+                given = f"of shape {list(losses.shape)}" if isinstance(losses, torch.Tensor) else "missing"
+                self.warn(
+                    "one loss is shown for all cores: training_step returns their mean; return a dict that also "
+                    f'has "losses", one value an example [{size[0]}], to see each core\'s (it is {given})'
+                )
+        return self._by_core
+
+    def run_step(self, at: Position) -> None:
+        """Runs the step that was traced, which ends at `at`; reports where that falls due."""
+        compiled_s = self.programs.compile_s
+        self.settle()
+        with self.sections.section("execute"):
+            self.programs.run("step")
+        self.progress.step = at.step
+        if self._telemetry and self._tally.due:
+            self._held = _Held(at, self._tally.hold())
+            # The next step may be compiled as well, and that can take minutes.
+            if self.programs.compile_s > compiled_s:
+                self.settle()
+
+    def report_training(self, at: Position) -> None:
+        """Reports every step up to now."""
+        self.settle()
+        if self._tally.pending:
+            self._held = _Held(at, self._tally.hold())
+            self.settle()
+
+    def settle(self) -> None:
+        """Reads what is held, in one transfer, and tells it."""
+        if self._held is None:
+            return
+        (at, held), self._held = self._held, None
+        with self.sections.section("execute"):
+            backend.wait()
+        with self.sections.section("report"):
+            losses = self._tally.read(held)
+            step_s = self._step_s(len(losses))
+            self._tally.cadence.retune(step_s)
+            self._restart_pace()
+            self._tell(at, losses, step_s)
+
+    def _tell(self, at: Position, losses: Float32s, step_s: float) -> None:
+        shown = losses if self._by_core else np.ascontiguousarray(losses[:, :1])
+        self._reporter.record_steps(at.step - len(shown) + 1, shown, shown.shape[1])
+        self._report_meters(at, "train", self._tally.meters.readings(), self._tally.meters.reduced)
+        self._reporter.emit(
+            ev.ProgressReported(
+                t=time.time(),
+                epoch=at.epoch,
+                epoch_step=at.batch,
+                step=at.step,
+                step_s=step_s,
+                examples_per_s=self._plan.config.global_batch / step_s,
+                lr=self.lr,
+                report_steps=self._tally.cadence.steps,
+            )
+        )
+        self._report_runtime()
+
+    def report_evaluation(self, at: Position, valid: dict[str, ev.MeterReading]) -> None:
+        """Tells what Lightning made of the validation split."""
+        self._report_meters(at, "valid", valid, figures.REDUCED)
+        self._report_runtime()
+
+    def train_readings(self) -> dict[str, ev.MeterReading]:
+        """Training loss of the epoch, over every step reported so far."""
+        return self._tally.meters.readings()
+
+    def meters_state(self) -> dict[str, list[float]]:
+        """What `begin_epoch` takes to go on with the epoch."""
+        return self._tally.meters.state()
+
+    def end_epoch(self, ended: ev.EpochEnded) -> None:
+        """Sums the epoch up."""
+        self._reporter.emit(ended)
+
+    def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
+        """A checkpoint is on disk, and those are gone that it takes the place of."""
+        self._reporter.emit(
+            ev.CheckpointSaved(
+                t=time.time(),
+                path=saved.path,
+                step=at.step,
+                epoch=epoch,
+                bytes=saved.bytes,
+                seconds=saved.seconds,
+                reason=reason,
+                best=best,
+            )
+        )
+        for path in saved.dropped:
+            self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
+
+    def applied(self, request: Request, at: Position, saved: Saved) -> None:
+        """A request was served."""
+        self.served.add(request.id)
+        self._reporter.emit(
+            ev.RequestApplied(
+                t=time.time(),
+                request=request.id,
+                kind=request.kind,
+                step=at.step,
+                path=saved.path,
+                bytes=saved.bytes,
+                seconds=saved.seconds,
+            )
+        )
+
+    def refused(self, request: Request, why: str) -> None:
+        """A request cannot be served."""
+        self.served.add(request.id)
+        self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def _step_s(self, steps: int) -> float:
+        """Mean wall time of a step since the last report, compiling left out."""
+        compiled_s = self.programs.compile_s - self._compiled_s
+        return max(time.perf_counter() - self._since - compiled_s, _LEAST_S) / steps
+
+    def _restart_pace(self) -> None:
+        self._since = time.perf_counter()
+        self._compiled_s = self.programs.compile_s
+
+    def _report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
+        event = ev.MetersReported(
+            t=time.time(), epoch=at.epoch, step=at.step, split=split, meters=meters, reduced=reduced
+        )
+        self._reporter.emit(event)
+
+    def _report_runtime(self) -> None:
+        self._reporter.emit(self.programs.totals())
+        self._report_memory()
+
+    def _report_memory(self) -> None:
+        """Tells the device's memory where it has changed."""
+        sampled, known = self._memory.sample(), self._hbm
+        if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
+            self._hbm = sampled
+            self._reporter.emit(sampled)

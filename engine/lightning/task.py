@@ -1,0 +1,107 @@
+"""The task `lightning`: a LightningModule of yours, trained by Lightning's own Trainer. Torch-free at the top.
+
+Lightning brings its own loop, data and figures, so what a task of ours must give is asked of nobody here: another
+builder puts the trainer together, and sizes and meters are known once Lightning has set the data up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import msgspec
+
+from engine.errors import Problem, Refused
+from engine.lightning import modules
+from engine.tasks.base import Options, Sizes, Splits, Task
+from tputui.config import OptimConfig, RunConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.plan import Plan
+
+OWN_OPTIMIZER = tuple(key for key in OptimConfig.__struct_fields__ if key not in ("lr", "lr_scaling"))
+"""Keys of `[optim]` that a LightningModule sets itself, in `configure_optimizers`."""
+
+
+class LightningData(Options, frozen=True, kw_only=True):
+    """Keys of `[data]`."""
+
+    module: str | None = None
+    """LightningDataModule as `package.module:Class`; none where the LightningModule has loaders of its own."""
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keyword arguments of the LightningDataModule. If it takes `batch_size`, it is given the global batch."""
+
+
+class LightningModel(Options, frozen=True, kw_only=True):
+    """Keys of `[model]`."""
+
+    module: str = ""
+    """LightningModule as `package.module:Class`."""
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keyword arguments of the LightningModule. If it takes `lr`, it is given the scaled learning rate."""
+
+
+class Lightning(Task):
+    """A LightningModule of yours, trained by Lightning's own Trainer."""
+
+    data_options: ClassVar[type[Options]] = LightningData
+    model_options: ClassVar[type[Options]] = LightningModel
+    meters: ClassVar[tuple[str, ...]] = ("loss",)
+    builder: ClassVar[str] = "engine.lightning.build"
+
+    def sizes(self, data: LightningData, seed: int) -> Sizes:
+        """Not known before Lightning has set the data up."""
+        return Sizes(0, 0)
+
+    def problems(self, plan: Plan) -> list[Problem]:
+        """Modules that cannot be found, arguments that do not fit, and keys that would have no effect."""
+        data, model = plan.data, plan.model
+        assert isinstance(data, LightningData)
+        assert isinstance(model, LightningModel)
+        if not model.module:
+            return [Problem("model.module", 'it is missing: name your LightningModule as "package.module:Class"')]
+        found = modules.problems("model", model.module, model.arguments, ("lr",))
+        if data.module is not None:
+            found += modules.problems("data", data.module, data.arguments, ("batch_size",))
+        elif data.arguments:
+            found.append(Problem("data.arguments", "there is no data.module that could take them"))
+        if not found:
+            found += _without_effect(plan.config, modules.find("model", model.module))
+        return found
+
+    def load(self, data: LightningData, seed: int) -> Splits:
+        """Lightning asks its own loaders."""
+        _refuse()
+
+    def model(self, options: LightningModel, data: LightningData) -> torch.nn.Module:
+        """Lightning makes its own."""
+        _refuse()
+
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Lightning predicts by its own Trainer."""
+        _refuse()
+
+    def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Lightning's steps tell their own."""
+        _refuse()
+
+
+def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
+    """Keys that say something which nobody would heed."""
+    default = OptimConfig()
+    found = [
+        Problem(f"optim.{key}", f"{cls.__name__} configures its own optimizer; give it as model.arguments.{key}")
+        for key in OWN_OPTIMIZER
+        if getattr(config.optim, key) != getattr(default, key)
+    ]
+    if config.optim.lr != default.lr and not modules.takes(cls, "lr"):
+        found.append(Problem("optim.lr", f"{cls.__name__} takes no argument lr, so it would have no effect"))
+    if config.device.strategy != "spmd":
+        found.append(Problem("device.strategy", 'a LightningModule is trained by "spmd" or on one core'))
+    return found
+
+
+def _refuse() -> NoReturn:
+    why = "a LightningModule has a loop of its own; load best.pt by its load_from_checkpoint to use it elsewhere"
+    raise Refused([Problem("task", why)])
