@@ -56,7 +56,7 @@ def trainer(
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
     store = checkpoint.Store(run_dir, plan)
     try:
-        feeds = Feeds(plan, splits, cores.put, reports.skipped)
+        feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
     built = Trainer(plan, feeds, learner, reports, control, store, Keepsakes(run_dir))

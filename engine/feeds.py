@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.data.feed import Feed, Put
-from engine.data.sampler import train_shares, valid_shares
+from engine.data.sampler import cut, train_shares, valid_shares
 from engine.data.skips import Budget, Skips, Tell
 from engine.plan import Plan
 from engine.tasks.base import Splits
@@ -12,8 +12,9 @@ from engine.tasks.base import Splits
 class Feeds:
     """Makes feeds."""
 
-    def __init__(self, plan: Plan, splits: Splits, put: Put, skipped: Tell) -> None:
-        """`put` moves a batch to the device; `skipped` is told of every example that is left out.
+    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, skipped: Tell) -> None:
+        """`own` are the places of the cores that are fed, `put` moves their rows to the device; `skipped` is told of
+        every example that is left out.
 
         Raises `engine.data.skips.TooManyBad` where the source alone has too many of them.
         """
@@ -23,6 +24,7 @@ class Feeds:
         self._config = plan.config
         self._end = plan.steps_per_epoch
         self._splits = splits
+        self._own = own
         self._put = put
         self._train_skips = Skips("train", len(splits.train), budget)
         self._valid_skips = Skips("valid", len(splits.valid), budget)
@@ -40,11 +42,11 @@ class Feeds:
             end=self._end,
         )
         depth = config.data.prefetch_batches
-        return Feed(self._splits.train, shares, self._put, depth, self._train_skips)
+        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips)
 
     def validation(self) -> Feed:
         """Every validation example once."""
         config = self._config
         shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
         depth = config.data.prefetch_batches
-        return Feed(self._splits.valid, shares, self._put, depth, self._valid_skips)
+        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_skips)

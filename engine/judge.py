@@ -29,7 +29,7 @@ class Judge:
         self._strategy = strategy
         draws = type(plan.task).pictures is not Task.pictures
         self._num_pictures = min(plan.config.report.pictures, plan.sizes.valid) if draws else 0
-        self._size = plan.config.global_batch
+        self._size = plan.config.batch_per_core * len(strategy.own)
         self.restart()
 
     def restart(self) -> None:
@@ -50,7 +50,10 @@ class Judge:
         """Reads what has run since the last call."""
         for tensors, present in self._pending:
             arrays = self._read(tensors)
-            self._judged.append({name: array if present is None else array[present] for name, array in arrays.items()})
+            if present is not None:
+                chosen = self._strategy.gather(present, 0)
+                arrays = {name: array[chosen] for name, array in arrays.items()}
+            self._judged.append(arrays)
         self._pending = []
         if self._first is not None and self._shown is None:
             inputs, predictions = (self._read(tensors) for tensors in self._first)

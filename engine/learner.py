@@ -5,6 +5,7 @@ Nothing here runs or reads the device; the caller syncs once a step.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,10 @@ from engine.strategies.base import Strategy
 from engine.xla import backend
 
 Outcomes = dict[str, torch.Tensor]
+Reduce = Callable[[Sequence[nn.Parameter]], None]
+"""Makes every gradient the mean over all processes."""
+_RANK_STRIDE = 0x9E37_79B9_7F4A_7C15
+_SEED_BITS = (1 << 63) - 1
 
 
 class TaskError(Exception):
@@ -44,7 +49,8 @@ class Learner:
         self._plan = plan
         torch.manual_seed(plan.config.seed)
         self.model = to_device(plan.task.model(plan.model, plan.data), strategy.device)
-        self._optimizer = optimizer(plan.config, self.model.parameters())
+        self._trained = list(self.model.parameters())
+        self._optimizer = optimizer(plan.config, self._trained)
         self._scheduler = scheduler(plan.config, self._optimizer)
         self._bf16 = plan.config.device.precision == "bf16"
 
@@ -58,8 +64,9 @@ class Learner:
         """Trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
-    def step(self, tensors: dict[str, torch.Tensor], number: int) -> Outcomes:
-        """Traces the training step `number`, and returns its per-example outcomes."""
+    def step(self, tensors: dict[str, torch.Tensor], number: int, reduce: Reduce) -> Outcomes:
+        """Traces the training step `number`, and returns its per-example outcomes. `reduce` is called when there are
+        gradients."""
         self._seed(number)
         with self._precision():
             with self.parts.section("forward"):
@@ -69,11 +76,17 @@ class Learner:
                 outcomes = self._checked(self._plan.task.outcomes(predictions, tensors))
         with self.parts.section("backward"):
             outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
+        reduce(self._trained)
         with self.parts.section("optimizer"):
             self._optimizer.step()
             # Before the sync, so that the gradients are no outputs of the program.
             self._optimizer.zero_grad(set_to_none=True)
         return outcomes
+
+    def begin_evaluation(self) -> None:
+        """Evaluates from here on. Running statistics become those of the first process. To be asked after a sync."""
+        self.model.eval()
+        self.strategy.align(list(self.model.buffers()))
 
     def evaluate(self, tensors: dict[str, torch.Tensor], number: int) -> Evaluation:
         """Traces an evaluation after the step `number`."""
@@ -111,7 +124,9 @@ class Learner:
 
     def _seed(self, number: int) -> None:
         """Ties what a step draws to its number alone: a save or a report in between changes nothing."""
-        backend.seed((self._plan.config.seed << 32) + number, self.strategy.device)
+        # Other rows want other masks; the first process draws what a process alone would.
+        apart = self.strategy.own.start * _RANK_STRIDE
+        backend.seed(((self._plan.config.seed << 32) + number) ^ (apart & _SEED_BITS), self.strategy.device)
 
     def _precision(self) -> torch.autocast:
         return torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16)
@@ -121,7 +136,7 @@ class Learner:
         meters = self._plan.task.meters
         if set(outcomes) != set(meters):
             raise TaskError(f"outcomes() returned {sorted(outcomes)} where meters says {sorted(meters)}")
-        size = self._plan.config.global_batch
+        size = self._plan.config.batch_per_core * len(self.strategy.own)
         for name, value in outcomes.items():
             if value.shape != (size,):
                 shape = list(value.shape)

@@ -12,7 +12,11 @@ made; that is for measuring what telemetry costs.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
+
+import torch
 
 from engine.cadence import Cadence
 from engine.checkpoint import Position, Saved
@@ -33,6 +37,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.control import Request
 from tputui.telemetry.reporter import Reporter
 
+_ASKED, _DUE = 1, 2
 _LEAST_S = 1e-6
 """Clocks of compiler and loop differ; time does not run backwards for it."""
 
@@ -87,6 +92,8 @@ class Reports:
         self._telemetry = telemetry
         self._train = self._tally()
         self._valid = self._tally()
+        self._running = self._train
+        self._due = False
         self._judge = Judge(plan, learner.strategy)
         self._memory = Probe(learner.strategy)
         self._hbm: ev.MemorySampled | None = None
@@ -141,6 +148,7 @@ class Reports:
         self._learner.parts.restart()
         self.progress.epoch = at.epoch
         self._train.restart()
+        self._running = self._train
         self._train.meters.restore(meters)
         self._restart_pace()
         self._reporter.emit(ev.EpochStarted(t=time.time(), epoch=at.epoch, first_step=at.step + 1))
@@ -150,6 +158,26 @@ class Reports:
         if self._telemetry:
             self._train.push(outcomes, batch)
 
+    def agree(self, asked: bool) -> bool:
+        """Whether a request waits, as the first process sees it; at the boundary before each step.
+
+        It says at the same time whether that step is to end a report: several processes report together, and have
+        several clocks.
+        """
+        strategy = self._learner.strategy
+        if strategy.alone:
+            return asked
+        word = strategy.agree(_ASKED * asked + _DUE * self._running.due_after_next)
+        self._due = bool(word & _DUE)
+        return bool(word & _ASKED)
+
+    def reduce_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Makes every gradient the mean over all processes."""
+        strategy = self._learner.strategy
+        if not strategy.alone:
+            with self.sections.section("execute"):
+                strategy.reduce_gradients(parameters, partial(self.programs.run, "gradients"))
+
     def run_step(self, at: Position) -> None:
         """Runs the step that was traced, which ends at `at`; reports where that falls due."""
         compiled_s = self.programs.compile_s
@@ -158,10 +186,10 @@ class Reports:
             self.programs.run("step")
         self.progress.step = at.step
         self._tell()
-        if self._telemetry and self._train.due:
+        if self._telemetry and self._is_due(self._train):
             self._held = _Held(at, self._train.hold())
-            # The next step may be compiled as well, and that can take minutes.
-            if self.programs.compile_s > compiled_s:
+            # The next step may be compiled as well, and that can take minutes. And several processes read together.
+            if self.programs.compile_s > compiled_s or not self._learner.strategy.alone:
                 self.settle()
 
     def settle(self) -> None:
@@ -222,6 +250,7 @@ class Reports:
     def begin_evaluation(self) -> None:
         """Starts the meters of an evaluation."""
         self._valid.restart()
+        self._running = self._valid
         self._judge.restart()
         self._restart_pace()
 
@@ -230,7 +259,7 @@ class Reports:
         self._valid.push(evaluation.outcomes, batch)
         self._judge.add(evaluation, batch)
         self.programs.run("evaluate")
-        if self._valid.due:
+        if self._is_due(self._valid):
             self.report_evaluation(at)
 
     def report_evaluation(self, at: Position) -> None:
@@ -326,6 +355,9 @@ class Reports:
     def warn(self, text: str) -> None:
         """Something the user should know."""
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def _is_due(self, tally: Tally) -> bool:
+        return tally.due if self._learner.strategy.alone else self._due
 
     def _tally(self) -> Tally:
         config = self._plan.config

@@ -24,9 +24,9 @@ class Held(NamedTuple):
     """Steps that wait on the device to be read."""
 
     register: torch.Tensor
-    """[DEPTH x meters, cores], the oldest step first; the newest rows are theirs."""
+    """[DEPTH x meters, own cores], the oldest step first; the newest rows are theirs."""
     counts: npt.NDArray[np.int64]
-    """[steps, cores] examples."""
+    """[steps, own cores] examples."""
 
 
 class Tally:
@@ -38,9 +38,10 @@ class Tally:
         self._names = names
         self._strategy = strategy
         self._num_cores = len(strategy.core_ids)
+        self._num_own = len(strategy.own)
         self._counts: list[npt.NDArray[np.int64]] = []
         self._held_at = time.perf_counter()
-        empty = torch.zeros(DEPTH * len(names), self._num_cores)
+        empty = torch.zeros(DEPTH * len(names), self._num_own)
         self._register = strategy.shard(empty.to(strategy.device), 1)
 
     @property
@@ -52,6 +53,11 @@ class Tally:
     def due(self) -> bool:
         """Whether a report is due."""
         return self.cadence.due(self.pending, time.perf_counter() - self._held_at)
+
+    @property
+    def due_after_next(self) -> bool:
+        """Whether a report will be due after one more step, by what the clock says now."""
+        return self.cadence.due(self.pending + 1, time.perf_counter() - self._held_at)
 
     def restart(self) -> None:
         """Begins a new pass; what was not read is given up."""
@@ -66,7 +72,7 @@ class Tally:
             if batch.real is not None:
                 # Not a product: padding may well come to NaN.
                 values = torch.where(batch.real > 0, values, 0.0)
-            sums = values.view(len(self._names), self._num_cores, -1).sum(-1)
+            sums = values.view(len(self._names), self._num_own, -1).sum(-1)
             register = torch.cat((self._register[len(self._names) :], sums))
         # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
         self._register = self._strategy.shard(register, 1)
@@ -85,8 +91,9 @@ class Tally:
         Returns each step's per-core mean of the first meter, [steps, cores].
         """
         sums = self._strategy.read(held.register).reshape(DEPTH, len(self._names), self._num_cores)
-        sums = sums[DEPTH - len(held.counts) :]
-        self.meters.add(sums, held.counts)
+        counts = self._strategy.gather(held.counts, 1)
+        sums = sums[DEPTH - len(counts) :]
+        self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):
-            means: Float32s = np.divide(sums[:, 0, :], held.counts, dtype=np.float32)
+            means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
         return means

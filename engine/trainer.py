@@ -95,7 +95,7 @@ class Trainer:
                     batch = next(batches)
                 step = self.at.step + 1
                 with sections.section("trace"):
-                    outcomes = self._learner.step(batch.tensors, step)
+                    outcomes = self._learner.step(batch.tensors, step, self._reports.reduce_gradients)
                     self._reports.note_step(outcomes, batch)
                     del outcomes
                 at = self.at._replace(batch=self.at.batch + 1, step=step)
@@ -104,7 +104,7 @@ class Trainer:
         self._reports.report_training(self.at)
 
     def _evaluate(self) -> None:
-        self._learner.model.eval()
+        self._learner.begin_evaluation()
         self._reports.begin_evaluation()
         with self._reports.sections.section("evaluate"), self._feeds.validation() as feed:
             for batch in feed:
@@ -167,7 +167,7 @@ class Trainer:
 
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""
-        if not self._control.asked:
+        if not self._reports.agree(self._control.asked):
             return
         asked = self._control.take()
         self._reports.report_training(self.at)

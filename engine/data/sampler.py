@@ -7,7 +7,7 @@ cores changes nothing about which examples a step trains on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,3 +60,11 @@ def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iter
         real = indices < num_examples
         counts = real.reshape(num_cores, batch_per_core).sum(axis=1).astype(np.int64)
         yield Share(np.where(real, indices, 0), real.astype(np.float32), counts)
+
+
+def cut(shares: Iterable[Share], own: range) -> Iterator[Share]:
+    """The part of each share that belongs to the cores at the places `own`, and their counts."""
+    for indices, real, counts in shares:
+        per_core = len(indices) // len(counts)
+        rows = slice(own.start * per_core, own.stop * per_core)
+        yield Share(indices[rows], None if real is None else real[rows], counts[own.start : own.stop])

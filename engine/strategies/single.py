@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.strategies.base import Alone
 from engine.xla import backend
 
 
-class Single:
+class Single(Alone):
     """One core; nothing is shared out."""
 
     name = "single"
@@ -20,6 +21,7 @@ class Single:
         """`core_id` is the core's name in the journal, `device_index` its place among the process's devices."""
         self.device = backend.device(device_index)
         self.core_ids = [core_id]
+        self.own = range(1)
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Moves the batch to the core."""

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.strategies.base import Alone
 from engine.xla import backend
 
 
-class Spmd:
+class Spmd(Alone):
     """N cores as one device; parameters are replicated, and the compiler puts the gradients' sums in."""
 
     name = "spmd"
@@ -21,6 +22,7 @@ class Spmd:
         backend.use_spmd()
         self.device = backend.device()
         self.core_ids = list(range(num_cores))
+        self.own = range(num_cores)
         self._mesh = backend.CoreMesh(num_cores)
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ _runtime: Any = vars(torch_xla)["_XLAC"]
 _send: Any = xm.send_cpu_data_to_device
 _memory_info: Any = xm.get_memory_info
 _metrics: Any = met
+_model: Any = xm
 # The package gives the function under this name where the module is wanted.
 _scan: Any = importlib.import_module("torch_xla.experimental.scan")
 Tensors = tuple[torch.Tensor, ...]
@@ -168,10 +169,42 @@ def scan(cell: Cell, carry: Tensors, xs: Tensors, *, reverse: bool = False) -> t
     return tuple(last), tuple(ys)
 
 
+def reduce_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Traces the mean of every gradient over all devices of all processes. Never run, for want of a TPU."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    _model.all_reduce(_model.REDUCE_SUM, gradients, scale=1.0 / xr.world_size())
+
+
+def launch(train: Callable[[int], None], process: int, num_processes: int) -> None:
+    """Calls `train` in a thread for each device of this process, with the device's index, and returns when all are
+    through. `train` must not raise.
+
+    Each of the processes calls it, as `torch_xla.launch` makes its own processes do; started by command line they have
+    a parent that sees the first of them break, and they end with it. On a TPU one process drives one chip. That half
+    was never run, for want of a TPU.
+    """
+    if kind() == "CPU":
+        train(0)
+        return
+    import torch_xla._internal.pjrt as pjrt
+
+    def on_this_device() -> None:
+        train(int(str(torch_xla.device()).rpartition(":")[2]))
+
+    run_threads: Any = pjrt._run_thread_per_device
+    run_threads(process, num_processes, on_this_device, pjrt.initialize_multiprocess)
+
+
 def read(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """One transfer from the device. The tensor must be synced and in one piece; see `read_shards`."""
     values: npt.NDArray[Any] = tensor.cpu().numpy()
     return values
+
+
+def read_all(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies of synced tensors, each in one piece, on the host."""
+    copies: list[torch.Tensor] = _runtime._xla_get_cpu_tensors(tensors)
+    return copies
 
 
 def read_shards(tensors: list[torch.Tensor], dim: int) -> list[npt.NDArray[Any]]:
