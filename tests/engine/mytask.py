@@ -20,6 +20,8 @@ class PointsData(Options, frozen=True, kw_only=True):
     """Points to validate on."""
     break_at: int = -1
     """Training point that cannot be read."""
+    fold: int = 0
+    """Which fourth of the points is left out."""
     stop_in_evaluation: str = ""
     """Run directory that gets a request to stop while this task is being evaluated."""
 
@@ -69,6 +71,10 @@ class Line(Task):
         """Training and validation points."""
         train = Points(0, data.num_train, break_at=data.break_at)
         return Splits(train, Points(data.num_train, data.num_valid, stop_in=data.stop_in_evaluation))
+
+    def num_folds(self, data: PointsData) -> int:
+        """Three."""
+        return 3
 
     def model(self, options: PointsModel, data: PointsData) -> Any:
         """One weight and one bias."""

@@ -53,8 +53,11 @@ def last_checkpoint(run_dir: Path) -> Path:
     return path
 
 
-def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None) -> None:
-    """Has the engine check what only it knows: the task, its keys, the cores there are. Raises `CommandError`."""
+def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None) -> dict[str, Any]:
+    """Has the engine check what only it knows: the task, its keys, the cores there are. Raises `CommandError`.
+
+    Returns the figures that the configuration comes to.
+    """
     argv = [sys.executable, "-P", "-m", "engine.describe", "--check", "--source", source]
     argv += ["--resume", str(resume)] if resume is not None else []
     argv += ["--", loaded.task]
@@ -76,6 +79,7 @@ def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None
     if verdict.problems:
         sentences = [inert(f"{source}: {problem.key}: {problem.message}") for problem in verdict.problems]
         raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
+    return verdict.facts
 
 
 def create_run(

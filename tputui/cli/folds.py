@@ -1,0 +1,212 @@
+"""`tputui folds`: train every fold in turn, and lay their best epochs side by side."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tputui import config, headless, session
+from tputui.cli import starting, viewing
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.environment import environment_problem
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.selecting import parent_of
+from tputui.exit_codes import ExitCode
+from tputui.model import format as fmt
+from tputui.model.snapshot import ENDED, EpochView, Snapshot
+from tputui.telemetry import rundir
+
+DESCRIPTION = """Trains one run for each fold of the configuration's data, one after the other, and prints a line a
+fact on the way; `tputui attach` shows the running one live. In the end it prints a table: each fold's best epoch with
+its validation figures, then their mean and standard deviation over the folds; with --json one object instead of all
+that. Given the --name of folds that were begun before, folds that are done are kept, and one that was interrupted
+goes on from its last checkpoint."""
+EXIT_CODES = exit_codes(
+    DONE="every fold was trained",
+    USAGE="the command line or the configuration cannot be used, or its data has no folds; nothing was made",
+    FAILED="training of a fold failed; the folds after it were not begun",
+    STOPPED="a fold was stopped on request; the folds after it were not begun",
+    LOST="the processes of a fold are gone and left no end record",
+    ENVIRONMENT="this machine cannot run it",
+)
+
+FOLD_KEY = "data.fold"
+_SUPERVISOR_EXIT_S = 5.0
+
+
+class Fold(NamedTuple):
+    """What became of a fold."""
+
+    fold: int
+    run: str
+    state: str
+    best: EpochView | None
+    """Its best epoch so far."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("config", metavar="CONFIG", help="TOML file whose data has folds")
+    parser.add_option(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
+    )
+    parser.add_option("--name", metavar="NAME", help="the runs are called NAME-fold-0 and so on; else by time and task")
+    parser.add_option("--json", action="store_true", help="print one JSON object in the end, and nothing before")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Trains the folds that are not done."""
+    parent = parent_of(args)
+    if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
+        words = "a run's name has letters, digits, dots, dashes and underscores, at most 120 here"
+        raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {words}")
+    num_folds, task = _checked(args)
+    base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
+    found: list[Fold] = []
+    code = ExitCode.DONE
+    for number in range(num_folds):
+        fold, code = _train(args, parent, base, number, num_folds)
+        found.append(fold)
+        if code is not ExitCode.DONE:
+            break
+    if args.json:
+        say_json({"name": base, "num_folds": num_folds, "folds": [_plain(fold) for fold in found], **_over(found)})
+    else:
+        say("\n".join(table(found)))
+    return code
+
+
+def table(folds: list[Fold]) -> list[str]:
+    """A line a fold, then the mean and the standard deviation over those that have a figure."""
+    names = list(dict.fromkeys(name for fold in folds for name in figures(fold.best)))
+    rows = [["fold", "run", "state", "best epoch", *names]]
+    for fold in folds:
+        own = figures(fold.best)
+        epoch = str(fold.best.epoch) if fold.best else fmt.UNKNOWN
+        rows.append([str(fold.fold), fold.run, fold.state, epoch, *(fmt.number(own.get(name)) for name in names)])
+    over = _over(folds)
+    for title in ("mean", "std"):
+        rows.append([title, "", "", "", *(fmt.number(over[title].get(name)) for name in names)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return [fmt.inert(line) for line in cells]
+
+
+def figures(best: EpochView | None) -> dict[str, float]:
+    """Validation figures of an epoch: the meters' averages and the scores."""
+    return {} if best is None else {name: meter.avg for name, meter in best.valid.items()} | best.scores
+
+
+def _over(folds: list[Fold]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation (of a sample) of each figure over the folds where it is finite."""
+    columns: dict[str, list[float]] = {}
+    for fold in folds:
+        for name, figure in figures(fold.best).items():
+            if math.isfinite(figure):
+                columns.setdefault(name, []).append(figure)
+    return {
+        "mean": {name: statistics.fmean(column) for name, column in columns.items()},
+        "std": {name: statistics.stdev(column) for name, column in columns.items() if len(column) > 1},
+    }
+
+
+def _plain(fold: Fold) -> dict[str, Any]:
+    best = fold.best.epoch if fold.best else None
+    return {"fold": fold.fold, "run": fold.run, "state": fold.state, "best_epoch": best, "valid": figures(fold.best)}
+
+
+def _checked(args: argparse.Namespace) -> tuple[int, str]:
+    """The number of folds and the task, after every fold's configuration was checked."""
+    problem = environment_problem(os.environ)
+    if problem is not None:
+        raise CommandError(ExitCode.ENVIRONMENT, problem)
+    first = _loaded(args, 0)
+    num_folds = int(starting.check_with_engine(first, args.config, None).get("num_folds", 0))
+    if num_folds < 2:
+        words = f'{args.config}: task "{first.task}" finds no folds in this data; `tputui run` trains it once'
+        raise CommandError(ExitCode.USAGE, words)
+    for number in range(1, num_folds):
+        starting.check_with_engine(_loaded(args, number), args.config, None)
+    return num_folds, first.task
+
+
+def _loaded(args: argparse.Namespace, fold: int) -> config.RunConfig:
+    if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
+        raise CommandError(ExitCode.USAGE, f"--set {FOLD_KEY}: every fold is trained; `tputui run` trains one of them")
+    try:
+        return config.load(Path(args.config), [*args.set, f"{FOLD_KEY}={fold}"])
+    except config.ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+
+
+def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: int) -> tuple[Fold, ExitCode]:
+    """Trains a fold, unless it is done already."""
+    first, resume = f"{base}-fold-{number}", None
+    name = first
+    for before in _begun(parent, name)[-1:]:
+        snapshot = session.load(before)
+        if snapshot.condition == "done":
+            narrate(f"fold {number} of {of} is done: run {before.name}")
+            return _told(number, snapshot, parent, name), ExitCode.DONE
+        if snapshot.condition not in ENDED:
+            words = f"{before.name} is {snapshot.condition}; wait for it, or stop it first"
+            raise CommandError(ExitCode.USAGE, words)
+        with contextlib.suppress(CommandError):
+            resume = starting.last_checkpoint(before)
+        name = _next_name(parent, name)
+    argv = ["tputui", *sys.argv[1:]]
+    loaded = _loaded(args, number)
+    run_dir = starting.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
+    narrate(f"fold {number} of {of}: run {name}" + (f", going on from {resume}" if resume else ""))
+    with viewing.ctrl_c_stops(run_dir):
+        supervisor = starting.start(run_dir)
+        snapshot = _follow(run_dir, quiet=args.json)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(_SUPERVISOR_EXIT_S)
+    return _told(number, snapshot, parent, first), viewing.code_of(snapshot)
+
+
+def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
+    source = session.Session.live(run_dir)
+    try:
+        if not quiet:
+            return headless.follow(source, sys.stdout, as_json=False)
+        with open(os.devnull, "w") as nowhere:
+            return headless.follow(source, nowhere, as_json=False)
+    finally:
+        source.close()
+
+
+def _told(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
+    """A fold that went on after an interruption may have had its best epoch before."""
+    earlier = [session.load(run_dir).epochs for run_dir in _begun(parent, name)[:-1]]
+    epochs = [epoch for one in [*earlier, snapshot.epochs] for epoch in one]
+    best = next((epoch for epoch in reversed(epochs) if epoch.best), None)
+    return Fold(number, snapshot.run, snapshot.condition, best)
+
+
+def _begun(parent: Path, name: str) -> list[Path]:
+    """The runs of a fold that there are, each the continuation of the one before."""
+    there = itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))
+    return list(there)
+
+
+def _next_name(parent: Path, name: str) -> str:
+    return next(candidate for candidate in _names(name) if not (parent / candidate).exists())
+
+
+def _names(name: str) -> Iterator[str]:
+    """Names of a fold's runs."""
+    yield name
+    yield from (f"{name}-{again}" for again in itertools.count(2))
