@@ -1,0 +1,68 @@
+"""A classifier of texts: embedding, LSTM, what it made of the words that are there, logits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from engine.models.scan_lstm import LSTM
+
+Pool = Literal["mean", "last"]
+PADDING = 0
+"""The token that fills a text up to the common length; its embedding is 0."""
+
+
+class LstmClassifier(nn.Module):
+    """Tokens [n, time] with lengths [n] -> float32 logits [n, num_logits].
+
+    Padding stands behind the text and never counts: the LSTM reads forwards only, and what it says there is left out.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        embedding: int = 64,
+        hidden: int = 64,
+        *,
+        layers: int = 1,
+        dropout: float = 0.3,
+        num_logits: int = 1,
+        pool: Pool = "mean",
+    ) -> None:
+        """`vocabulary` counts all tokens, padding (0) included; `dropout` acts between layers and before the logits.
+
+        `pool` takes the mean over the states of all words, which learns long texts faster, or the last word's state.
+        """
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=PADDING)
+        between = dropout if layers > 1 else 0.0
+        self.lstm = LSTM(embedding, hidden, num_layers=layers, batch_first=True, dropout=between)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(hidden, num_logits)
+        self.pool: Pool = pool
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Logits of texts. A text without a word counts as states of 0."""
+        states, _ = self.lstm(self.embedding(tokens))
+        pooled = mean_state(states, lengths) if self.pool == "mean" else last_state(states, lengths)
+        logits: torch.Tensor = self.head(self.dropout(pooled))
+        return logits.float()
+
+
+def mean_state(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The mean of each row's first `lengths` states: [n, time, features] -> [n, features]."""
+    return (states * (_places(states) < lengths[:, None]).unsqueeze(2)).sum(dim=1) / lengths.clamp(min=1)[:, None]
+
+
+def last_state(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Each row's state at its last valid step.
+
+    By a mask: a gather would be scattered back over all states, which the cores cannot share out.
+    """
+    return (states * (_places(states) == lengths[:, None] - 1).unsqueeze(2)).sum(dim=1)
+
+
+def _places(states: torch.Tensor) -> torch.Tensor:
+    return torch.arange(states.shape[1], device=states.device)[None]
