@@ -1,0 +1,135 @@
+"""Features, labels and groups in `.npy` files, mapped into memory: only what is fetched is read from the disk.
+
+The top of this module is torch-free.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from engine.data.findings import refuse
+from engine.data.options import ArrayData
+from engine.data.rows import Ints, Names, Raw, Rows
+from engine.tasks.base import Splits
+
+if TYPE_CHECKING:
+    import torch
+
+GROUP = "group"
+
+
+def read_arrays(options: ArrayData) -> Raw:
+    """The labels and groups as columns, a row for each row of the features, counted from 0.
+
+    Raises `ValueError` where the files do not fit each other, `OSError` where one cannot be read.
+    """
+    count = len(mapped(options.source))
+    columns: dict[str, pl.Series] = {}
+    if options.labels_file:
+        labels = _fitting(options.labels_file, options.source, count)
+        wide = labels.reshape(count, -1)
+        for place, name in enumerate(label_columns(options, wide.shape[1])):
+            columns[name] = pl.Series(name, np.ascontiguousarray(wide[:, place]))
+    if options.groups_file:
+        columns[GROUP] = pl.Series(GROUP, np.array(_fitting(options.groups_file, options.source, count)))
+    numbers = np.arange(count, dtype=np.int64)
+    frame = pl.DataFrame(columns) if columns else pl.DataFrame({"row": numbers})
+    called = options.labels_file or options.source
+    return Raw(called, frame, Names(called, numbers), Path(options.source).parent)
+
+
+def renamed(options: ArrayData) -> ArrayData:
+    """The options with the columns that `read_arrays` makes. Raises `ValueError` where labels are missing."""
+    if not options.labels_file:
+        refuse("data.labels_file is missing: the .npy file of the labels")
+    labels = mapped(options.labels_file)
+    names = label_columns(options, 1 if labels.ndim == 1 else int(np.prod(labels.shape[1:])))
+    group = GROUP if options.groups_file else ""
+    return msgspec.structs.replace(options, label=names if len(names) > 1 else names[0], group=group)
+
+
+def label_columns(options: ArrayData, count: int) -> list[str]:
+    """Names of the label columns: the user's where there are as many, else `label_0` onwards."""
+    given = [options.label] if isinstance(options.label, str) else options.label
+    return given if len(given) == count else [f"label_{place}" for place in range(count)]
+
+
+def mapped(name: str) -> npt.NDArray[Any]:
+    """The array in the file, mapped. Raises `ValueError` or `FileNotFoundError`."""
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        refuse(f"{name} cannot be read as .npy: {error}")
+    if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
+        refuse(f"{name} must hold one array of numbers with a row for each example")
+    return array
+
+
+def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
+    """The array in the file `name`, which must have as many rows as `source`."""
+    array = mapped(name)
+    if len(array) != count:
+        refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; each row needs its own")
+    return array
+
+
+def load(options: ArrayData, seed: int) -> Splits:
+    """The splits of the options. Raises as `engine.data.sources.open_rows` does."""
+    from engine.data.sources import cut
+
+    parts = cut(options, seed)
+    features = mapped(options.source)
+    halves = [Arrays(features, parts.rows, rows) for rows in (parts.train, parts.valid)]
+    return Splits(halves[0], halves[1], parts.rows.dropped)
+
+
+def inputs(options: ArrayData, source: Path) -> Arrays:
+    """The rows of a user's `.npy` file, without labels."""
+    from engine.data.sources import open_inputs
+
+    rows = open_inputs(options, source)
+    return Arrays(mapped(str(source)), rows, np.arange(len(rows), dtype=np.int64))
+
+
+class Arrays:
+    """Rows of a mapped array with their labels. A row that holds NaN or infinity is a bad example."""
+
+    def __init__(self, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
+        """`which` of `rows` are the examples."""
+        self._features = features
+        numbers = rows.names.numbers
+        self._places = which if numbers is None else numbers[which]
+        self._labels = None if rows.labels is None else rows.labels[which]
+        self._names = rows.names.take(which)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
+        """`features` [n, ...] (float32, or integers as they are), `label` where there are labels."""
+        import torch
+
+        from engine.errors import BadExample
+
+        values = np.ascontiguousarray(self._features[self._places[indices]])
+        if values.dtype.kind == "f":
+            values = values.astype(np.float32, copy=False)
+            wrong = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+            if len(wrong):
+                index = int(indices[wrong[0]])
+                raise BadExample(index, self._names.place(index), "the features hold NaN or infinity")
+        elif values.dtype.kind == "u" and values.dtype != np.uint8:
+            values = values.astype(np.int64)
+        tensors = {"features": torch.from_numpy(values)}
+        if self._labels is not None:
+            tensors["label"] = torch.from_numpy(self._labels[indices])
+        return tensors

@@ -1,0 +1,139 @@
+"""Bytes of an image file to an array of one static shape. A pure function of bytes and options.
+
+JPEG and PNG are decoded by torchvision, every other format by Pillow (its first frame). The orientation that a camera
+notes in EXIF is applied, so that an image stands as viewers show it. Pixels stay uint8: they are converted and
+normalised on the device, which moves a quarter of the bytes there. Must not raise anything but `Unreadable` for bad
+bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import interpolate
+from torchvision.io import ImageReadMode, decode_jpeg, decode_png
+
+JPEG, PNG, NPY = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY"
+MODES = {1: ImageReadMode.GRAY, 3: ImageReadMode.RGB}
+BITS_16 = 256
+
+
+class Unreadable(Exception):
+    """The bytes are no image that can be used; the text says why."""
+
+
+class Shape(NamedTuple):
+    """What images are brought to."""
+
+    channels: int
+    height: int
+    width: int
+    resize: str
+    """`bilinear`, `bicubic` or `nearest`."""
+
+
+def image(data: bytes, shape: Shape) -> torch.Tensor:
+    """uint8 [channels, height, width]. Raises `Unreadable`."""
+    return _resized(_pixels(data, shape.channels), shape)
+
+
+def mask(data: bytes, shape: Shape, above: int) -> torch.Tensor:
+    """uint8 [1, height, width], 1 where the gray value is more than `above`. Raises `Unreadable`."""
+    gray = _resized(_pixels(data, 1), shape._replace(resize="nearest"))
+    return (gray > above).to(torch.uint8)
+
+
+def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
+    """float32 [1, height, width]: the stored depth times `scale`, 0 where it is not known. Raises `Unreadable`.
+
+    A PNG of 8 or 16 bits, another gray image, or `.npy` of [height, width]; a depth below 0, NaN or infinity is not
+    known.
+    """
+    values = _array(data) if data.startswith(NPY) else _stored(data)
+    if values.ndim != 2:
+        raise Unreadable(f"a depth map is [height, width], and this is {list(values.shape)}")
+    known = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
+    return _resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
+
+
+def _pixels(data: bytes, channels: int) -> torch.Tensor:
+    """uint8 [channels, its height, its width]."""
+    if not data:
+        raise Unreadable("the file is empty")
+    if not data.startswith((JPEG, PNG)):
+        return _by_pillow(data, channels)
+    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    try:
+        if data.startswith(JPEG):
+            pixels: torch.Tensor = decode_jpeg(encoded, MODES[channels], apply_exif_orientation=True)
+        else:
+            pixels = decode_png(encoded, MODES[channels], apply_exif_orientation=True)
+    except RuntimeError as error:
+        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+    if pixels.dtype == torch.uint8:
+        return pixels
+    return torch.from_numpy((pixels.numpy() // BITS_16).astype(np.uint8))
+
+
+def _by_pillow(data: bytes, channels: int) -> torch.Tensor:
+    opened = _opened(data)
+    if opened.mode in ("I;16", "I;16B", "I;16L", "I"):
+        gray = np.asarray(opened, dtype=np.int64) // BITS_16
+        array = np.repeat(gray.clip(0, 255).astype(np.uint8)[None], channels, axis=0)
+        return torch.from_numpy(array)
+    array = np.array(opened.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    return torch.from_numpy(array.reshape(*array.shape[:2], channels)).permute(2, 0, 1)
+
+
+def _opened(data: bytes) -> Any:
+    """A Pillow image, upright, all its pixels read."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    except UnidentifiedImageError as error:
+        raise Unreadable("this is no image of a known format") from error
+    except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
+        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+
+
+def _stored(data: bytes) -> npt.NDArray[Any]:
+    """Values of a gray image as they are stored."""
+    if not data:
+        raise Unreadable("the file is empty")
+    opened = _opened(data)
+    try:
+        return np.asarray(opened if opened.mode in ("I;16", "I;16B", "I;16L", "I", "F", "L") else opened.convert("L"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+
+
+def _array(data: bytes) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise Unreadable(f"the array cannot be read: {_first_line(error)}") from error
+    if array.dtype.kind not in "iuf":
+        raise Unreadable("the array holds no numbers")
+    return array
+
+
+def _resized(pixels: torch.Tensor, shape: Shape) -> torch.Tensor:
+    size = (shape.height, shape.width)
+    if pixels.shape[1:] == size:
+        return pixels
+    if shape.resize == "nearest":
+        return interpolate(pixels.unsqueeze(0), size, mode="nearest-exact")[0]
+    return interpolate(pixels.unsqueeze(0), size, mode=shape.resize, align_corners=False, antialias=True)[0]
+
+
+def _first_line(error: BaseException) -> str:
+    said = str(error).strip().splitlines()
+    return said[0] if said else type(error).__name__

@@ -1,0 +1,123 @@
+"""Keys of `[data]` by which a user names their own files, and how they are cut into training and validation.
+
+A task's own options are a subclass of `ImageData`, `TextData` or `ArrayData`, with other defaults where they fit
+better. Must import nothing heavy: the strict check reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from engine.tasks.base import Options
+
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Side = Annotated[int, msgspec.Meta(ge=1, le=8192)]
+FeatureKind = Literal["byte", "int", "float"]
+
+
+class SplitOptions(Options, frozen=True, kw_only=True):
+    """How rows are cut into training and validation."""
+
+    fold: Count | None = None
+    """Which fold validates, from 0; the others train. None keeps `valid_fraction` of the rows for validation."""
+    folds: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 5
+    """How many folds the rows are cut into; a `fold_column` says it by itself."""
+    folds_by: Literal["kfold", "stratified", "group", "stratified_group"] = "kfold"
+    """What the cut respects: nothing (`kfold`), that labels are as frequent everywhere (`stratified`), that a group
+    is never split (`group`), or both (`stratified_group`). Rows of several binary labels count by their rarest one."""
+    valid_fraction: Share = 0.2
+    """Share of the rows that validates where no `fold` is chosen, more than 0 and less than 1."""
+    allow_leaks: bool = False
+    """Whether a group may have rows in training and in validation: a note then, an error otherwise."""
+
+
+class SourceOptions(SplitOptions, frozen=True, kw_only=True):
+    """Where the rows are, and what their columns mean."""
+
+    source: str = ""
+    """A table (`.csv`, `.tsv`, either with `.gz`, `.parquet`), a folder with a folder for each class, a `.npy` file,
+    or TFRecord files (`.tfrec`, `.tfrecord`, `.tfrecords`; a pattern such as `train*.tfrec` names several)."""
+    label: str | list[str] = "label"
+    """Column of the class, or a list of columns. A folder for each class needs none."""
+    label_kind: Literal["class", "binary", "float"] = "class"
+    """What labels are: one class, 0 or 1 in each column, or a number in each column."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of their numbers. Empty: the values that occur, sorted."""
+    num_classes: Count = 0
+    """How many classes there are where the column holds their numbers from 0; 0 takes the largest that occurs."""
+    id: str = ""
+    """Column that names each row, such as a patient's image; no two rows may have the same."""
+    group: str = ""
+    """Column of what must not be split, such as the patient."""
+    fold_column: str = ""
+    """Column that holds each row's fold as a number from 0, where the folds exist already."""
+    split_column: str = ""
+    """Column that says `train` or `valid` (`val`, `validation`) where the split exists already; rows that say
+    `test` are left out."""
+    separator: str = ""
+    """Character between the cells of a table; empty: a tab for `.tsv`, else a comma."""
+    max_bad_rows: Count = 0
+    """How many rows may be left out because they cannot be used; one more is an error."""
+
+
+class ImageData(SourceOptions, frozen=True, kw_only=True):
+    """Images, each with labels, a mask or a depth map."""
+
+    image: str = "image"
+    """Column of the image's path, or a path with columns in braces such as `images/{id}.jpg`. In TFRecord, the
+    feature with the encoded image. A folder for each class needs none."""
+    image_folder: str = ""
+    """Folder that the paths start in; empty: the folder of the table."""
+    mask: str = ""
+    """Column or path, as for `image`, of a mask: a gray image as large as the image."""
+    mask_above: Annotated[int, msgspec.Meta(ge=0, le=254)] = 0
+    """Pixels of the mask that are brighter than this are foreground."""
+    depth: str = ""
+    """Column or path, as for `image`, of a depth map: a 16-bit PNG, or `.npy` of [height, width]."""
+    depth_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """What a stored depth is multiplied by. A stored 0 means that the depth is not known."""
+    depth_valid: str = ""
+    """Column or path, as for `image`, of a gray image that is 0 where the depth is not known."""
+    size: tuple[Side, Side] = (224, 224)
+    """Height and width that every image is resized to, without regard to its aspect."""
+    channels: Literal[1, 3] = 3
+    """3 for red, green, blue; 1 for gray."""
+    resize: Literal["bilinear", "bicubic", "nearest"] = "bilinear"
+    """How images are resized; both smooth ways average over all the pixels that they shrink (antialiasing). Masks
+    and depths always take the nearest pixel."""
+    workers: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
+    """Threads that decode; 0 takes one for each CPU, at most 8."""
+    cache_mb: Count = 2048
+    """Memory for decoded images in MiB. Where all fit, each is decoded once; else none is kept."""
+    features: dict[str, FeatureKind] = msgspec.field(default_factory=dict)
+    """TFRecord: what each feature must hold, as `{image = "byte", label = "int"}`; checked in every record."""
+
+
+class TextData(SourceOptions, frozen=True, kw_only=True):
+    """Texts with labels."""
+
+    text: str = "text"
+    """Column of the text."""
+    length: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 200
+    """Words that every text is cut or padded to."""
+    pad: Literal["left", "right"] = "right"
+    """Which end is padded, with word 0. A text that is too long loses the words of its other end from there on:
+    its first `length` words are kept in either case."""
+    max_words: Annotated[int, msgspec.Meta(ge=3, le=10_000_000)] = 20_000
+    """Size of the vocabulary with its two reserved numbers, 0 for padding and 1 for words it does not know."""
+    min_count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """How often a word must occur in the training texts to be in the vocabulary."""
+    vocabulary: str = ""
+    """JSON file of a vocabulary to use instead of one made from the training texts."""
+
+
+class ArrayData(SourceOptions, frozen=True, kw_only=True):
+    """Features in a `.npy` file, read from the disk as they are needed."""
+
+    labels_file: str = ""
+    """`.npy` file of the labels: [rows], or [rows, labels]."""
+    groups_file: str = ""
+    """`.npy` file of whole numbers: the group of each row."""

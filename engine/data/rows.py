@@ -1,0 +1,104 @@
+"""The rows of any source in memory: what each example is made of and how it is called. Must not import torch.
+
+A source is read into a `Raw` (cells as they stand in the file); `engine.data.assemble` checks it and makes `Rows`.
+Folds, datasets and predictions know `Rows` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from engine.errors import BadExample
+
+Ints = npt.NDArray[np.int64]
+
+
+class Raw(NamedTuple):
+    """A source as it was read."""
+
+    source: str
+    """The file or folder as the user wrote it."""
+    frame: pl.DataFrame
+    """A row an example; of a CSV, every cell is text."""
+    names: Names
+    folder: Path
+    """What paths start in."""
+    paths: list[str] | None = None
+    """File of each example where the source itself says it, as a folder or TFRecord does."""
+    spans: Ints | None = None
+    """[rows, 2] first byte and number of bytes of the example in its file; None where it is the whole file."""
+    bad: tuple[tuple[int, str, str], ...] = ()
+    """What could not be read at all: row, column, why."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a row is called to the user."""
+
+    source: str
+    """The file or folder."""
+    numbers: Ints | None = None
+    """[rows] the number of each row as the user counts: in a table the header is row 1."""
+    unit: str = "row"
+    """What is counted."""
+    sources: list[str] | None = None
+    """Each row's own file, where there are several."""
+    own: list[str] | None = None
+    """Each row's own name, where it is a file; it stands in the place of source and number."""
+
+    def place(self, row: int, column: str = "") -> str:
+        """Source, number and column, such as `train.csv row 17, column label`."""
+        if self.own is not None:
+            return self.own[row]
+        number = int(self.numbers[row]) if self.numbers is not None else row
+        called = "feature" if self.unit == "record" else "column"
+        source = self.source if self.sources is None else self.sources[row]
+        return f"{source} {self.unit} {number}" + (f", {called} {column}" if column else "")
+
+    def take(self, rows: Ints) -> Names:
+        """The names of these rows."""
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        own = None if self.own is None else [self.own[row] for row in rows]
+        sources = None if self.sources is None else [self.sources[row] for row in rows]
+        return replace(self, numbers=numbers, own=own, sources=sources)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Checked examples, a row each."""
+
+    names: Names
+    count: int
+    """How many."""
+    files: dict[str, list[str]] = field(default_factory=dict)
+    """Path of each row's `image`, `mask`, `depth` and `depth_valid`, as far as there are any."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Name of the column that each of `files` comes from."""
+    spans: Ints | None = None
+    """[rows, 2] first byte and number of bytes of the image in its file; None where it is the whole file."""
+    texts: list[str] | None = None
+    labels: npt.NDArray[Any] | None = None
+    """int64 [rows] classes, or float32 [rows, columns]."""
+    label_names: tuple[str, ...] = ()
+    """Names of the classes, or of the label columns."""
+    ids: list[str] | None = None
+    groups: Ints | None = None
+    """[rows] number of the group."""
+    group_names: tuple[str, ...] = ()
+    folds: Ints | None = None
+    """[rows] number of the fold, where the source says it."""
+    split: npt.NDArray[np.bool_] | None = None
+    """[rows] whether the row validates, where the source says it."""
+    dropped: tuple[BadExample, ...] = ()
+    """What was left out because it cannot be used."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the source."""
+
+    def __len__(self) -> int:
+        return self.count

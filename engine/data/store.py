@@ -1,0 +1,175 @@
+"""Decoded images of every row of a source, each decoded once where all of them fit into memory.
+
+Which of the two it is follows from byte arithmetic before anything is read (`Store.needed_bytes`), never from what
+happens to be free. The result is the same either way, and with any number of threads: each row has its own place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.data import decode
+from engine.data.decode import Shape, Unreadable
+from engine.data.options import ImageData
+from engine.data.rows import Ints, Rows
+from engine.errors import BadExample
+
+MOST_WORKERS = 8
+MIB = 2**20
+
+
+class Layer(NamedTuple):
+    """One tensor that a row gives."""
+
+    dtype: torch.dtype
+    shape: tuple[int, int, int]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+class Store:
+    """Decodes rows by their number; thread-safe for one caller at a time."""
+
+    def __init__(self, rows: Rows, options: ImageData) -> None:
+        self.rows = rows
+        self._options = options
+        self._shape = Shape(options.channels, *options.size, options.resize)
+        self._layers = layers(rows, options)
+        self._workers = options.workers or min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+        self._pool: ThreadPoolExecutor | None = None
+        self._filled: npt.NDArray[np.bool_] | None = None
+        self._cache: dict[str, torch.Tensor] = {}
+
+    def __getstate__(self) -> tuple[Rows, ImageData]:
+        """Threads and decoded images stay behind: another process decodes for itself."""
+        return self.rows, self._options
+
+    def __setstate__(self, state: tuple[Rows, ImageData]) -> None:
+        Store.__init__(self, *state)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of all rows when decoded."""
+        return len(self.rows) * sum(layer.row_bytes for layer in self._layers.values())
+
+    @property
+    def caches(self) -> bool:
+        """Whether every row is decoded once and kept."""
+        return self.needed_bytes <= self._options.cache_mb * MIB
+
+    @property
+    def arithmetic(self) -> str:
+        """Why rows are kept or not, in words."""
+        per_row = sum(layer.row_bytes for layer in self._layers.values())
+        verdict = "kept in memory" if self.caches else "decoded anew each epoch"
+        return (
+            f"{len(self.rows):,} examples of {per_row:,} bytes are {self.needed_bytes / MIB:,.1f} MiB; "
+            f"cache_mb = {self._options.cache_mb:,}: {verdict}"
+        )
+
+    def fetch(self, wanted: Ints) -> dict[str, torch.Tensor]:
+        """The layers of the rows, [n, channels, height, width] each. Raises `BadExample` with the row's number."""
+        if not self.caches:
+            batch = self._empty(len(wanted))
+            self._decode_all(wanted, np.arange(len(wanted)), batch)
+            return batch
+        if self._filled is None:
+            self._cache = self._empty(len(self.rows))
+            self._filled = np.zeros(len(self.rows), dtype=bool)
+        lacking = np.unique(wanted[~self._filled[wanted]])
+        self._decode_all(lacking, lacking, self._cache)
+        places = torch.from_numpy(wanted)
+        return {name: kept.index_select(0, places) for name, kept in self._cache.items()}
+
+    def _empty(self, count: int) -> dict[str, torch.Tensor]:
+        return {name: torch.empty((count, *layer.shape), dtype=layer.dtype) for name, layer in self._layers.items()}
+
+    def _decode_all(self, rows: Ints, places: Ints, into: dict[str, torch.Tensor]) -> None:
+        """Decodes `rows` into the `places` of the tensors. Of several bad ones the first is raised."""
+        # A few rows a call, so that handing them out costs nothing beside decoding them.
+        parts = [part for part in np.array_split(np.arange(len(rows)), self._workers * 4) if len(part)]
+        work = [(rows[part], places[part]) for part in parts]
+
+        def run(part: tuple[Ints, Ints]) -> BadExample | None:
+            for row, place in zip(*part, strict=True):
+                bad = self._decode(int(row), int(place), into)
+                if bad is not None:
+                    return bad
+            return None
+
+        for bad in self._map()(run, work):
+            if bad is not None:
+                raise bad
+
+    def _map(self) -> Callable[..., Iterable[BadExample | None]]:
+        if self._workers == 1:
+            return map
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="decode")
+        return self._pool.map
+
+    def _decode(self, row: int, place: int, into: dict[str, torch.Tensor]) -> BadExample | None:
+        try:
+            for name, tensor in into.items():
+                tensor[place] = self._layer(name, row)
+        except BadExample as bad:
+            return bad
+        if self._filled is not None:
+            self._filled[row] = True
+        return None
+
+    def _bad(self, row: int, name: str, why: str) -> BadExample:
+        path = self.rows.files[name][row]
+        where = self.rows.names.place(row, self.rows.columns[name])
+        return BadExample(row, where if where == path or self.rows.spans is not None else f"{where} ({path})", why)
+
+    def _layer(self, name: str, row: int) -> torch.Tensor:
+        shape, options = self._shape, self._options
+        if name == "image":
+            return self._decoded(name, row, lambda data: decode.image(data, shape))
+        if name == "mask":
+            return self._decoded(name, row, lambda data: decode.mask(data, shape, options.mask_above))
+        values = self._decoded(name, row, lambda data: decode.depth(data, shape, options.depth_scale))
+        if "depth_valid" in self.rows.files:
+            values *= self._decoded("depth_valid", row, lambda data: decode.mask(data, shape, 0))
+        return values
+
+    def _decoded(self, name: str, row: int, how: Callable[[bytes], torch.Tensor]) -> torch.Tensor:
+        """A file of the row as `how` decodes it. Raises `BadExample`."""
+        try:
+            return how(self._read(name, row))
+        except Unreadable as error:
+            raise self._bad(row, name, str(error)) from error
+        except OSError as error:
+            raise self._bad(row, name, f"the file cannot be read: {error.strerror or error}") from error
+
+    def _read(self, name: str, row: int) -> bytes:
+        with open(self.rows.files[name][row], "rb", buffering=0) as file:
+            if self.rows.spans is None or name != "image":
+                return file.read()
+            start, size = self.rows.spans[row]
+            file.seek(int(start))
+            return file.read(int(size))
+
+
+def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
+    """What each row gives: `image`, and `mask` and `depth` where the rows have them."""
+    height, width = options.size
+    kinds = {
+        "image": (torch.uint8, options.channels),
+        "mask": (torch.uint8, 1),
+        "depth": (torch.float32, 1),
+    }
+    return {
+        name: Layer(dtype, (channels, height, width)) for name, (dtype, channels) in kinds.items() if name in rows.files
+    }

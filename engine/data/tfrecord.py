@@ -1,0 +1,252 @@
+"""Reads TFRecord files of `tf.train.Example` without TensorFlow. Must not import torch.
+
+The index of a file (where each record begins) is always made, by hopping from length to length: an example is then
+fetched by its number like that of any other source, so that no two readers can yield one record twice. Images stay
+in the file; only the small features are read here. The checksum of each length is checked, that of the data is not:
+a damaged image says so when it is decoded.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from engine.data.findings import refuse
+from engine.data.options import ImageData
+from engine.data.rows import Names, Raw
+
+SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)
+HEAD_BYTES, FOOT_BYTES = 12, 4
+LARGE_BYTES = 4096
+"""A bytes feature that is longer is no label: it is left in the file."""
+
+View = mmap.mmap | memoryview
+
+
+class Malformed(Exception):
+    """A record or file is damaged; the text says how."""
+
+
+class Blob(NamedTuple):
+    """Bytes that stay in the file."""
+
+    start: int
+    size: int
+
+
+def is_tfrecord(source: str) -> bool:
+    """Whether the name, or the pattern, is that of TFRecord files."""
+    return bool(SUFFIX.search(Path(source).name))
+
+
+def read_records(options: ImageData) -> Raw:
+    """Every record of the files, in order, counted from 0 in each file. Raises `ValueError` or `FileNotFoundError`."""
+    rows: list[dict[str, Any]] = []
+    paths: list[str] = []
+    numbers: list[int] = []
+    bad: list[tuple[int, str, str]] = []
+    for path in _files(options.source):
+        with path.open("rb") as file, _mapped(file, path) as data:
+            for number, (start, size) in enumerate(_spans(data, path)):
+                try:
+                    row = dict(example(data, start, start + size))
+                    wrong = _wrong(row, options)
+                except Malformed as error:
+                    row, wrong = {}, ("", str(error))
+                if wrong is not None:
+                    bad.append((len(rows), *wrong))
+                rows.append(row)
+                paths.append(str(path))
+                numbers.append(number)
+    return _raw(options, rows, paths, numbers, bad)
+
+
+def index(path: Path) -> list[tuple[int, int]]:
+    """First byte and size of every record of a file. Raises `ValueError` where the file is damaged."""
+    with path.open("rb") as file, _mapped(file, path) as data:
+        return list(_spans(data, path))
+
+
+def _files(source: str) -> list[Path]:
+    path = Path(source).expanduser()
+    if path.is_file():
+        return [path]
+    found = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []
+    if not found:
+        raise FileNotFoundError(f"{source}: no such file; data.source names it from the folder the run is started in")
+    return found
+
+
+def _mapped(file: Any, path: Path) -> mmap.mmap:
+    try:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        refuse(f"{path} is empty; it should hold TFRecord examples")
+
+
+def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
+    at, number = 0, 0
+    while at < len(data):
+        head = data[at : at + HEAD_BYTES]
+        if len(head) < HEAD_BYTES:
+            refuse(f"{path} is cut short in record {number}; copy it again")
+        size, check = struct.unpack("<QI", head)
+        if masked_crc(head[:8]) != check:
+            refuse(f"{path} is no TFRecord file, or is damaged in record {number}, byte {at}")
+        if at + HEAD_BYTES + size + FOOT_BYTES > len(data):
+            refuse(f"{path} is cut short in record {number}; copy it again")
+        yield at + HEAD_BYTES, size
+        at += HEAD_BYTES + size + FOOT_BYTES
+        number += 1
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of the format: CRC-32C, rotated, plus a constant."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def example(data: View, start: int, end: int) -> Iterator[tuple[str, Any]]:
+    """Name and value of each feature of an encoded Example. Raises `Malformed`."""
+    for features in _parts(data, start, end):
+        for entry in _parts(data, features.start, features.start + features.size):
+            name, value = _entry(data, entry)
+            yield name, value
+
+
+def _parts(data: View, start: int, end: int) -> Iterator[Blob]:
+    """The length-delimited fields number 1 of a message."""
+    return (value for field, value in _fields(data, start, end) if field == 1 and isinstance(value, Blob))
+
+
+def _entry(data: View, entry: Blob) -> tuple[str, Any]:
+    name, value = "", None
+    for field, part in _fields(data, entry.start, entry.start + entry.size):
+        if not isinstance(part, Blob):
+            continue
+        if field == 1:
+            name = bytes(data[part.start : part.start + part.size]).decode("utf-8", "replace")
+        else:
+            value = _value(data, part)
+    return name, value
+
+
+def _value(data: View, feature: Blob) -> Any:
+    """The first value of a feature; bytes as text, or as `Blob` where they are long or no text."""
+    for kind, values in _fields(data, feature.start, feature.start + feature.size):
+        if not isinstance(values, Blob):
+            continue
+        for _, value in _fields(data, values.start, values.start + values.size):
+            if kind == 1 and isinstance(value, Blob):
+                return _text(data, value)
+            if kind == 2:
+                return _first_float(data, values, value)
+            if kind == 3:
+                return _first_int(data, value)
+    return None
+
+
+def _text(data: View, blob: Blob) -> Any:
+    if blob.size > LARGE_BYTES:
+        return blob
+    try:
+        return bytes(data[blob.start : blob.start + blob.size]).decode("utf-8")
+    except UnicodeDecodeError:
+        return blob
+
+
+def _first_float(data: View, values: Blob, value: Any) -> float:
+    start = value.start if isinstance(value, Blob) else values.start + 1
+    if start + 4 > values.start + values.size:
+        raise Malformed("the record is damaged")
+    return float(struct.unpack("<f", bytes(data[start : start + 4]))[0])
+
+
+def _first_int(data: View, value: Any) -> int:
+    number = _varint(data, value.start, value.start + value.size)[0] if isinstance(value, Blob) else int(value)
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _fields(data: View, start: int, end: int) -> Iterator[tuple[int, Blob | int]]:
+    """Number and value of the fields of an encoded message, in order."""
+    at = start
+    while at < end:
+        key, at = _varint(data, at, end)
+        field, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at, end)
+            yield field, value
+            continue
+        if kind == 2:
+            size, at = _varint(data, at, end)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise Malformed("the record is damaged, or no tf.train.Example")
+        if at + size > end:
+            raise Malformed("the record is damaged, or no tf.train.Example")
+        yield field, Blob(at, size)
+        at += size
+
+
+def _varint(data: View, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise Malformed("the record is damaged, or no tf.train.Example")
+
+
+def _wrong(row: dict[str, Any], options: ImageData) -> tuple[str, str] | None:
+    """What a record lacks: the feature and why."""
+    for name, kind in {options.image: "byte", **options.features}.items():
+        value = row.get(name)
+        found = "byte" if isinstance(value, str | Blob) else "int" if isinstance(value, int) else "float"
+        if value is None:
+            return name, f"the record has no such feature; it has {', '.join(sorted(row)) or 'none'}"
+        if found != kind:
+            return name, f"the feature holds {found}, not {kind}"
+    return None
+
+
+def _raw(
+    options: ImageData,
+    rows: list[dict[str, Any]],
+    paths: list[str],
+    numbers: list[int],
+    bad: list[tuple[int, str, str]],
+) -> Raw:
+    if not rows:
+        refuse(f"{options.source} holds no record")
+    names = sorted({name for row in rows for name in row})
+    small = {name: [_small(row.get(name)) for row in rows] for name in names if name != options.image}
+    frame = pl.DataFrame({name: pl.Series(name, cells, strict=False) for name, cells in small.items()})
+    if not small:
+        frame = pl.DataFrame({"record": numbers})
+    spans = np.array([_span(row.get(options.image)) for row in rows], dtype=np.int64)
+    called = Names(options.source, np.array(numbers, dtype=np.int64), "record", sources=paths)
+    return Raw(options.source, frame, called, Path(paths[0]).parent, paths, spans, tuple(bad))
+
+
+def _small(value: Any) -> Any:
+    return None if isinstance(value, Blob) else value
+
+
+def _span(value: Any) -> Blob:
+    return value if isinstance(value, Blob) else Blob(0, 0)
