@@ -14,9 +14,10 @@ from tputui.model.snapshot import Snapshot
 from tputui.telemetry import control
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
+from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.monitor import MonitorResult, MonitorScreen, next_speed, play_or_pause, seek_by
+from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.body import PANEL_TYPES, Body
 from tputui.ui.widgets.runs import RunsTable

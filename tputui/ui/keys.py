@@ -26,10 +26,7 @@ class Key(NamedTuple):
     when: When = "always"
 
 
-MONITOR: tuple[Key, ...] = (
-    Key("q", "q", "leave", "detach", "leave this screen; training goes on", "run"),
-    Key("c", "c", "checkpoint", "checkpoint", "ask the run to save a checkpoint now", "run", "live"),
-    Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live"),
+_PLAYER: tuple[Key, ...] = (
     Key("space", "space", "play_or_pause", "play/pause", "play or pause", "replay", "replay"),
     Key(
         "left", "\u2190", "seek(-1)", "", "back by 5 %, at least 10 s where the run is long enough", "replay", "replay"
@@ -37,6 +34,13 @@ MONITOR: tuple[Key, ...] = (
     Key("right", "\u2192", "seek(1)", "", "forward by as much", "replay", "replay"),
     Key("left_square_bracket,less_than_sign", "[ <", "speed(-1)", "", "half the speed", "replay", "replay"),
     Key("right_square_bracket,greater_than_sign", "] >", "speed(1)", "", "twice the speed", "replay", "replay"),
+)
+
+MONITOR: tuple[Key, ...] = (
+    Key("q", "q", "leave", "detach", "leave this screen; training goes on", "run"),
+    Key("c", "c", "checkpoint", "checkpoint", "ask the run to save a checkpoint now", "run", "live"),
+    Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live"),
+    *_PLAYER,
     Key("home", "home", "home", "", "to the beginning: of the replay, or of the panel", "move"),
     Key("end", "end", "end", "", "to the end: of the replay, or of the panel", "move"),
     *(
@@ -55,12 +59,33 @@ MONITOR: tuple[Key, ...] = (
     Key("enter,z", "enter z", "maximise", "full screen", "selected panel over the whole screen, and back", "panels"),
     Key("escape", "esc", "restore", "", "back from the full screen", "panels"),
     Key("l", "l", "toggle_log", "", "y axis of the loss linear or logarithmic", "panels"),
+    Key(
+        "p",
+        "p",
+        "pictures",
+        "pictures",
+        "pictures of a few predictions over the whole terminal, where the task draws some",
+        "panels",
+    ),
+    Key("x", "x", "skipped", "", "the examples that were left out; the header tells how many, if any", "panels"),
     Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down", "move"),
     Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll the selected panel up", "move"),
     Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move"),
     Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move"),
     Key("G,shift+g", "G", "follow", "", "back to where the panel follows the newest", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+)
+
+PICTURES: tuple[Key, ...] = (
+    Key("p,escape,q", "p esc q", "close", "back", "back to the run", "pictures"),
+    *_PLAYER,
+    Key("down,j", "\u2193 j", "scroll(1)", "scroll", "scroll down", "pictures"),
+    Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll up", "pictures"),
+    Key("pagedown", "page down", "page(1)", "", "down by a page", "pictures"),
+    Key("pageup", "page up", "page(-1)", "", "up by a page", "pictures"),
+    Key("home,g", "home g", "scroll(-1000000)", "", "to the first example", "pictures"),
+    Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to the last example", "pictures"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "pictures"),
 )
 
 RUNS: tuple[Key, ...] = (

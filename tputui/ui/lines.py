@@ -16,11 +16,20 @@ Tone = Literal["plain", "dim", "label", "strong", "good", "warn", "bad", "accent
 """What a text means; the style sheet says how that looks."""
 
 
+RGB = tuple[int, int, int]
+"""A colour, each part 0 to 255."""
+
+Colours = tuple[RGB, RGB | None]
+"""Of a text and of its ground; None leaves the ground as it is."""
+
+
 class Span(NamedTuple):
     """A piece of a line."""
 
     text: str
     tone: Tone = "plain"
+    colours: Colours | None = None
+    """Colours of its own, for pieces of pictures; a meaning is a tone."""
 
 
 Line = list[Span]
@@ -66,7 +75,7 @@ def fit(line: Sequence[Span], width: int) -> Line:
         size = cell_len(span.text)
         more = any(later.text for later in line[index + 1 :])
         if size > left or (size == left and more):
-            fitted.append(Span(crop(span.text + (" \u2026" if more else ""), left), span.tone))
+            fitted.append(Span(crop(span.text + (" \u2026" if more else ""), left), span.tone, span.colours))
             return fitted
         fitted.append(span)
         left -= size

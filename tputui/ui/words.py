@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import ENDED, CheckpointView, RequestView, RunCondition, Snapshot
+from tputui.model.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
 from tputui.telemetry.events import Phase, RequestKind
 from tputui.ui.lines import Tone, clean
 
@@ -95,6 +95,11 @@ def _saved(request: RequestView, checkpoints: list[CheckpointView]) -> list[str]
     return [path]
 
 
+def left_out(skipped: SkippedView) -> str:
+    """`3 of at most 10 examples left out`."""
+    return f"{fmt.count(skipped.count)} of at most {fmt.count(skipped.limit)} examples left out"
+
+
 def alarms(snapshot: Snapshot) -> list[str]:
     """What is wrong besides the run's condition, each in few words."""
     found = []
@@ -105,6 +110,8 @@ def alarms(snapshot: Snapshot) -> list[str]:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
         found.append(f"{regions} damaged region{'s' if regions > 1 else ''}{lost}")
+    if snapshot.skipped.count:
+        found.append(f"{left_out(snapshot.skipped)}: x")
     if snapshot.dropped_steps:
         found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped")
     if snapshot.xla is not None and snapshot.xla.recompiles:

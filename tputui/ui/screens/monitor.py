@@ -16,9 +16,12 @@ from tputui.model.snapshot import ENDED, Snapshot
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
-from tputui.ui.pump import Frame, Player, Pump, Source
+from tputui.ui.playing import next_speed, play_or_pause, seek_by
+from tputui.ui.pump import Frame, Pump, Source
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.pictures import PicturesScreen
+from tputui.ui.screens.skipped import SkippedScreen
 from tputui.ui.widgets.bars import KeyBar, PlayerBar
 from tputui.ui.widgets.body import NAMES, PANEL_TYPES, Body
 from tputui.ui.widgets.chart import LossPanel
@@ -29,8 +32,6 @@ NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
 ASKED_S = 1.0
 """Seconds for which a request is said to be asked; the receipts of the run stand in the same place."""
-
-_SPEED_LEAST, _SPEED_MOST = 0.1, 1000.0
 
 
 class MonitorResult(NamedTuple):
@@ -72,6 +73,8 @@ class MonitorScreen(Screen[MonitorResult]):
         self._replaying = source.player is not None
         self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
         self._notices = 0
+        self._above: PicturesScreen | SkippedScreen | None = None
+        """What stands over the monitor and is to be told what is read."""
 
     def compose(self) -> ComposeResult:
         """Head, panels, bars."""
@@ -79,7 +82,7 @@ class MonitorScreen(Screen[MonitorResult]):
         yield Body(id="body")
         if self._replaying:
             yield PlayerBar(id="player")
-        yield KeyBar(keys.in_force(keys.MONITOR, replaying=self._replaying), panels="1-7", id="keys")
+        yield KeyBar(self._footer_keys(), panels="1-7", id="keys")
 
     def on_mount(self) -> None:
         """Starts to read."""
@@ -107,8 +110,24 @@ class MonitorScreen(Screen[MonitorResult]):
         with self.app.batch_update():
             self.query_one(Header).show(frame.snapshot, replaying=self._replaying)
             self.query_one(Body).show(frame.snapshot)
+            self.query_one(KeyBar).show(self._footer_keys())
             if frame.player is not None:
                 self.query_one(PlayerBar).show(frame.player)
+            self._show_above(frame)
+
+    def _footer_keys(self) -> list[keys.Key]:
+        """The keys in force; that of the pictures where there are some."""
+        has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
+        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying)
+        return [key for key in in_force if has_pictures or key.action != "pictures"]
+
+    def _show_above(self, frame: Frame) -> None:
+        if self._above is None or not self._above.is_mounted:
+            return
+        if isinstance(self._above, PicturesScreen):
+            self._above.show(frame)
+        else:
+            self._above.show(frame.snapshot)
 
     # What may be asked of the run.
 
@@ -211,6 +230,21 @@ class MonitorScreen(Screen[MonitorResult]):
         """Has the selected panel follow the newest again."""
         self.query_one(Body).panel.follow()
 
+    def action_pictures(self) -> None:
+        """Shows the pictures of predictions."""
+        self._put_above(PicturesScreen(self._run_dir, self.frame, self._pump.ask, replaying=self._replaying))
+
+    def action_skipped(self) -> None:
+        """Shows the examples that were left out."""
+        self._put_above(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
+
+    def _put_above(self, above: PicturesScreen | SkippedScreen) -> None:
+        self._above = above
+        self.app.push_screen(above, self._forget_above)
+
+    def _forget_above(self, _: None) -> None:
+        self._above = None
+
     def action_help(self) -> None:
         """Shows the keys and the panels."""
         panels = [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
@@ -247,28 +281,6 @@ class MonitorScreen(Screen[MonitorResult]):
     def action_speed(self, direction: int) -> None:
         """Doubles or halves the speed."""
         self._pump.ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
-
-
-def play_or_pause(player: Player) -> None:
-    """Toggles; at the end it plays from the beginning."""
-    if player.playing:
-        player.pause()
-        return
-    if player.position >= player.end:
-        player.seek(player.start)
-    player.play()
-
-
-def seek_by(player: Player, direction: int) -> None:
-    """Seeks by a twentieth of the recording, or by 10 s where that is more and the recording is long enough."""
-    length = player.end - player.start
-    stride = max(length / 20, min(10.0, length / 10))
-    player.seek(min(max(player.position + direction * stride, player.start), player.end))
-
-
-def next_speed(speed: float, direction: int) -> float:
-    """Twice or half the speed, from a tenth to a thousand times."""
-    return min(max(speed * 2.0**direction, _SPEED_LEAST), _SPEED_MOST)
 
 
 def void(_: object) -> None:

@@ -48,14 +48,21 @@ class KeyBar(Drawn):
         self._keys = keys
         self._panels = panels
 
+    def show(self, keys: Sequence[Key]) -> None:
+        """Takes the keys that are in force now."""
+        if keys != self._keys:
+            self._keys = keys
+            self.redraw()
+
     def paint(self, width: int, height: int) -> list[Line]:
-        """The keys that have a word, as many as fit."""
+        """The keys that have a word, as many as fit; closer to each other where that shows more."""
+        entries = [(key.shown.split()[0], key.footer) for key in self._keys if key.footer]
+        entries += [(self._panels, "panels")] if self._panels else []
+        wide = sum(len(shown) + len(word) + 3 for shown, word in entries)
+        gap = " " if wide <= width + 1 else ""
         line: Line = []
-        for key in self._keys:
-            if key.footer:
-                line += [Span(f" {key.shown.split()[0]} ", "accent"), Span(f"{key.footer} ", "label")]
-        if self._panels:
-            line += [Span(f" {self._panels} ", "accent"), Span("panels ", "label")]
+        for shown, word in entries:
+            line += [Span(f" {shown} ", "accent"), Span(f"{word}{gap}", "label")]
         return [fit(line, width)]
 
 

@@ -6,8 +6,10 @@ know what is drawn.
 
 from __future__ import annotations
 
+import functools
 from typing import ClassVar, get_args
 
+from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -15,7 +17,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tputui.ui.lines import Line, Tone, fit
+from tputui.ui.lines import Colours, Line, Tone, fit
 
 
 class Drawn(Widget):
@@ -51,8 +53,17 @@ class Drawn(Widget):
     def render_line(self, y: int) -> Strip:
         """The strip of a line."""
         line = self._lines[y] if y < len(self._lines) else []
-        segments = [Segment(span.text, self._style(span.tone)) for span in line]
+        segments = [
+            Segment(span.text, painted(span.colours) if span.colours else self._style(span.tone)) for span in line
+        ]
         return Strip(segments).adjust_cell_length(self.size.width, self._style("plain"))
 
     def _style(self, tone: Tone) -> Style:
         return self.get_component_rich_style(f"tone--{tone}")
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def painted(colours: Colours) -> Style:
+    """The style of a piece of a picture; the terminal's driver brings colours to what the terminal has."""
+    text, ground = colours
+    return Style(color=Color.from_rgb(*text), bgcolor=Color.from_rgb(*ground) if ground is not None else None)

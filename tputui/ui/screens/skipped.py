@@ -1,0 +1,86 @@
+"""The examples that were left out, each with what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import SkippedView, Snapshot
+from tputui.ui import words
+from tputui.ui.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.widgets.panel import Drawing, Panel
+
+
+class SkippedPanel(Panel[SkippedView]):
+    """A list of examples."""
+
+    key = "x"
+    name_shown = "left out"
+    what = "the examples that were left out, each with what is wrong with it"
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> SkippedView:
+        """The examples that were left out."""
+        return snapshot.skipped
+
+    def draw(self, part: SkippedView, width: int, height: int) -> Drawing:
+        """Where each stands, then what is wrong with it."""
+        if not part.count:
+            return Drawing(paragraph("no example was left out", width, height), note="esc closes")
+        rows: list[Line] = []
+        for number, example in enumerate(part.examples, start=1):
+            split = "validation" if example.split == "valid" else "training"
+            head = f" {number:>3}  "
+            where, *more = wrap(clean(example.where), max(width - len(head) - len(split) - 3, 8))
+            rows.append([Span(head, "dim"), Span(where, "strong"), Span(f"  {split}", "label")])
+            rows += [[Span(" " * len(head)), Span(piece, "strong")] for piece in more]
+            why = wrap(clean(example.why), max(width - len(head) - 1, 8))
+            rows += [[Span(" " * len(head)), Span(piece, "warn")] for piece in why]
+        rows += [[], *_rest(part, width)] if part.count > len(part.examples) else []
+        head_line: Line = [Span(f" {words.left_out(part)}; in training another one takes the place", "label")]
+        return Drawing(rows, head=(head_line,), note="esc closes")
+
+
+class SkippedScreen(ModalScreen[None]):
+    """The list over the monitor, which hands it what it reads."""
+
+    CSS_PATH = "../dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,x", "dismiss", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(10)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+        Binding("home", "scroll(-1000000)", show=False),
+        Binding("end", "scroll(1000000)", show=False),
+    ]
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        super().__init__()
+        self._first = snapshot
+
+    def compose(self) -> ComposeResult:
+        """The panel."""
+        yield SkippedPanel(id="skipped")
+
+    def on_mount(self) -> None:
+        """Fills it."""
+        if self._first is not None:
+            self.show(self._first)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Takes a newer snapshot."""
+        self.query_one(SkippedPanel).show(SkippedPanel.pick(snapshot))
+
+    def action_scroll(self, rows: int) -> None:
+        """Scrolls."""
+        self.query_one(SkippedPanel).scroll_rows(rows)
+
+
+def _rest(part: SkippedView, width: int) -> list[Line]:
+    rest = part.count - len(part.examples)
+    return paragraph(f" and {fmt.count(rest)} more: each stands as a warning in the log (7)", width, 3)
