@@ -131,21 +131,21 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
-    first = _loaded(args, 0)
+    first = _loaded(args, None)
     num_folds = int(starting.check_with_engine(first, args.config, None).get("num_folds", 0))
     if num_folds < 2:
         words = f'{args.config}: task "{first.task}" finds no folds in this data; `tputui run` trains it once'
         raise CommandError(ExitCode.USAGE, words)
-    for number in range(1, num_folds):
+    for number in range(num_folds):
         starting.check_with_engine(_loaded(args, number), args.config, None)
     return num_folds, first.task
 
 
-def _loaded(args: argparse.Namespace, fold: int) -> config.RunConfig:
+def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
     if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
         raise CommandError(ExitCode.USAGE, f"--set {FOLD_KEY}: every fold is trained; `tputui run` trains one of them")
     try:
-        return config.load(Path(args.config), [*args.set, f"{FOLD_KEY}={fold}"])
+        return config.load(Path(args.config), args.set if fold is None else [*args.set, f"{FOLD_KEY}={fold}"])
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
 

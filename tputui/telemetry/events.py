@@ -562,6 +562,8 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ProgressReported,
     MetersReported,
     EpochEnded,
+    ExampleSkipped,
+    PicturesKept,
     XlaMetricsRead,
     MemorySampled,
     HostSampled,

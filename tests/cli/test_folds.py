@@ -1,0 +1,53 @@
+"""`tputui folds`: every fold in turn, and a table over them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import one_sentence, tputui
+from tests.engine.workers import LINE
+
+pytestmark = pytest.mark.xla
+
+DEADLINE_S = 240.0
+TASK = Path(__file__).parents[1] / "engine" / "mytask.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mytask.py").write_text(TASK.read_text())
+    (tmp_path / "line.toml").write_text(LINE)
+    return tmp_path
+
+
+def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(folder: Path) -> None:
+    said = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert [(fold["fold"], fold["run"], fold["state"]) for fold in told["folds"]] == [
+        (0, "cv-fold-0", "done"),
+        (1, "cv-fold-1", "done"),
+        (2, "cv-fold-2", "done"),
+    ]
+    losses = [fold["valid"]["loss"] for fold in told["folds"]]
+    assert told["mean"]["loss"] == pytest.approx(statistics.fmean(losses))
+    assert told["std"]["loss"] == pytest.approx(statistics.stdev(losses))
+    again = tputui("folds", "line.toml", "--name", "cv", cwd=folder)
+    assert again.code == 0, again.err
+    head, *rows = again.out.splitlines()
+    assert head.split() == ["fold", "run", "state", "best", "epoch", "loss"]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "mean", "std"]
+    assert len(list((folder / "runs").iterdir())) == 3
+
+
+def test_data_without_folds_and_a_fold_by_hand_are_refused(folder: Path) -> None:
+    (folder / "digits.toml").write_text('task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 8\n')
+    assert "finds no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
+    said = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)
+    assert said.code == 2
+    assert "every fold is trained" in one_sentence(said)
+    assert not (folder / "runs").exists()
