@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from engine import checkpoint, machine
+from engine import checkpoint, machine, shared
 from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
 from engine.data.skips import TooManyBad
@@ -15,6 +18,8 @@ from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports
 from engine.strategies.base import Strategy
+from engine.strategies.group import Place
+from engine.strategies.replica import Replica
 from engine.strategies.single import Single
 from engine.strategies.spmd import Spmd
 from engine.trainer import Trainer
@@ -24,10 +29,25 @@ from tputui.telemetry.reporter import Reporter
 def strategy(plan: Plan) -> Strategy:
     """Opens the cores that the plan names, for the calling thread. Raises `Unable` where they cannot be had."""
     config = plan.config
-    try:
+    with _opening(plan):
         if config.num_cores == 1:
             return Single(config.core_ids[0], machine.device_index(config, plan.machine))
         return Spmd(config.num_cores)
+
+
+def replica(plan: Plan, place: Place, device_index: int) -> Strategy:
+    """Opens one core of this process, for the calling thread, and waits for the other ranks.
+
+    Raises `Unable` where it cannot be had, and `PeerLost`.
+    """
+    with _opening(plan):
+        return Replica(place, device_index)
+
+
+@contextmanager
+def _opening(plan: Plan) -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, IndexError) as error:
         first = str(error).strip().splitlines()[0]
         raise Unable(
@@ -53,13 +73,17 @@ def trainer(
     if found != promised:
         raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
     learner = Learner(plan, cores)
+    if not cores.alone:
+        shared.require_equal_weights(learner, cores)
+        control.share = partial(shared.requests, cores)
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
-    store = checkpoint.Store(run_dir, plan)
+    store = checkpoint.Store(run_dir, plan) if cores.alone else shared.SharedStore(run_dir, plan, cores)
+    keepsakes = Keepsakes(run_dir) if cores.own.start == 0 else shared.NoKeepsakes(run_dir)
     try:
         feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
-    built = Trainer(plan, feeds, learner, reports, control, store, Keepsakes(run_dir))
+    built = Trainer(plan, feeds, learner, reports, control, store, keepsakes)
     for note in plan.task.notes(plan.data, plan.model):
         reports.warn(note)
     if resumed is not None and resume_from is not None:

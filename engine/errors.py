@@ -31,6 +31,14 @@ class Unable(Exception):
     """This machine cannot train: no torch_xla, versions that do not fit, a device that is taken."""
 
 
+class PeerLost(Exception):
+    """Another process of the run is gone, and this one cannot go on; why that one went, it or its parent tells."""
+
+
+PEER_LOST = 75
+"""Exit code of a process whose end is another one's fault."""
+
+
 class BadExample(Exception):
     """One example cannot be used: an unreadable image, a missing file, a label out of range."""
 

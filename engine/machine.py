@@ -62,7 +62,7 @@ def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
     one = config.num_cores == 1
     common = {"TF_CPP_MIN_LOG_LEVEL": "2", "XLA_METRICS_SAMPLES": METRICS_SAMPLES}
     if machine.device == "CPU":
-        cores = config.device.virtual_cores if one else config.num_cores
+        cores = config.device.virtual_cores if one else config.num_cores // num_processes(config, machine)
         return {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores), **common}
     variables = {"PJRT_DEVICE": "TPU", **common}
     if one:
@@ -70,6 +70,13 @@ def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
         variables |= {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": str(chip)}
         variables |= {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
     return variables
+
+
+def num_processes(config: RunConfig, machine: Machine) -> int:
+    """How many processes train: one, or under `replica` one for each core, on a TPU one for each chip."""
+    if config.num_cores == 1 or config.device.strategy != "replica":
+        return 1
+    return machine.chips if machine.device == "TPU" else config.num_cores
 
 
 def device_index(config: RunConfig, machine: Machine) -> int:
@@ -90,7 +97,8 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     elif cores > there:
         message = f"{cores} is more than the {there} {what} of this machine"
     elif machine.device == "TPU" and cores not in (1, there):
-        message = f"{cores} cannot be had: one process drives all {there} {what} or one; write {there}, 1 or [k]"
+        drives = "a process on every chip drives" if config.device.strategy == "replica" else "one process drives"
+        message = f"{cores} cannot be had: {drives} all {there} {what} or one; write {there}, 1 or [k]"
     else:
         return []
     return [Problem("device.cores", message)]

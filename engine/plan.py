@@ -45,6 +45,11 @@ class Plan(NamedTuple):
         return self.task.builder != Task.builder
 
     @property
+    def num_processes(self) -> int:
+        """How many processes train."""
+        return machines.num_processes(self.config, self.machine)
+
+    @property
     def valid_steps(self) -> int:
         """Evaluation batches; the last is padded."""
         return -(-self.sizes.valid // self.config.global_batch)
@@ -112,6 +117,9 @@ def _sizes(task: Task, data: Options, seed: int) -> Sizes:
 def _problems(plan: Plan) -> list[Problem]:
     config, problems = plan.config, plan.task.problems(plan)
     if plan.has_own_loop:
+        if plan.num_processes > 1:
+            message = '"replica" is not for a task with a loop of its own; write "spmd"'
+            problems = [*problems, Problem("device.strategy", message)]
         return problems
     if config.device.precision not in ("fp32", "bf16"):
         message = f'"{config.device.precision}" is no format that a TPU computes in; write "bf16"'

@@ -53,14 +53,20 @@ class Watch:
         self._compiling_since = compiling_since
         self._served = served
 
-    def until(self, ended: threading.Event) -> None:
-        """Watches until the loop has ended."""
+    def until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
+        """Watches until the loop has ended; `besides` is what else to look at each time."""
         while not ended.wait(POLL_INTERVAL_S):
             self.look()
+            besides()
         self.look()
 
     def look(self) -> None:
         """Beats the heart where it is due, and passes new requests on with a receipt."""
+        doing = self.beat()
+        self._pass_on(doing)
+
+    def beat(self) -> Doing:
+        """Beats the heart where it is due; gives what the loop is doing."""
         doing = self._doing()
         now = time.monotonic()
         if now >= self._next_heartbeat:
@@ -74,6 +80,9 @@ class Watch:
                     epoch=self._progress.epoch,
                 )
             )
+        return doing
+
+    def _pass_on(self, doing: Doing) -> None:
         arrived = self._signalled() + self._inbox.poll()
         for request in arrived:
             self._reporter.emit(

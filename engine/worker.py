@@ -15,12 +15,15 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import Future
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from engine import machine, plan, versions
+from engine import machine, plan, ranks, versions
 from engine.control import Control, Progress
-from engine.errors import Refused, Unable
+from engine.crew import LAST_STEP_S, Crew
+from engine.errors import PeerLost, Refused, Unable
+from engine.plan import Plan
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
@@ -48,6 +51,8 @@ class Worker:
         self._progress = Progress()
         self._control = Control()
         self._watch = Watch(run_dir, self._reporter, self._progress, self._control)
+        self._crew: Crew | None = None
+        self._beside: list[ranks.Rank] = []
         self._ended = threading.Event()
         self._ending = Ending("failed", ExitCode.FAILED, "training did not say how it ended")
 
@@ -55,17 +60,23 @@ class Worker:
         """Trains and ends the process."""
         self._watch.catch_signals()
         threading.Thread(target=self._train_and_tell, name="tputui-train", daemon=True).start()
-        self._watch.until(self._ended)
+        self._watch.until(self._ended, self._look_at_the_others)
         ending = self._ending
         self._watch.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
         self._reporter.emit(
             ev.TrainingEnded(t=time.time(), outcome=ending.outcome, step=self._progress.step, reason=ending.reason)
         )
+        if self._crew is not None:
+            self._crew.end(patience_s=0.0 if ending.outcome == "failed" else LAST_STEP_S)
         leave(self._reporter, ending.code)
 
     def _train_and_tell(self) -> None:
         try:
             ending = self._train()
+        except PeerLost as error:
+            # The main thread is about to find which, and why.
+            self._ended.wait(PEER_TOLD_S)
+            ending = self._failed(error, ExitCode.FAILED)
         except (Refused, ConfigError) as error:
             ending = self._failed(error, ExitCode.USAGE)
         except Unable as error:
@@ -84,13 +95,42 @@ class Worker:
         _apply_environment(config, found)
         planned = plan.make(config, found, self._manifest.config_path)
         versions.require()
+        self._call_the_others(planned)
         try:
             build = importlib.import_module(planned.task.builder)
         except (ImportError, OSError) as error:
             raise Unable(f"torch_xla does not import: {error}") from error
+        if planned.num_processes > 1:
+            return self._lead(planned, build)
+        return self._train_on(planned, build, build.strategy(planned))
+
+    def _lead(self, planned: Plan, build: Any) -> Ending:
+        """Trains as the first of several ranks. The others of this process, where it has more cores than one, train
+        in threads beside."""
+        from engine.strategies.group import Place
+        from engine.xla import backend
+
+        crew = self._crew
+        assert crew is not None
+        ending: Future[Ending] = Future()
+
+        def train(index: int) -> None:
+            if index:
+                self._beside[index - 1].train(planned, crew.num_ranks, crew.meeting, index)
+                return
+            try:
+                cores = build.replica(planned, Place(0, crew.num_ranks, crew.meeting), index)
+                ending.set_result(self._train_on(planned, build, cores))
+            except BaseException as error:  # noqa: BLE001, RUF100 - raised where the result is waited for
+                ending.set_exception(error)
+
+        threads = (train, 0, crew.num_processes)
+        threading.Thread(target=backend.launch, args=threads, name="tputui-ranks", daemon=True).start()
+        return ending.result()
+
+    def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
         from engine.trainer import Stopped
 
-        cores = build.strategy(planned)
         named = self._manifest.resume_from
         resume_from = Path(self._manifest.cwd, named) if named else None
         trainer, reports = build.trainer(
@@ -109,6 +149,36 @@ class Worker:
         except Stopped as stopped:
             return Ending("stopped", ExitCode.STOPPED, str(stopped))
 
+    def _call_the_others(self, planned: Plan) -> None:
+        """Starts the other processes, where there are to be any."""
+        if planned.num_processes == 1:
+            return
+        each = planned.config.num_cores // planned.num_processes
+        self._beside = [
+            ranks.Rank(self._run_dir, self._manifest, rank, telemetry=self._telemetry) for rank in range(1, each)
+        ]
+        self._crew = Crew(self._run_dir, planned.num_processes, each, telemetry=self._telemetry)
+
+    def _look_at_the_others(self) -> None:
+        """Ends the run where another process of it broke."""
+        for rank in self._beside:
+            rank.beat()
+        lost = self._crew.lost() if self._crew is not None else None
+        if lost is None or not self._control.claim_end():
+            return
+        self._reporter.emit(
+            ev.FailureRaised(
+                t=time.time(),
+                error=lost.failure.error if lost.failure else "RankLost",
+                message=f"{lost.who}: {lost.failure.message}" if lost.failure else lost.sentence,
+                traceback=lost.failure.traceback if lost.failure else "",
+                phase=lost.failure.phase if lost.failure else self._progress.doing.phase,
+                step=self._progress.step,
+            )
+        )
+        self._ending = Ending("failed", lost.code, lost.sentence)
+        self._ended.set()
+
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
         text = "".join(traceback.format_exception(error))
         sys.stderr.write(text)
@@ -125,6 +195,8 @@ class Worker:
         return Ending("failed", code, f"{type(error).__name__}: {error}")
 
 
+PEER_TOLD_S = 10.0
+"""How long the loop leaves it to the main thread to say which process it has lost."""
 _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 

@@ -64,9 +64,10 @@ class DeviceConfig(Table, frozen=True, kw_only=True):
 
     cores: int | list[int] = 8
     """A number of cores (8, 1), or one core by its index (`[5]`)."""
-    strategy: Literal["spmd"] = "spmd"
-    """How several cores run one program: `spmd` is one process with the batch sharded over a mesh. One core needs
-    no strategy."""
+    strategy: Literal["spmd", "replica"] = "spmd"
+    """How several cores train one model: `spmd` is one process with the batch sharded over a mesh; `replica` is a
+    process for each (on a TPU: for each chip), with their gradients averaged, where BatchNorm sees a core's own share
+    alone. One core needs neither."""
     precision: Literal["fp32", "bf16", "fp16", "16", 16] = "fp32"
     """Number format of the computation; parameters and losses stay in fp32. A LightningModule may ask for `16` or
     `fp16`, which TPUs do not compute in: it is trained in bf16, and a warning says so."""

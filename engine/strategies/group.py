@@ -17,16 +17,14 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from engine.errors import PeerLost
+
 LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(hours=2)
 """How long a rank may be late, at most: one may compile or save for a long time while the others wait. A rank that
 is gone is noticed at once all the same, since its connections close."""
 _THREADS = 2
 _gloo: Any = dist.ProcessGroupGloo
-
-
-class PeerLost(Exception):
-    """Another rank is gone, and this one cannot go on; why it went is for that one, or its parent, to tell."""
 
 
 class Place(NamedTuple):
