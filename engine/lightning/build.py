@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from engine.plan import Plan
 from engine.strategies.base import Strategy
 from tputui.config import RunConfig
 from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 __all__ = ["LightningRun", "strategy", "trainer"]
 
@@ -107,6 +109,8 @@ def trainer(
 ) -> tuple[LightningRun, Reports]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
     resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
+    # A TputuiCallback among the module's own finds that this process is told of already.
+    os.environ[RUN_DIR_VARIABLE] = str(run_dir.resolve())
     reports = Reports(plan, cores, reporter, progress, telemetry=telemetry)
     # What it says of the machine is said by us, and truly: with the harness it would tell of a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

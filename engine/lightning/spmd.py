@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.pytorch.strategies import SingleDeviceXLAStrategy
+from lightning.pytorch.strategies.single_xla import SingleDeviceXLAStrategy
 from torch.utils import _pytree as pytree
 
 from engine.strategies.base import Strategy

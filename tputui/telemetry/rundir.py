@@ -31,6 +31,8 @@ CHECKPOINTS = "checkpoints"
 SEALED_SUFFIX = SUFFIX + ".zst"
 RUNS_DIR_VARIABLE = "TPUTUI_RUNS"
 DEFAULT_RUNS_DIR = "runs"
+RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
+"""Directory of the run that a process belongs to, told to the callbacks in it."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -1,0 +1,81 @@
+"""LightningModules of a user, for the tests: some well made, some not."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from engine.tasks.lit_digits import LitDigits
+from tputui.integrations.lightning import TputuiCallback
+from tputui.telemetry import control
+
+WIDTH = 8
+
+
+class Tied(LightningModule):
+    """Encoder and decoder share their weights; brings loaders of its own, and a loss that is a mean alone."""
+
+    def __init__(self, lr: float = 0.01) -> None:
+        super().__init__()
+        self.lr = lr
+        self.encoder = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.decoder = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.decoder.weight = self.encoder.weight
+
+    def _loss(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        (numbers,) = batch
+        loss: torch.Tensor = ((self.decoder(torch.tanh(self.encoder(numbers))) - numbers) ** 2).mean()
+        return loss
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self._loss(batch)
+
+    def validation_step(self, batch: list[torch.Tensor], batch_idx: int) -> None:
+        self.log("val_loss", self._loss(batch))
+
+    def on_train_end(self) -> None:
+        assert self.decoder.weight is self.encoder.weight
+
+    def configure_callbacks(self) -> list[Any]:
+        return [TputuiCallback()]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return _loader(64, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return _loader(24, shuffle=False)
+
+
+class Untied(Tied):
+    """Breaks its tie when Lightning lets it configure itself."""
+
+    def configure_model(self) -> None:
+        self.decoder.weight = nn.Parameter(self.decoder.weight.detach().clone())
+
+
+class Stopping(LitDigits):
+    """Asks its own run to stop before the step that the environment says."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if os.environ.get("STOP_AT") != str(self.global_step):
+            return
+        run_dir = Path(os.environ["TPUTUI_RUN_DIR"])
+        control.submit(run_dir, "stop", by="test", now=time.time())
+        while b"RequestSeen" not in (run_dir / "worker-0.jsonl").read_bytes():
+            threading.Event().wait(0.05)
+
+
+def _loader(size: int, *, shuffle: bool) -> DataLoader[Any]:
+    numbers = torch.randn(size, WIDTH, generator=torch.Generator().manual_seed(size))
+    return DataLoader(TensorDataset(numbers), batch_size=16, shuffle=shuffle)

@@ -1,0 +1,180 @@
+"""LightningModules in the training process itself: Lightning's own Trainer on virtual cores, told of as any run."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.workers import HERE, Run, make, runs_to_end
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+SAMPLE = (HERE.parents[1] / "sample_configs" / "lightning_digits.toml").read_text()
+THIN = ["model.module=mylit:Stopping", "model.arguments.channels=8", "epochs=2"]
+STEPS_PER_EPOCH = 22
+STOP_AT = 30
+TIED = """
+task = "lightning"
+epochs = 2
+[data]
+global_batch = 16
+[model]
+module = "mylit:Tied"
+[optim]
+lr = 0.01
+[device]
+cores = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def lit(runs_dir: Path) -> Run:
+    """The sample with a thinner net, over 8 cores."""
+    return runs_to_end(make(runs_dir, "lit", THIN, text=SAMPLE))
+
+
+@pytest.fixture(scope="module")
+def stopped(runs_dir: Path) -> Run:
+    """The same, stopped in its second epoch."""
+    run = make(runs_dir, "lit-stopped", THIN, text=SAMPLE)
+    try:
+        run.start({"STOP_AT": str(STOP_AT)})
+        assert run.finish() == 4, run.log.read_text()
+    finally:
+        run.stop_if_alive()
+    return run
+
+
+def test_lightning_trains_over_8_cores_and_learns(lit: Run) -> None:
+    topology, plan = lit.one(ev.TopologyDeclared), lit.one(ev.TrainingPlanned)
+    assert (topology.strategy, topology.num_cores, topology.cores) == ("spmd", 8, list(range(8)))
+    assert (plan.steps_per_epoch, plan.valid_steps, plan.global_batch) == (STEPS_PER_EPOCH, 6, 64)
+    assert (plan.train_examples, plan.valid_examples) == (1438, 359)
+    assert plan.lr == pytest.approx(8 * 0.0005)
+    assert lit.all(ev.EpochEnded)[-1].valid["accuracy"].avg > 0.8
+    assert lit.one(ev.TrainingEnded).outcome == "done"
+
+
+def test_the_loss_of_every_step_and_core_is_kept_where_the_module_gives_it(lit: Run) -> None:
+    losses = lit.losses()
+    assert sorted(losses) == list(range(1, 2 * STEPS_PER_EPOCH + 1))
+    assert all(len(set(row)) == 8 for row in losses.values()), "each core trains on a share of its own"
+    for epoch in lit.all(ev.EpochEnded):
+        rows = [losses[step] for step in range(epoch.step - STEPS_PER_EPOCH + 1, epoch.step + 1)]
+        mean = math.fsum(loss for row in rows for loss in row) / (8 * len(rows))
+        assert epoch.train["loss"].avg == pytest.approx(mean, rel=1e-6)
+
+
+def test_what_the_module_logs_becomes_meters_of_its_split(lit: Run) -> None:
+    epoch = lit.all(ev.EpochEnded)[0]
+    assert set(epoch.train) == {"loss", "accuracy"}
+    assert set(epoch.valid) == {"loss", "accuracy"}
+    # Every one of the 359 counts once: with padding or a dropped end it would be no whole number of them.
+    right = epoch.valid["accuracy"].avg * 359
+    assert right == pytest.approx(round(right), abs=1e-3)
+    (reading,) = [event for event in lit.all(ev.MetersReported) if event.split == "valid" and event.epoch == 1]
+    assert "Lightning" in reading.reduced
+
+
+def test_nothing_is_compiled_in_the_steps_after_warm_up_and_the_ragged_batch_is_told(lit: Run) -> None:
+    assert lit.all(ev.XlaMetricsRead)[-1].recompiles == 0
+    (warning,) = lit.all(ev.WarningRaised)
+    assert "last validation batch holds 39 examples" in warning.text
+
+
+def test_the_sections_of_an_epoch_add_up(lit: Run) -> None:
+    for begun, ended in zip(lit.all(ev.EpochStarted), lit.all(ev.EpochEnded), strict=True):
+        assert min(ended.sections_s.values()) >= 0
+        assert sum(ended.sections_s.values()) == pytest.approx(ended.t - begun.t, rel=0.01, abs=0.02)
+        assert {"data", "trace", "execute", "evaluate"} <= {name for name, spent in ended.sections_s.items() if spent}
+
+
+def test_the_checkpoints_are_lightnings_own(lit: Run) -> None:
+    directory = lit.dir / "checkpoints"
+    last = torch.load(directory / "last.pt", weights_only=True)
+    assert last["global_step"] == 2 * STEPS_PER_EPOCH
+    assert last["hyper_parameters"]["channels"] == 8
+    assert all(tensor.device.type == "cpu" for tensor in last["state_dict"].values())
+    best = torch.load(directory / "best.pt", weights_only=True)
+    assert best["best"] == min(epoch.valid["loss"].avg for epoch in lit.all(ev.EpochEnded))
+
+
+def test_a_stop_is_served_at_the_next_step_and_answered(stopped: Run) -> None:
+    applied, ended = stopped.one(ev.RequestApplied), stopped.one(ev.TrainingEnded)
+    assert (applied.kind, applied.step) == ("stop", STOP_AT + 1)
+    assert (ended.outcome, ended.step) == ("stopped", STOP_AT + 1)
+    assert max(stopped.losses()) == applied.step
+    assert applied.path is not None
+    assert (stopped.dir / applied.path).stat().st_size == applied.bytes
+
+
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    lit: Run, stopped: Run, runs_dir: Path
+) -> None:
+    source = stopped.dir / "checkpoints" / "last.pt"
+    resumed = runs_to_end(make(runs_dir, "lit-resumed", THIN, text=SAMPLE, resume_from=source))
+    assert resumed.one(ev.TrainingPlanned).first_step == STOP_AT + 2
+    assert stopped.losses() | resumed.losses() == lit.losses()
+    (epoch,) = resumed.all(ev.EpochEnded)
+    expected = lit.all(ev.EpochEnded)[-1]
+    assert epoch.train["loss"] == expected.train["loss"], "the meter covers the whole epoch"
+    assert epoch.valid == expected.valid
+    assert epoch.best == expected.best
+
+
+def test_tied_weights_stay_tied_on_one_core_and_one_loss_is_enough(runs_dir: Path) -> None:
+    run = runs_to_end(make(runs_dir, "tied", text=TIED))
+    topology, plan = run.one(ev.TopologyDeclared), run.one(ev.TrainingPlanned)
+    assert (topology.strategy, topology.cores) == ("single", [0])
+    assert plan.num_parameters == 64
+    first, second = run.all(ev.EpochEnded)
+    assert second.valid["loss"].avg < first.valid["loss"].avg
+    assert sorted(run.losses()) == list(range(1, 9))
+    journals = [path.name for path in run.dir.glob("*.jsonl")]
+    assert journals == ["worker-0.jsonl"], "the module's own TputuiCallback makes no second run"
+    assert run.all(ev.WarningRaised) == []
+
+
+def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir: Path) -> None:
+    run = runs_to_end(make(runs_dir, "untied", ["model.module=mylit:Untied"], text=TIED), exit_code=3)
+    message = run.one(ev.FailureRaised).message
+    assert message.startswith("encoder.weight and decoder.weight were one parameter and are two now")
+    assert "64 parameters before the move to the device, 128 after it" in message
+
+
+def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
+    run = runs_to_end(make(runs_dir, "lit-five", ["device.cores=[5]", "device.precision=16"], text=TIED))
+    topology = run.one(ev.TopologyDeclared)
+    assert (topology.strategy, topology.num_cores, topology.cores) == ("single", 1, [5])
+    assert run.one(ev.TrainingPlanned).precision == "bf16"
+    (warning,) = run.all(ev.WarningRaised)
+    assert "bf16" in warning.text
+    assert "in this process alone" in run.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("model.module=mylit:Nobody", 'model.module: "mylit:Nobody" cannot be imported'),
+        ("model.module=fractions:Fraction", "is no subclass of lightning.pytorch.LightningModule"),
+        ("model.arguments.widht=3", "model.arguments.widht: Tied has no such argument; it takes lr"),
+        ("optim.step_size=3", "optim.step_size: Tied configures its own optimizer"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_made(
+    override: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tied.toml").write_text(TIED)
+    command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml"), "--set", override]
+    done = subprocess.run(
+        [*command, "--no-ui", "--runs-dir", str(tmp_path / "runs")], cwd=HERE, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not (tmp_path / "runs").exists()
