@@ -109,7 +109,8 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     gone = [worker for worker in state.workers if worker.name not in living and worker.training_ended is None]
     if not workers:
         return _without_workers(state, gone, now)
-    stalled = {worker.name: why for worker in workers if (why := _stall(worker, now))}
+    ranks = [rank for rank in state.ranks if rank.name in living and rank.training_ended is None]
+    stalled = {writer.name: why for writer in [*workers, *ranks] if (why := _stall(writer, now))}
     if gone:
         since = max(_last_sign(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tputui.model.liveness import Verdict
 from tputui.model.snapshot import (
@@ -70,13 +70,15 @@ def phase_of(worker: WriterState, verdict: Verdict, now: float) -> tuple[Phase |
 
 def cores(state: RunState, verdict: Verdict, now: float) -> list[CoreView]:
     """Every core that was declared or has a value, in order."""
-    views = [view for worker in state.workers for view in _cores_of(worker, verdict, now)]
+    ranks = {core: rank for rank in state.ranks if rank.topology for core in rank.topology.cores}
+    views = [view for worker in state.workers for view in _cores_of(worker, ranks, verdict, now)]
     return sorted(views, key=lambda view: view.core)
 
 
-def _cores_of(worker: WriterState, verdict: Verdict, now: float) -> Iterable[CoreView]:
-    phase, phase_s = phase_of(worker, verdict, now)
-    condition = _core_condition(worker, verdict)
+def _cores_of(
+    worker: WriterState, ranks: Mapping[int, WriterState], verdict: Verdict, now: float
+) -> Iterable[CoreView]:
+    """The cores whose losses a worker records; what a core does is told by the process that drives it."""
     record = worker.newest_steps.get("loss")
     row = worker.newest_row()
     declared = worker.topology.cores if worker.topology else []
@@ -85,23 +87,25 @@ def _cores_of(worker: WriterState, verdict: Verdict, now: float) -> Iterable[Cor
     host = worker.opened.host if worker.opened else ""
     step = record.first + record.n - 1 if record else 0
     for column, core in enumerate(indices):
+        drives = ranks.get(core, worker)
+        phase, phase_s = phase_of(drives, verdict, now)
         yield CoreView(
             core=core,
             host=host,
             loss=row[column] if row is not None else None,
             step=step,
-            condition=condition,
+            condition=_core_condition(drives, verdict, stepped=worker.stepped),
             phase=phase,
             phase_s=phase_s,
         )
 
 
-def _core_condition(worker: WriterState, verdict: Verdict) -> CoreCondition:
+def _core_condition(worker: WriterState, verdict: Verdict, *, stepped: bool) -> CoreCondition:
     if verdict.condition in ENDED or worker.training_ended is not None or worker.name not in verdict.living:
         return "ended"
     if worker.name in verdict.stalled:
         return "stalled"
-    return "running" if worker.stepped else "starting"
+    return "running" if stepped else "starting"
 
 
 def meters(state: RunState, epochs: list[EpochView]) -> list[MeterView]:

@@ -32,6 +32,11 @@ class RunState:
         return self._of_role("worker")
 
     @property
+    def ranks(self) -> list[WriterState]:
+        """The processes that train a part of the cores each, besides the one that reports for all."""
+        return self._of_role("rank")
+
+    @property
     def supervisors(self) -> list[WriterState]:
         """The supervisors, by host."""
         return self._of_role("supervisor")

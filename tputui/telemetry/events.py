@@ -98,9 +98,9 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     format: int
     """Version of the line format."""
     writer: str
-    """Name of the writing process: its role and its host's index, as in the file's name."""
+    """Name of the writing process: its role and its host's index, or its own among the ranks, as in the file's name."""
     role: str
-    """`worker` or `supervisor`."""
+    """`worker`, `supervisor`, or `rank` for a further process that trains a part of the cores."""
     host: str
     """Host name."""
     host_id: str
@@ -164,7 +164,8 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     host_index: int
     """Which of them writes this."""
     cores: list[int]
-    """Global indices of the cores whose losses this writer records, in the order of the columns."""
+    """Global indices of the cores whose losses this writer records, in the order of the columns; in a rank's journal,
+    which records none, of the cores that it drives."""
 
 
 class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):

@@ -3,6 +3,7 @@
     RUN/
       run.json             what was asked for: configuration, command, time; written before anything starts
       ROLE-HOST.jsonl      a journal a writing process: supervisor-0, worker-0, ...
+      rank-N.jsonl         the same of a further training process: its heartbeat and what broke in it
       worker-HOST.log      what the training process printed, byte for byte
       requests/ID.json     what a person asked of the run
       checkpoints/         step-N.pt, last.pt, best.pt
