@@ -1,0 +1,83 @@
+"""Lays the scan LSTM on 8 virtual cores beside `nn.LSTM` on the CPU, in a process of its own; prints JSON.
+
+Run as a module with `PJRT_DEVICE=CPU CPU_NUM_DEVICES=8`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+from engine.models.scan_lstm import LSTM
+from engine.strategies.spmd import Spmd
+from engine.xla import backend
+
+CORES = 8
+FEATURES, HIDDEN = 5, 6
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "both directions, two layers": {"num_layers": 2, "bidirectional": True, "batch_first": True},
+    "without bias": {"bias": False, "batch_first": True},
+}
+SHORT, LONG = 12, 240
+
+
+def differences(options: dict[str, Any], cores: Spmd) -> dict[str, float]:
+    """The largest relative difference of outputs, last states and gradients."""
+    torch.manual_seed(0)
+    plain = nn.LSTM(FEATURES, HIDDEN, **options)
+    scan = LSTM(FEATURES, HIDDEN, **options)
+    scan.load_state_dict(plain.state_dict())
+    rows = 2 * CORES
+    sequence = torch.randn((rows, SHORT, FEATURES) if plain.batch_first else (SHORT, rows, FEATURES))
+    start = torch.randn(plain.num_layers * (1 + plain.bidirectional), rows, HIDDEN)
+    expected = _everything(plain, sequence, start)
+    # Rows come first in what is shared out among the cores.
+    if plain.batch_first:
+        put = cores.put({"sequence": sequence, "start": start.transpose(0, 1).contiguous()})
+        given = put["sequence"], put["start"].transpose(0, 1)
+    else:
+        given = sequence.to(cores.device), start.to(cores.device)
+    found = _everything(scan.to(cores.device), *given)
+    backend.sync()
+    return {
+        name: float((found[name].cpu() - value).abs().max() / value.abs().max()) for name, value in expected.items()
+    }
+
+
+def _everything(model: nn.LSTM, sequence: torch.Tensor, start: torch.Tensor) -> dict[str, torch.Tensor]:
+    sequence = sequence.detach().requires_grad_()
+    output, (h, c) = model(sequence, (start.tanh(), start))
+    weights = torch.linspace(-1, 1, HIDDEN, device=output.device).repeat(1 + model.bidirectional)
+    ((output * weights).sum() + h.square().sum() + c.sum()).backward()
+    assert sequence.grad is not None
+    gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+    return {"output": output.detach(), "h": h.detach(), "c": c.detach(), "sequence": sequence.grad, **gradients}
+
+
+def program(steps: int, cores: Spmd) -> dict[str, float]:
+    """What a training step of that many time steps costs to compile."""
+    model = LSTM(FEATURES, HIDDEN, batch_first=True).to(cores.device)
+    put = cores.put({"sequence": torch.randn(CORES, steps, FEATURES)})
+    backend.sync()
+    before = backend.compiles()
+    model(put["sequence"])[0].sum().backward()
+    backend.sync()
+    after = backend.compiles()
+    return {"compiles": after.done - before.done, "seconds": after.seconds - before.seconds}
+
+
+def main() -> None:
+    """Compares every case, and compiles a short and a long loop."""
+    cores = Spmd(CORES)
+    found: dict[str, Any] = {name: differences(options, cores) for name, options in CASES.items()}
+    found["programs"] = [program(steps, cores) for steps in (SHORT, LONG)]
+    found["fallbacks"] = backend.counters().fallbacks
+    print(json.dumps(found))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The networks: shapes, sizes, the published weights' names, a user's weights, and training on 8 cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from engine.errors import Refused
+from engine.models import weights
+from engine.models.check import unrolled
+from engine.models.efficientnet import EfficientNet
+from engine.models.resnet import ResNet
+from engine.models.scan_lstm import LSTM
+from engine.models.text import LstmClassifier
+from engine.models.unet import UNet
+from tests.engine.netcheck import NETS, WARM_UP
+from tests.engine.processes import on_cores
+
+
+def num_parameters(model: nn.Module) -> int:
+    """All of them."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+def test_a_resnet_is_torchvisions(name: str) -> None:
+    theirs = torchvision.models.get_model(name, num_classes=10).eval()
+    ours = ResNet(name, 10).eval()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 40, 56)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images))
+
+
+@pytest.mark.parametrize("name", ["b0", "b7"])
+def test_an_efficientnet_is_torchvisions(name: str) -> None:
+    with torch.device("meta"):
+        theirs = torchvision.models.get_model(f"efficientnet_{name}", num_classes=3)
+        ours = EfficientNet(name, 3)
+    shapes = {key: value.shape for key, value in theirs.state_dict().items()}
+    assert {key: value.shape for key, value in ours.state_dict().items()} == shapes
+    norms = [[(m.eps, m.momentum) for m in net.modules() if isinstance(m, nn.BatchNorm2d)] for net in (theirs, ours)]
+    assert norms[0] == norms[1]
+
+
+def test_the_unet_has_its_published_size_and_a_thin_one_is_small() -> None:
+    with torch.device("meta"):
+        assert 30e6 < num_parameters(UNet("resnet50")) < 35e6
+    assert num_parameters(UNet("thin", 8)) < 200_000
+    assert num_parameters(ResNet("thin", 10, width=8)) < 200_000
+    assert num_parameters(EfficientNet("b0", width=0.25, depth=0.3)) < 200_000
+
+
+@pytest.mark.parametrize("size", [(32, 32), (96, 96), (64, 160)])
+def test_the_unet_gives_two_maps_of_the_images_size(size: tuple[int, int]) -> None:
+    maps = UNet("thin", 8)(torch.randn(2, 3, *size))
+    assert maps.mask.shape == maps.depth.shape == (2, 1, *size)
+
+
+def test_a_side_that_does_not_fit_the_unet_is_refused_with_one_that_does() -> None:
+    with pytest.raises(Refused, match=r"images of 100 x 96 pixels.*multiples of 32; resize or pad them to 96 x 96"):
+        UNet("thin", 8)(torch.randn(1, 3, 100, 96))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: EfficientNet("b8"), 'no EfficientNet "b8"; there are b0, b1'),
+        (lambda: UNet("vgg"), 'no ResNet "vgg"; there are thin, resnet18'),
+    ],
+)
+def test_an_unknown_network_is_refused_with_the_known_ones(make: Any, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        make()
+
+
+def test_small_images_keep_their_size_at_the_stem() -> None:
+    model = EfficientNet("b0", 5, width=0.25, depth=0.3, stem_stride=1)
+    assert model.features[0](torch.randn(1, 3, 32, 64)).shape[2:] == (32, 64)
+    assert model(torch.randn(2, 3, 32, 64)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("pool", ["mean", "last"])
+def test_padding_never_counts_in_a_text(pool: Any) -> None:
+    model = LstmClassifier(20, 8, 8, layers=2, num_logits=2, pool=pool).eval()
+    text = torch.tensor([[3, 4, 5]])
+    padded = torch.tensor([[3, 4, 5, 7, 9, 0, 0]])
+    alone = model(text, torch.tensor([3]))
+    torch.testing.assert_close(model(padded, torch.tensor([3])), alone)
+    assert not torch.allclose(model(padded, torch.tensor([4])), alone)
+
+
+@pytest.mark.parametrize("pool", ["mean", "last"])
+def test_an_empty_text_has_logits_that_no_padding_moves(pool: Any) -> None:
+    model = LstmClassifier(20, 8, 8, pool=pool).eval()
+    logits = model(torch.tensor([[0, 0, 0], [1, 2, 3]]), torch.tensor([0, 0]))
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits[0], logits[1])
+
+
+def saved(path: Path, content: Any) -> Path:
+    """A file of weights."""
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])
+def test_a_users_weights_are_loaded_but_for_the_head(wrap: Any, tmp_path: Path) -> None:
+    pretrained, model = ResNet("thin", 1000, width=4), ResNet("thin", 10, width=4)
+    head = model.fc.weight.clone()
+    state = {f"module.{name}": value for name, value in pretrained.state_dict().items()}
+    weights.load(model, saved(tmp_path / "w.pt", wrap(state)), "fc.")
+    name = "layer4.0.conv2.weight"
+    torch.testing.assert_close(model.get_parameter(name), pretrained.get_parameter(name))
+    torch.testing.assert_close(model.fc.weight, head)
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    state = ResNet("thin", 10, width=4).state_dict()
+    del state["bn1.weight"]
+    state["layer9.weight"] = torch.zeros(1)
+    state["conv1.weight"] = torch.zeros(8, 3, 7, 7)
+    with pytest.raises(Refused) as refused:
+        weights.load(ResNet("thin", 10, width=4), saved(tmp_path / "w.pt", state), "fc.")
+    (problem,) = refused.value.problems
+    assert problem.key == "model.weights"
+    for words in ("lack bn1.weight", "have besides layer9.weight", "conv1.weight is [8, 3, 7, 7] where [4, 3, 7, 7]"):
+        assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read: No such file"), (b"", "no file of weights"), (b"PK\3\4 cut", "no file of weights")],
+)
+def test_a_file_that_holds_no_weights_says_so(content: bytes | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Refused, match=words):
+        weights.load(ResNet("thin", 10, width=4), path, "fc.")
+
+
+def test_a_pickle_of_a_whole_network_or_of_no_tensors_is_refused(tmp_path: Path) -> None:
+    model = ResNet("thin", 10, width=4)
+    for content, words in ((model, "no file of weights"), ([1, 2], "no weights by name"), ({}, "no weights by name")):
+        with pytest.raises(Refused, match=words):
+            weights.load(model, saved(tmp_path / "w.pt", content), "fc.")
+
+
+def test_recurrent_modules_that_xla_unrolls_are_named_with_the_remedy() -> None:
+    model = nn.ModuleDict({"ours": LSTM(2, 3), "theirs": nn.LSTM(2, 3), "rnn": nn.RNN(2, 3), "cell": nn.LSTMCell(2, 3)})
+    first, second = unrolled(model)
+    assert first.startswith('"theirs" is an nn.LSTM')
+    assert second.startswith('"rnn" is an nn.RNN')
+    assert all("engine.models.scan_lstm.LSTM" in sentence for sentence in (first, second))
+    assert unrolled(nn.LSTM(2, 3))[0].startswith("the network is an nn.LSTM")
+    assert unrolled(LstmClassifier(9)) == []
+
+
+def trained(*cases: str) -> dict[str, Any]:
+    """What training the networks on 8 virtual cores came to."""
+    found: dict[str, Any] = on_cores("tests.engine.netcheck", *cases)
+    return found
+
+
+def learned(found: dict[str, Any]) -> None:
+    """The loss fell, nothing was computed on the host, nothing compiled after the second step."""
+    assert found["parameters"] < 200_000
+    assert found["losses"][-1] < 0.8 * found["losses"][0]
+    assert found["fallbacks"] == {}
+    first, last = found["compiles"][WARM_UP - 1], found["compiles"][-1]
+    assert (last["begun"], last["done"]) == (first["begun"], first["done"])
+
+
+@pytest.mark.xla
+def test_the_text_classifier_learns_on_8_cores_in_both_precisions() -> None:
+    for found in trained("lstm:fp32", "lstm:bf16").values():
+        learned(found)
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", sorted(set(NETS) - {"lstm"}))
+def test_an_image_network_learns_on_8_cores_in_both_precisions(name: str, precision: str) -> None:
+    case = f"{name}:{precision}"
+    learned(trained(case)[case])
