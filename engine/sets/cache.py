@@ -46,7 +46,8 @@ def is_there(entry: DataSet, place: Path) -> bool:
 def making(place: Path) -> Iterator[Path]:
     """An empty folder beside `place`, which takes its place when the block ends well and is gone when it does not.
 
-    One process at a time; what a killed one left is cleared away. Raises `CannotFetch` where `place` holds other
+    Where the block leaves it empty, `place` stays as it is. One process at a time; what a killed one left is cleared
+    away. Raises `CannotFetch` where `place` holds other
     files, and `OSError`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +60,10 @@ def making(place: Path) -> Iterator[Path]:
             made = part / "made"
             made.mkdir()
             yield made
-            if place.exists():
-                place.rename(part / "old")
-            made.rename(place)
+            if any(made.iterdir()):
+                if place.exists():
+                    place.rename(part / "old")
+                made.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

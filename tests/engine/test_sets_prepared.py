@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from engine.sets import ct, dermoscopy, reviews, rgbd, scenes, volumes
+from engine.data import sources
+from engine.data.options import ImageData, TextData
+from engine.sets import ct, dermoscopy, glyphs, reviews, rgbd, scenes, volumes
 from tests.fixtures.rgbd import write_crops
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -271,6 +273,41 @@ class TestRgbd:
         assert 0.2 < float(np.mean(shares)) < 0.6
 
 
+class TestGlyphs:
+    def test_digits_become_a_table_with_gray_pictures(self, tmp_path: Path) -> None:
+        lines = [",".join(["16", "8", *["0"] * 62, str(label)]) for label in (7, 3)]
+        (tmp_path / "digits.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+
+        glyphs.prepare_digits({"digits.csv.gz": tmp_path / "digits.csv.gz"}, made(tmp_path / "set"))
+
+        rows = rows_of(tmp_path / "set/digits.csv")
+        assert [row["label"] for row in rows] == ["7", "3"]
+        pixels = np.asarray(Image.open(tmp_path / "set" / rows[0]["image"]))
+        assert pixels.shape == (8, 8)
+        assert pixels[0, :3].tolist() == [255, 128, 0]
+
+    def test_clothes_become_arrays(self, tmp_path: Path) -> None:
+        folder = made(tmp_path / "package/usr/share/datasets/fashion-mnist")
+        (tmp_path / "package/copyright").write_text("MIT")
+        images = np.arange(2 * 28 * 28, dtype=np.uint8).reshape(2, 28, 28)
+        for part in ("train", "t10k"):
+            head = bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes()
+            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
+            labels = bytes([0, 0, 8, 1, 0, 0, 0, 2, 9, 4])
+            (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+
+        glyphs.prepare_fashion({"dataset-fashion-mnist": tmp_path / "package"}, made(tmp_path / "set"))
+
+        assert np.array_equal(np.load(tmp_path / "set/images.npy"), images)
+        assert np.load(tmp_path / "set/test-labels.npy").tolist() == [9, 4]
+
+    def test_another_file_is_no_idx(self, tmp_path: Path) -> None:
+        (tmp_path / "made.gz").write_bytes(gzip.compress(b"PNG and more"))
+
+        with pytest.raises(ValueError, match=r"made\.gz is no idx file of bytes"):
+            glyphs.read_idx(tmp_path / "made.gz")
+
+
 class TestFixtures:
     """What is committed is whole, small, and says its terms."""
 
@@ -294,6 +331,21 @@ class TestFixtures:
     def test_terms_are_beside_the_data(self, name: str) -> None:
         assert list((FIXTURES / name).glob("LICENSE*"))
         assert "licence: " in (FIXTURES / name / "SOURCE.txt").read_text()
+
+    def test_the_loading_path_takes_them_as_a_users_own(self) -> None:
+        slices = ImageData(
+            source=str(FIXTURES / "ct/train.csv"),
+            label=list(ct.ORGANS),
+            label_kind="binary",
+            id="id",
+            group="slab",
+            folds_by="group",
+            fold=0,
+        )
+        sentences = TextData(source=str(FIXTURES / "sentences/reviews.csv"), id="id")
+
+        assert sum(sources.sizes(slices, 0)) == 64
+        assert sum(sources.sizes(sentences, 0)) == 1_000
 
     def test_they_are_small(self) -> None:
         assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.suffix in (".jpg", ".csv")) < 600_000

@@ -51,7 +51,7 @@ class Set(msgspec.Struct, frozen=True):
     restrictions: str
     packages: list[str]
     table: str
-    """The CSV file in its folder."""
+    """The file in its folder that a configuration names."""
     path: str | None
     """Where it lies; None where it was not fetched."""
 
