@@ -15,8 +15,10 @@ from tputui.ui.widgets.panel import Drawing, Panel
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
 """In the order in which a step goes through them."""
 
+COMPILED = "\u25c6"
+"""Marks an epoch in which programs were compiled, so that its time is not taken for that of the others."""
 
-_UNITS = "data to other: s"
+_UNITS = "from data on: s"
 
 
 class EpochsPart(NamedTuple):
@@ -31,7 +33,10 @@ class EpochsPanel(Panel[EpochsPart]):
 
     key = "4"
     name_shown = "epochs"
-    what = "each epoch: averages, time of training and validation, and the sections that time went into"
+    what = (
+        "each epoch: averages, scores, time of training and validation, `steady s` the same without compiling, and the "
+        f"sections that time went into; {COMPILED} compiled; tracing by part in full screen"
+    )
     follows_end = True
 
     @staticmethod
@@ -44,27 +49,62 @@ class EpochsPanel(Panel[EpochsPart]):
         """A row an epoch, the best one with a star."""
         if not part.epochs:
             return Drawing(paragraph(part.why_none, width, height))
-        train = _names(epoch.train for epoch in part.epochs)
-        valid = _names(epoch.valid for epoch in part.epochs)
-        sections = _sections(part.epochs)
-        titles = [
-            "epoch",
-            *(f"train {clean(name)}" for name in train),
-            *(f"valid {clean(name)}" for name in valid),
-            "train s",
-            "valid s",
-            "lr",
-            *(clean(name) for name in sections),
-        ]
+        columns = _columns(part.epochs)
         best = max((epoch.epoch for epoch in part.epochs if epoch.best), default=0)
-        rows = [_row(epoch, train, valid, sections, best=epoch.epoch == best) for epoch in part.epochs]
-        drawn = table.stack(titles, rows, width)
+        rows = [_row(epoch, columns, best=epoch.epoch == best) for epoch in part.epochs]
+        drawn = table.stack(_titles(columns), rows, width)
         deep = sum(1 + len(each.rows) for each in drawn)
         if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
             hidden = drawn[0].num_hidden
-            note = f"{hidden} columns more in full screen" if hidden else _UNITS
+            note = _note(f"{hidden} columns more in full screen" if hidden else _UNITS, part.epochs, width)
             return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
-        return Drawing([line for each in drawn for line in (each.head, *each.rows)], note=_UNITS)
+        return Drawing(
+            [line for each in drawn for line in (each.head, *each.rows)], note=_note(_UNITS, part.epochs, width)
+        )
+
+
+class _Columns(NamedTuple):
+    """The names of what the epochs tell, each a column."""
+
+    train: list[str]
+    valid: list[str]
+    scores: list[str]
+    sections: list[str]
+    trace: list[str]
+
+
+def _columns(epochs: list[EpochView]) -> _Columns:
+    return _Columns(
+        train=_names(epoch.train for epoch in epochs),
+        valid=_names(epoch.valid for epoch in epochs),
+        scores=_names(epoch.scores for epoch in epochs),
+        sections=_sections(epochs),
+        trace=_names(epoch.trace_s for epoch in epochs),
+    )
+
+
+def _titles(columns: _Columns) -> list[str]:
+    return [
+        "epoch",
+        *(f"train {clean(name)}" for name in columns.train),
+        *(f"valid {clean(name)}" for name in (*columns.valid, *columns.scores)),
+        "train s",
+        "valid s",
+        "steady s",
+        "lr",
+        *(clean(name) for name in columns.sections),
+        *(f"trace {clean(name)}" for name in columns.trace),
+    ]
+
+
+def _note(note: str, epochs: list[EpochView], width: int) -> str:
+    """The note, with what the mark of compiling means where that is needed and has room."""
+    longer = f"{COMPILED} compiled, {note}"
+    return longer if any(map(_compile_s, epochs)) and len(longer) < width - 14 else note
+
+
+def _compile_s(epoch: EpochView) -> float:
+    return epoch.sections_s.get("compile", 0.0)
 
 
 def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
@@ -76,23 +116,28 @@ def _sections(epochs: list[EpochView]) -> list[str]:
     return [*(name for name in SECTIONS if name in told), *(name for name in told if name not in SECTIONS)]
 
 
-def _row(epoch: EpochView, train: list[str], valid: list[str], sections: list[str], *, best: bool) -> list[Cell]:
+def _row(epoch: EpochView, columns: _Columns, *, best: bool) -> list[Cell]:
     """`best` where no later epoch was better."""
-    averages = [epoch.train[name].avg if name in epoch.train else None for name in train]
-    valid_averages = [epoch.valid[name].avg if name in epoch.valid else None for name in valid]
-    largest = max(epoch.sections_s.values(), default=0.0)
+    averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
+    figures = [epoch.valid[name].avg if name in epoch.valid else None for name in columns.valid]
+    figures += [epoch.scores.get(name) for name in columns.scores]
+    marks = " ".join([str(epoch.epoch), *([COMPILED] if _compile_s(epoch) else []), *(["\u2605 best"] if best else [])])
     return [
-        Cell(f"{epoch.epoch} \u2605 best" if best else str(epoch.epoch), "good" if best else "strong"),
+        Cell(marks, "good" if best else "strong"),
         *(Cell(fmt.number(value)) for value in averages),
-        *(Cell(fmt.number(value), "good" if best else "accent") for value in valid_averages),
+        *(Cell(fmt.number(value), "good" if best else "accent") for value in figures),
         Cell(fmt.number(epoch.train_s, 2)),
         Cell(fmt.number(epoch.valid_s, 2)),
+        Cell(fmt.number(max(epoch.train_s + epoch.valid_s - _compile_s(epoch), 0.0), 2), "strong"),
         Cell(f"{epoch.lr:.3g}", "dim"),
-        *(
-            Cell(
-                fmt.number(epoch.sections_s.get(name), 2),
-                "strong" if largest and epoch.sections_s.get(name) == largest else "dim",
-            )
-            for name in sections
-        ),
+        *(_section(epoch, name) for name in columns.sections),
+        *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
     ]
+
+
+def _section(epoch: EpochView, name: str) -> Cell:
+    spent = epoch.sections_s.get(name)
+    largest = bool(spent) and spent == max(epoch.sections_s.values())
+    if name == "compile" and spent:
+        return Cell(f"{COMPILED} {fmt.number(spent, 2)}", "strong" if largest else "info")
+    return Cell(fmt.number(spent, 2), "strong" if largest else "dim")

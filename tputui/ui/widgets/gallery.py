@@ -20,7 +20,7 @@ Scaled = Callable[[Pixels, int, int], Pixels]
 LEAST_WIDTH = 10
 """Cells that a picture has at least, so that its name can be read."""
 TROUBLE_WIDTH = 24
-"""Cells for a sentence in a picture's place, where they are there."""
+"""Cells for a sentence in a picture's place, where no picture tells how wide one is."""
 
 _GAP = 1
 _MARGIN = 3
@@ -83,12 +83,13 @@ class GalleryPanel(Panel[GalleryPart]):
         if part.view is None:
             return Drawing(paragraph(part.why_none, width, height), note=note)
         room = _room(part.examples, width, height)
-        blocks = [self._block(example, room, width) for example in part.examples]
+        told_in = _told_in(part.examples, room)
+        blocks = [self._block(example, room, told_in, width) for example in part.examples]
         return Drawing(_beside(blocks, width), note=note)
 
-    def _block(self, example: Example, room: tuple[int, int], width: int) -> list[Line]:
+    def _block(self, example: Example, room: tuple[int, int], told_in: int, width: int) -> list[Line]:
         """An example: its name, then its pictures with their names above, in as many lines of them as it takes."""
-        cells = [self._tile(tile, room) for tile in example.tiles]
+        cells = [self._tile(tile, room, told_in) for tile in example.tiles]
         lines: list[Line] = [[Span(crop(clean(example.name), width - 1), "title")]]
         start, used = 0, 0
         for index, tile in enumerate(cells):
@@ -99,10 +100,10 @@ class GalleryPanel(Panel[GalleryPart]):
             used += wide + (_GAP if used else 0)
         return lines + _joined(cells[start:], _GAP)
 
-    def _tile(self, tile: Tile, room: tuple[int, int]) -> list[Line]:
-        """A picture below its name, all lines of one width."""
+    def _tile(self, tile: Tile, room: tuple[int, int], told_in: int) -> list[Line]:
+        """A picture below its name, or in `told_in` cells why there is none; all lines of one width."""
         if isinstance(tile.shown, str):
-            wide = max(min(TROUBLE_WIDTH, room[0]), LEAST_WIDTH)
+            wide = told_in
             body: list[Line] = [[Span(piece, "warn")] for piece in wrap(f"\u25b2 {clean(tile.shown)}", wide)]
         else:
             size = fitted(tile.shown.width, tile.shown.height, *room)
@@ -152,6 +153,13 @@ def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, in
     beside = max(min(beside, (width - 1 + _GAP) // (LEAST_WIDTH + _GAP)), 1)
     wide = (width - 1 - _GAP * (beside - 1)) // beside
     return max(wide, 1), max(2 * (height - _HEADS), 2)
+
+
+def _told_in(examples: Sequence[Example], room: tuple[int, int]) -> int:
+    """Cells for the sentence in the place of a picture: as wide as the others, so that columns stay aligned."""
+    shown = [tile.shown for example in examples for tile in example.tiles if not isinstance(tile.shown, str)]
+    widest = max((fitted(picture.width, picture.height, *room)[0] for picture in shown), default=TROUBLE_WIDTH)
+    return max(min(widest, room[0]), LEAST_WIDTH)
 
 
 def _beside(blocks: Sequence[list[Line]], width: int) -> list[Line]:

@@ -8,7 +8,7 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, bar, clean, paragraph, width_of, wrap
+from tputui.ui.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _NEARLY_FULL = 0.9
@@ -34,11 +34,15 @@ class MemoryPanel(Panel[MemoryPart]):
         return MemoryPart(snapshot.memory, words.nothing_yet(snapshot, "memory reading") if _none(snapshot) else "")
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
-        """Host, processes, then a bar a core."""
+        """What was predicted, host, processes, then a bar a core."""
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
-        rows = [_host(memory, width), *(_process(process, width) for process in memory.processes)]
+        rows = [
+            *_predicted(memory, width),
+            _host(memory, width),
+            *(_process(process, width) for process in memory.processes),
+        ]
         if memory.hbm is None:
             reason = clean(memory.hbm_reason or "not read yet")
             return Drawing([*rows, *([Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1))])
@@ -47,7 +51,16 @@ class MemoryPanel(Panel[MemoryPart]):
 
 def _none(snapshot: Snapshot) -> bool:
     memory = snapshot.memory
-    return memory.hbm is None and memory.hbm_reason is None and memory.host_total_bytes is None
+    return (memory.hbm, memory.hbm_reason, memory.host_total_bytes, memory.predicted) == (None, None, None, None)
+
+
+def _predicted(memory: MemoryView, width: int) -> list[Line]:
+    """One row, cut where the panel is narrow: the total comes first."""
+    core = memory.predicted
+    if core is None:
+        return []
+    tone: Tone = "warn" if core.limit_bytes is not None and core.total_bytes > core.limit_bytes else "plain"
+    return [[Span(f" {crop(clean(fmt.forecast(core)), width - 1)}", tone)]]
 
 
 def _host(memory: MemoryView, width: int) -> Line:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import MeterView, Snapshot
 from tputui.ui import table, words
-from tputui.ui.lines import Line, Span, clean, paragraph
+from tputui.ui.lines import Line, Span, clean, paragraph, wrap
 from tputui.ui.table import Cell
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -16,6 +16,8 @@ class MetersPart(NamedTuple):
     """What the panel shows."""
 
     meters: list[MeterView]
+    scores: dict[str, float]
+    scores_epoch: int
     why_none: str
 
 
@@ -24,20 +26,27 @@ class MetersPanel(Panel[MetersPart]):
 
     key = "3"
     name_shown = "meters"
-    what = "AverageMeters of training and validation: newest value, average, sum, count, and how they were reduced"
+    what = (
+        "AverageMeters of training and validation: newest value, average, sum, count, and how they were reduced; "
+        "scores of the whole validation split"
+    )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> MetersPart:
         """The meters of the running epoch, or the last one."""
-        return MetersPart(snapshot.meters, "" if snapshot.meters else words.nothing_yet(snapshot, "meter"))
+        told = next((epoch for epoch in reversed(snapshot.epochs) if epoch.scores), None)
+        scores, epoch = (told.scores, told.epoch) if told is not None else ({}, 0)
+        why = "" if snapshot.meters else words.nothing_yet(snapshot, "meter")
+        return MetersPart(snapshot.meters, scores, epoch, why)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
-        """A row a meter."""
-        if not part.meters:
+        """A row a meter, then a row a score."""
+        if not part.meters and not part.scores:
             return Drawing(paragraph(part.why_none, width, height))
         rows = [_row(meter) for meter in part.meters]
+        rows += [_score_row(name, part.scores_epoch, score) for name, score in part.scores.items()]
         drawn = table.align(["meter", "epoch", "avg", "val", "sum", "count"], rows, width, left=frozenset({0}))
-        return Drawing([*drawn.rows, *_reduced(part.meters, width)], head=(drawn.head,))
+        return Drawing([*drawn.rows, *_scored(part.scores, width), *_reduced(part.meters, width)], head=(drawn.head,))
 
 
 def _row(meter: MeterView) -> list[Cell]:
@@ -50,6 +59,19 @@ def _row(meter: MeterView) -> list[Cell]:
         Cell(fmt.number(reading.sum)),
         Cell(fmt.count(reading.count)),
     ]
+
+
+def _score_row(name: str, epoch: int, score: float) -> list[Cell]:
+    """A score is no mean, so there is nothing to sum or count."""
+    figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
+    nothing = Cell(fmt.UNKNOWN, "dim")
+    return [Cell(f"valid {clean(name)}", "strong"), Cell(str(epoch), "dim"), figure, nothing, nothing, nothing]
+
+
+def _scored(scores: dict[str, float], width: int) -> list[Line]:
+    if not scores:
+        return []
+    return [[Span(f" {piece}", "dim")] for piece in wrap("* of the whole validation split, no mean", width - 1)]
 
 
 def _reduced(meters: list[MeterView], width: int) -> list[Line]:
