@@ -326,3 +326,11 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
     assert cache.root({"TPUTUI_DATA": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
     assert cache.root({"XDG_CACHE_HOME": "/x"}) == Path("/x/tputui/data")
     assert cache.root({}) == Path.home() / ".cache/tputui/data"
+
+
+def test_listing_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, engine.sets.__main__; print(*{'torch', 'numpy', 'PIL', 'polars'} & set(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "\n"
