@@ -34,11 +34,10 @@ def _unrolled(module: nn.Module) -> str | None:
         return None if isinstance(module, LSTM) else "nn.LSTM"
     if isinstance(module, nn.RNN):
         return "nn.RNN"
-    # The runtime puts a GRU of its own, a scan, in the place of nn.GRU; it keeps the one from before for what is read
+    # The runtime puts a GRU of its own, a scan, in the place of nn.GRU, and keeps the one from before for what is read
     # in both directions.
     gru: Any = nn.GRU
-    before = getattr(gru, "_orig", gru)
-    if isinstance(module, before) and (before is gru or not isinstance(module, gru)) and module.bidirectional:
+    if isinstance(module, getattr(gru, "_orig", gru)) and module.bidirectional:
         return "nn.GRU of both directions"
     return None
 

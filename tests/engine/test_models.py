@@ -162,6 +162,13 @@ def test_recurrent_modules_that_xla_unrolls_are_named_with_the_remedy() -> None:
     assert unrolled(LstmClassifier(9)) == []
 
 
+def test_of_nn_gru_only_the_one_of_both_directions_is_unrolled() -> None:
+    model = nn.ModuleDict({"one": nn.GRU(2, 3), "both": nn.GRU(2, 3, bidirectional=True)})
+    (sentence,) = unrolled(model)
+    assert sentence.startswith('"both" is an nn.GRU')
+    assert "use engine.models.scan_lstm.LSTM in its place" in sentence
+
+
 def trained(*cases: str) -> dict[str, Any]:
     """What training the networks on 8 virtual cores came to."""
     found: dict[str, Any] = on_cores("tests.engine.netcheck", *cases)
@@ -175,6 +182,13 @@ def learned(found: dict[str, Any]) -> None:
     assert found["fallbacks"] == {}
     first, last = found["compiles"][WARM_UP - 1], found["compiles"][-1]
     assert (last["begun"], last["done"]) == (first["begun"], first["done"])
+
+
+@pytest.mark.xla
+def test_with_the_runtime_imported_the_same_grus_are_unrolled() -> None:
+    found = on_cores("tests.engine.grucheck")
+    assert list(found["sentences"]) == ["both"]
+    assert found["difference"] < 1e-5
 
 
 @pytest.mark.xla
