@@ -158,23 +158,42 @@ def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
     assert "in this process alone" in run.log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
-        ("model.module=mylit:Nobody", 'model.module: "mylit:Nobody" cannot be imported'),
-        ("model.module=fractions:Fraction", "is no subclass of lightning.pytorch.LightningModule"),
-        ("model.arguments.widht=3", "model.arguments.widht: Tied has no such argument; it takes lr"),
-        ("optim.step_size=3", "optim.step_size: Tied configures its own optimizer"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_before_anything_is_made(
-    override: str, sentence: str, tmp_path: Path
-) -> None:
+REFUSED = {
+    "model.module=mylit:Nobody": '"mylit:Nobody" cannot be imported',
+    "model.module=fractions:Fraction": "is no subclass of lightning.pytorch.LightningModule",
+    "model.module=": "it is missing: name your LightningModule",
+    "data.arguments.rows=3": "there is no data.module that could take them",
+    "optim.step_size=3": "Tied configures its own optimizer",
+}
+CHECKS = """
+import sys
+from engine import machine, plan
+from engine.errors import Refused
+from tputui import config
+text = sys.stdin.read()
+for override in sys.argv[1:]:
+    try:
+        plan.make(config.parse(text, "tied.toml", [override]), machine.find({"PJRT_DEVICE": "CPU"}), "tied.toml")
+        print("accepted")
+    except Refused as refused:
+        print("; ".join(problem.sentence for problem in refused.problems))
+"""
+
+
+def test_what_cannot_be_trained_is_told_in_one_sentence_that_names_the_key() -> None:
+    command = [sys.executable, "-c", CHECKS, *REFUSED]
+    done = subprocess.run(command, cwd=HERE, input=TIED, capture_output=True, text=True, check=True)
+    for (override, sentence), told in zip(REFUSED.items(), done.stdout.splitlines(), strict=True):
+        key = override.partition("=")[0].removesuffix(".rows")
+        assert told.startswith(f"{key}: ")
+        assert sentence in told
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     (tmp_path / "tied.toml").write_text(TIED)
-    command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml"), "--set", override]
-    done = subprocess.run(
-        [*command, "--no-ui", "--runs-dir", str(tmp_path / "runs")], cwd=HERE, capture_output=True, text=True
-    )
+    command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml")]
+    options = ["--set", "model.arguments.widht=3", "--no-ui", "--runs-dir", str(tmp_path / "runs")]
+    done = subprocess.run([*command, *options], cwd=HERE, capture_output=True, text=True)
     assert done.returncode == 2
-    assert sentence in done.stderr
+    assert "model.arguments.widht: Tied has no such argument; it takes lr" in done.stderr
     assert not (tmp_path / "runs").exists()
