@@ -15,6 +15,7 @@ import polars as pl
 
 from engine.data.findings import refuse
 from engine.data.options import ArrayData
+from engine.data.place import located
 from engine.data.rows import Ints, Names, Raw, Rows
 from engine.tasks.base import Splits
 
@@ -62,7 +63,7 @@ def label_columns(options: ArrayData, count: int) -> list[str]:
 
 def mapped(name: str) -> npt.NDArray[Any]:
     """The array in the file, mapped. Raises `ValueError` or `FileNotFoundError`."""
-    path = Path(name).expanduser()
+    path = Path(located(name)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
     try:
@@ -89,7 +90,7 @@ def load(options: ArrayData, seed: int) -> Splits:
     parts = cut(options, seed)
     features = mapped(options.source)
     halves = [Arrays(features, parts.rows, rows) for rows in (parts.train, parts.valid)]
-    return Splits(halves[0], halves[1], parts.rows.dropped)
+    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
 def inputs(options: ArrayData, source: Path) -> Arrays:

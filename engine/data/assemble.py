@@ -16,6 +16,7 @@ import polars as pl
 from engine.data.findings import Findings, refuse
 from engine.data.labels import EMPTY, Labels, read_labels
 from engine.data.options import ImageData, SourceOptions, TextData
+from engine.data.place import located
 from engine.data.rows import Ints, Raw, Rows
 from engine.data.table import column, filled, texts
 
@@ -109,7 +110,7 @@ def _files(raw: Raw, options: SourceOptions, findings: Findings, labelled: bool)
         files.paths["image"] = raw.paths
         files.columns["image"] = options.image if raw.names.unit == "record" else ""
         return files
-    folder = Path(options.image_folder).expanduser() if options.image_folder else raw.folder
+    folder = Path(located(options.image_folder)).expanduser() if options.image_folder else raw.folder
     wanted = {"image": options.image}
     if labelled:
         wanted |= {"mask": options.mask, "depth": options.depth, "depth_valid": options.depth_valid}
@@ -124,8 +125,9 @@ def _files(raw: Raw, options: SourceOptions, findings: Findings, labelled: bool)
 
 def _existing(made: pl.Series, folder: Path, column_name: str, findings: Findings) -> list[str]:
     """Whole paths; every folder is listed once, since asking for each file takes far longer."""
-    start = str(folder)
-    paths = [os.path.join(start, name) if name is not None else "" for name in made.to_list()]
+    inside = pl.lit(os.path.join(folder, "")) + pl.col("name")
+    whole = pl.when(pl.col("name").str.starts_with("/")).then(pl.col("name")).otherwise(inside)
+    paths: list[str] = made.alias("name").to_frame().select(whole).to_series().fill_null("").to_list()
     listings: dict[str, set[str]] = {}
     missing: list[int] = []
     for row, path in enumerate(paths):

@@ -39,12 +39,12 @@ class Shape(NamedTuple):
 
 def image(data: bytes, shape: Shape) -> torch.Tensor:
     """uint8 [channels, height, width]. Raises `Unreadable`."""
-    return _resized(_pixels(data, shape.channels), shape)
+    return resized(_pixels(data, shape.channels), shape)
 
 
 def mask(data: bytes, shape: Shape, above: int) -> torch.Tensor:
     """uint8 [1, height, width], 1 where the gray value is more than `above`. Raises `Unreadable`."""
-    gray = _resized(_pixels(data, 1), shape._replace(resize="nearest"))
+    gray = resized(_pixels(data, 1), shape._replace(resize="nearest"))
     return (gray > above).to(torch.uint8)
 
 
@@ -58,7 +58,7 @@ def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
     if values.ndim != 2:
         raise Unreadable(f"a depth map is [height, width], and this is {list(values.shape)}")
     known = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
-    return _resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
+    return resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
 
 
 def _pixels(data: bytes, channels: int) -> torch.Tensor:
@@ -125,7 +125,8 @@ def _array(data: bytes) -> npt.NDArray[Any]:
     return array
 
 
-def _resized(pixels: torch.Tensor, shape: Shape) -> torch.Tensor:
+def resized(pixels: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """The image [channels, height, width] at the size of `shape`."""
     size = (shape.height, shape.width)
     if pixels.shape[1:] == size:
         return pixels

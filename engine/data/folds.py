@@ -75,7 +75,7 @@ def _dealt(strata: Ints, order: Ints, shares: Weights) -> Ints:
     dealt = order[np.argsort(strata[order], kind="stable")]
     parts = np.empty(len(strata), dtype=np.int64)
     positions = np.arange(len(strata), dtype=np.int64)
-    if len(set(shares)) == 1 and len(shares) > 2:
+    if len(set(shares)) == 1:
         parts[dealt] = positions % len(shares)
         return parts
     held = min(len(strata) - 1, math.ceil(len(strata) * shares[-1]))
@@ -131,7 +131,8 @@ def leaks(rows: Rows, parts: npt.NDArray[Any]) -> list[str]:
 def _leak(rows: Rows, one: int, other: int) -> str:
     assert rows.groups is not None
     name = rows.group_names[int(rows.groups[one])] if rows.group_names else str(rows.groups[one])
-    return f'group "{name}" is torn apart: {rows.names.place(one)} and {rows.names.place(other)}'
+    first, second = rows.names.place(min(one, other)), rows.names.place(max(one, other))
+    return f'group "{name}" is torn apart: {first} and {second}'
 
 
 def rare(rows: Rows, num_parts: int) -> list[str]:

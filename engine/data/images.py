@@ -61,7 +61,7 @@ def load(options: ImageData, seed: int) -> Splits:
     """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
     parts = cut(options, seed)
     store = Store(parts.rows, options)
-    return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped)
+    return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes)
 
 
 def inputs(options: ImageData, source: Path) -> Images:

@@ -22,7 +22,8 @@ class SplitOptions(Options, frozen=True, kw_only=True):
     """How rows are cut into training and validation."""
 
     fold: Count | None = None
-    """Which fold validates, from 0; the others train. None keeps `valid_fraction` of the rows for validation."""
+    """Which fold validates, from 0; the others train. None keeps `valid_fraction` of the rows for validation, or
+    takes fold 0 of a `fold_column`."""
     folds: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 5
     """How many folds the rows are cut into; a `fold_column` says it by itself."""
     folds_by: Literal["kfold", "stratified", "group", "stratified_group"] = "kfold"
@@ -38,7 +39,8 @@ class SourceOptions(SplitOptions, frozen=True, kw_only=True):
     """Where the rows are, and what their columns mean."""
 
     source: str = ""
-    """A table (`.csv`, `.tsv`, either with `.gz`, `.parquet`), a folder with a folder for each class, a `.npy` file,
+    """Where the rows are: a path, or `set:NAME/FILE` for a file of a set that `tputui data fetch NAME` gets.
+    A table (`.csv`, `.tsv`, either with `.gz`, `.parquet`), a folder with a folder for each class, a `.npy` file,
     or TFRecord files (`.tfrec`, `.tfrecord`, `.tfrecords`; a pattern such as `train*.tfrec` names several)."""
     label: str | list[str] = "label"
     """Column of the class, or a list of columns. A folder for each class needs none."""

@@ -13,12 +13,15 @@ import numpy as np
 
 from engine.data import arrays, folders, tfrecord
 from engine.data.assemble import assemble
-from engine.data.findings import MOST_SHOWN, listed, refuse
+from engine.data.findings import listed, refuse
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
+from engine.data.place import located
 from engine.data.rows import Ints, Rows
 from engine.data.table import SUFFIXES, read_table
 from engine.tasks.base import Sizes
+
+SHOWN_IN_NOTE = 3
 
 
 class Cut(NamedTuple):
@@ -35,6 +38,7 @@ class Cut(NamedTuple):
 
 def open_rows(options: SourceOptions) -> Rows:
     """The rows of the options' source. Raises `ValueError` or `OSError` in the user's words."""
+    options = msgspec.structs.replace(options, source=located(options.source))
     source = options.source
     if not source:
         refuse("data.source is missing: name a table, a folder with a folder for each class, or TFRecord files")
@@ -91,7 +95,7 @@ def cut(options: SourceOptions, seed: int) -> Cut:
     else:
         valid = held_out(rows, options, seed)
         torn = leaks(rows, valid)
-    notes += _leak_notes(torn, options)
+    notes += _leak_notes(torn, options, rows)
     if valid.all() or not valid.any():
         refuse(f"{options.source}: every row is in {'validation' if valid.any() else 'training'}; both need some")
     return Cut(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
@@ -108,21 +112,23 @@ def num_folds(options: SourceOptions) -> int:
     if options.fold_column:
         folds = open_rows(options).folds
         return int(folds.max()) + 1 if folds is not None else 0
-    folder = isinstance(options, ImageData) and Path(options.source).expanduser().is_dir()
-    presplit = bool(options.split_column) or (folder and folders.has_splits(options.source))
+    source = located(options.source)
+    folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
+    presplit = bool(options.split_column) or (folder and folders.has_splits(source))
     return 0 if presplit else options.folds
 
 
-def _leak_notes(torn: list[str], options: SourceOptions) -> list[str]:
+def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str]:
+    """Of groups that are torn apart: a note where that is allowed. Raises `ValueError` otherwise."""
     if not torn:
         return []
-    advice = "take folds_by = group or stratified_group"
     if options.allow_leaks:
-        shown = torn[: min(3, MOST_SHOWN)]
-        return [
-            f"{len(torn):,} groups are in training and in validation, which flatters the figures: {'; '.join(shown)}"
-        ]
-    refuse(f"data.{options.group or 'group'}: {listed(torn)}; {advice}, or allow it with allow_leaks = true")
+        of = "group is" if len(torn) == 1 else "groups are"
+        some = listed(torn[:SHOWN_IN_NOTE])
+        return [f"{len(torn):,} {of} in training and in validation, which flatters the figures: {some}"]
+    given = options.split_column if rows.split is not None else options.fold_column if rows.folds is not None else ""
+    advice = f"mend the column {given}" if given else "take folds_by = group or stratified_group"
+    refuse(f"data.group: {listed(torn)}; {advice}, or allow it with allow_leaks = true")
 
 
 def _refuse_unknown(source: str) -> None:

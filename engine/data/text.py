@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.options import TextData
+from engine.data.place import located
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs
 from engine.data.words import PADDING, Vocabulary
@@ -79,7 +80,7 @@ def load(options: TextData, seed: int) -> Splits:
     parts = cut(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
     halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
-    return Splits(halves[0], halves[1], parts.rows.dropped)
+    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
 def inputs(options: TextData, source: Path, vocabulary: Vocabulary) -> Texts:
@@ -91,14 +92,14 @@ def inputs(options: TextData, source: Path, vocabulary: Vocabulary) -> Texts:
 def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
     """The vocabulary in the options' file, or that of the training texts. Raises as `load` does."""
     if options.vocabulary:
-        return Vocabulary.load(Path(options.vocabulary).expanduser())
+        return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
     parts = cut(options, seed)
     return _vocabulary(options, parts.rows, parts.train)
 
 
 def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
     if options.vocabulary:
-        return Vocabulary.load(Path(options.vocabulary).expanduser())
+        return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
     assert rows.texts is not None
     return Vocabulary.of((rows.texts[row] for row in train), options.max_words, options.min_count)
 
