@@ -15,6 +15,7 @@ from engine.errors import Problem, Refused, Unable
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
 from engine.learner import Learner
+from engine.models.check import unrolled
 from engine.plan import Plan
 from engine.reports import Reports
 from engine.strategies.base import Strategy
@@ -24,6 +25,9 @@ from engine.strategies.single import Single
 from engine.strategies.spmd import Spmd
 from engine.trainer import Trainer
 from tputui.telemetry.reporter import Reporter
+
+TILE_ROWS = 8
+"""Rows of the tiles that a TPU core computes with."""
 
 
 def strategy(plan: Plan) -> Strategy:
@@ -84,11 +88,23 @@ def trainer(
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
     built = Trainer(plan, feeds, learner, reports, control, store, keepsakes)
-    for note in plan.task.notes(plan.data, plan.model):
+    for note in (*splits.notes, *_notes(plan), *unrolled(learner.model)):
         reports.warn(note)
     if resumed is not None and resume_from is not None:
         built.resume(_with_best(resumed, resume_from, store, reports))
     return built, reports
+
+
+def _notes(plan: Plan) -> list[str]:
+    """What a user should know of the plan before the start."""
+    batch = plan.config.batch_per_core
+    if batch % TILE_ROWS == 0:
+        return []
+    fits = -(-batch // TILE_ROWS) * TILE_ROWS
+    return [
+        f"data.batch_per_core: {batch} is no multiple of {TILE_ROWS}, so a TPU core pads each batch to {fits} rows and "
+        f"computes {fits - batch} of them for nothing"
+    ]
 
 
 def _with_best(resumed: Checkpoint, source: Path, store: checkpoint.Store, reports: Reports) -> Checkpoint:

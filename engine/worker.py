@@ -74,8 +74,10 @@ class Worker:
         try:
             ending = self._train()
         except PeerLost as error:
-            # The main thread is about to find which, and why.
+            # The main thread is about to find which, and why, and then ends the process.
             self._ended.wait(PEER_TOLD_S)
+            if self._ended.is_set():
+                return
             ending = self._failed(error, ExitCode.FAILED)
         except (Refused, ConfigError) as error:
             ending = self._failed(error, ExitCode.USAGE)
@@ -87,6 +89,9 @@ class Worker:
         if self._control.claim_end():
             self._ending = ending
             self._ended.set()
+        if self._crew is not None:
+            # The others die with the thread that started them, and they may have last words.
+            threading.Event().wait()
 
     def _train(self) -> Ending:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
@@ -149,6 +154,11 @@ class Worker:
         except Stopped as stopped:
             return Ending("stopped", ExitCode.STOPPED, str(stopped))
 
+    @property
+    def _who(self) -> str:
+        """Which rank this is, where there are several."""
+        return "rank 0 (core 0): " if self._crew is not None else ""
+
     def _call_the_others(self, planned: Plan) -> None:
         """Starts the other processes, where there are to be any."""
         if planned.num_processes == 1:
@@ -186,13 +196,13 @@ class Worker:
             ev.FailureRaised(
                 t=time.time(),
                 error=type(error).__name__,
-                message=str(error),
+                message=f"{self._who}{error}",
                 traceback=text,
                 phase=self._progress.doing.phase,
                 step=self._progress.step,
             )
         )
-        return Ending("failed", code, f"{type(error).__name__}: {error}")
+        return Ending("failed", code, f"{self._who}{type(error).__name__}: {error}")
 
 
 PEER_TOLD_S = 10.0

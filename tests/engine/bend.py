@@ -1,0 +1,111 @@
+"""A task for the contract of the strategies: a small network on points of a curve, and ways to look into a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine.tasks.base import Options, Sizes, Splits, Task
+from tests.engine.mytask import ask_for_stop
+
+NUM_TRAIN = 264
+NUM_VALID = 100
+LOG = "BEND_LOG"
+"""Variable: directory where each process writes the examples that it fetches, a line a batch."""
+STOP_AT, STOP_RUN = "BEND_STOP_AT", "BEND_STOP_RUN"
+"""Variables: the training batch whose fetching asks for a stop, and the run directory that is asked."""
+
+
+class BendData(Options, frozen=True, kw_only=True):
+    """Keys of `[data]`."""
+
+    break_at: int = -1
+    """Training example that cannot be read."""
+
+
+class BendModel(Options, frozen=True, kw_only=True):
+    """Keys of `[model]`."""
+
+    norm: bool = False
+    """Whether it normalises its batch."""
+    own_way: bool = False
+    """Whether the weights depend on the process."""
+
+
+class Curve:
+    """Points of a curve."""
+
+    def __init__(self, split: str, first: int, size: int, data: BendData) -> None:
+        self._split = split
+        self._first = first
+        self._size = size
+        self._data = data
+        self._fetched = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def fetch(self, indices: Any) -> dict[str, Any]:
+        """`x` [n, 4], `y` [n], `index` [n]."""
+        import torch
+
+        if self._split == "train" and self._data.break_at in indices:
+            raise ValueError("the file is cut short")
+        self._fetched += 1
+        if self._split == "train" and self._fetched == int(os.environ.get(STOP_AT, 0)):
+            ask_for_stop(Path(os.environ[STOP_RUN]))
+        if LOG in os.environ:
+            with Path(os.environ[LOG], f"{self._split}-{os.getpid()}.txt").open("a") as log:
+                log.write(" ".join(map(str, indices)) + "\n")
+        points = (indices[:, None] + self._first + 1) * np.array([0.37, 0.61, 0.83, 1.29])
+        x = torch.from_numpy(np.sin(points)).float()
+        y = x[:, 0] * x[:, 1] + x[:, 2]
+        return {"x": x, "y": y, "index": torch.from_numpy(indices).float()}
+
+
+class Bend(Task):
+    """Fits a curve."""
+
+    data_options: ClassVar[type[Options]] = BendData
+    model_options: ClassVar[type[Options]] = BendModel
+    meters: ClassVar[tuple[str, ...]] = ("loss", "far")
+    scores: ClassVar[tuple[str, ...]] = ("in_order", "worst")
+
+    def sizes(self, data: BendData, seed: int) -> Sizes:
+        """Neither is a multiple of a batch."""
+        return Sizes(NUM_TRAIN, NUM_VALID)
+
+    def load(self, data: BendData, seed: int) -> Splits:
+        """Points beside one another."""
+        return Splits(Curve("train", 0, NUM_TRAIN, data), Curve("valid", NUM_TRAIN, NUM_VALID, data))
+
+    def model(self, options: BendModel, data: BendData) -> Any:
+        """Two layers."""
+        import torch
+        from torch import nn
+
+        if options.own_way:
+            torch.manual_seed(os.getpid())
+        norm = [nn.BatchNorm1d(16)] if options.norm else []
+        return nn.Sequential(nn.Linear(4, 16), *norm, nn.Tanh(), nn.Linear(16, 1))
+
+    def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        """`y` [examples]."""
+        return {"y": model(batch["x"]).squeeze(1)}
+
+    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """Squared distance, and whether it is more than 0.5."""
+        away = (predictions["y"] - batch["y"]).abs()
+        return {"loss": away.square(), "far": (away > 0.5).float()}
+
+    def judged(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """Distances with the number of their example."""
+        return {"index": batch["index"], "away": (predictions["y"] - batch["y"]).abs()}
+
+    def score(self, judged: dict[str, Any]) -> dict[str, float]:
+        """Whether every example is there once and in order, and the greatest distance."""
+        in_order = np.array_equal(judged["index"], np.arange(NUM_VALID))
+        return {"in_order": float(in_order), "worst": float(judged["away"].max())}

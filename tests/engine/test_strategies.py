@@ -1,0 +1,359 @@
+"""One contract over the strategies: the same data, the same curve, the same figures, whoever drives the cores.
+
+Curves agree to 1e-5: each step's sums are taken in another order (float32, some 2e-7 of a value), and Adam's first
+steps, which divide by the size of the gradient, make more of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from engine.data.sampler import permutation
+from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
+from tests.engine.workers import Run, make
+from tputui.model.liveness import judge
+from tputui.model.state import RunState
+from tputui.model.view import Surroundings, take
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+
+pytestmark = pytest.mark.xla
+
+BATCH = 32
+STEPS = 8
+"""Steps of an epoch."""
+TOLERANCE = 1e-5
+HERE = Path(__file__).parent
+BEND = f"""
+task = "tests.engine.bend:Bend"
+epochs = 2
+[data]
+global_batch = {BATCH}
+[optim]
+lr = 0.01
+lr_scaling = "none"
+[device]
+cores = 1
+"""
+REPLICA = ["device.cores=2", "device.strategy=replica"]
+SETUPS = {
+    "single": ["device.cores=1"],
+    "spmd-2": ["device.cores=2", "device.strategy=spmd"],
+    "spmd-4": ["device.cores=4", "device.strategy=spmd"],
+    "replica-2": REPLICA,
+}
+MANY = [name for name in SETUPS if name != "single"]
+
+
+class Fetched(NamedTuple):
+    """What the processes of a run fetched: batches by process."""
+
+    train: dict[int, list[list[int]]]
+    valid: dict[int, list[list[int]]]
+
+
+def new(parent: Path, name: str, overrides: list[str], resume_from: Path | None = None) -> Run:
+    """A run of the task, not started."""
+    return make(parent, name, overrides, text=BEND, cwd=HERE.parents[1], resume_from=resume_from)
+
+
+def train(runs: dict[str, Run], environ: Callable[[Run], dict[str, str]] = lambda run: {}) -> None:
+    """Trains several runs at a time: most of what a short one takes is its start. `stopped` is to be stopped."""
+    try:
+        for run in runs.values():
+            run.start(environ(run))
+        for name, run in runs.items():
+            assert run.finish() == (4 if name == "stopped" else 0), run.log.read_text()
+    finally:
+        for run in runs.values():
+            run.stop_if_alive()
+
+
+def fetched(run: Run) -> Fetched:
+    """What the processes of a run wrote down."""
+    found: dict[str, dict[int, list[list[int]]]] = {"train": {}, "valid": {}}
+    for path in (run.dir / "log").iterdir():
+        split, _, pid = path.stem.partition("-")
+        found[split][int(pid)] = [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
+    return Fetched(found["train"], found["valid"])
+
+
+def rank_events(run: Run, rank: int = 1) -> list[ev.Event]:
+    """What a rank besides the first wrote so far."""
+    path = run.dir / f"rank-{rank}.jsonl"
+    if not path.exists():
+        return []
+    tail, events = Tail(path), list[ev.Event]()
+    while records := tail.read():
+        events += [record.event for record in records]
+    tail.close()
+    return events
+
+
+def process_of_rank(run: Run, rank: int = 1) -> rundir.ProcessId:
+    """The process that a rank's journal names."""
+    opened = next(event for event in rank_events(run, rank) if isinstance(event, ev.JournalOpened))
+    return rundir.ProcessId(host=opened.host, host_id=opened.host_id, pid=opened.pid, pid_started=opened.pid_started)
+
+
+def means(run: Run) -> dict[int, float]:
+    """Mean loss over the cores by step."""
+    return {step: math.fsum(row) / len(row) for step, row in run.losses().items()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A whole run under each strategy."""
+    parent = tmp_path_factory.mktemp("strategies")
+    made: dict[str, Run] = {}
+    for name, overrides in SETUPS.items():
+        made[name] = new(parent, name, overrides)
+        (parent / name / "log").mkdir()
+    train(made, lambda run: {LOG: str(run.dir / "log")})
+    return made
+
+
+@pytest.fixture(scope="module")
+def bf16(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """An epoch in bf16."""
+    parent = tmp_path_factory.mktemp("bf16")
+    setups = {name: SETUPS[name] for name in ("single", "spmd-2", "replica-2")}
+    made = {name: new(parent, name, ["device.precision=bf16", "epochs=1", *o]) for name, o in setups.items()}
+    train(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Run]) -> dict[str, Run]:
+    """Runs that go on: across strategies from an epoch's end, and, with running statistics, from amid an epoch."""
+    parent = tmp_path_factory.mktemp("resumed")
+    normed = [*REPLICA, "model.norm=true"]
+    made = {
+        name: new(parent, name, SETUPS[name], resume_from=runs[source].dir / "checkpoints" / f"step-{STEPS:08d}.pt")
+        for name, source in (("spmd-2", "replica-2"), ("replica-2", "spmd-2"))
+    }
+    made |= {name: new(parent, name, normed) for name in ("whole", "stopped")}
+    train(made, lambda run: {STOP_AT: "6", STOP_RUN: str(run.dir)} if run.dir.name == "stopped" else {})
+    again = new(parent, "again", normed, resume_from=made["stopped"].dir / "checkpoints" / "last.pt")
+    train({"again": again})
+    return {**made, "again": again}
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_what_drives_the_cores_is_told(runs: dict[str, Run], name: str) -> None:
+    topology = runs[name].one(ev.TopologyDeclared)
+    strategy, _, cores = name.partition("-")
+    assert topology.strategy == strategy
+    assert topology.cores == list(range(int(cores or 1)))
+    plan = runs[name].one(ev.TrainingPlanned)
+    assert (plan.global_batch, plan.steps_per_epoch) == (BATCH, STEPS)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_the_loss_curve_is_that_of_one_core(runs: dict[str, Run], name: str) -> None:
+    reference, found = means(runs["single"]), means(runs[name])
+    assert sorted(found) == list(range(1, 2 * STEPS + 1))
+    assert found == pytest.approx(reference, rel=TOLERANCE)
+    assert found[2 * STEPS] < found[1], "it learns"
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_each_core_has_a_loss_of_its_own(runs: dict[str, Run], name: str) -> None:
+    for row in runs[name].losses().values():
+        assert len(set(row)) == len(runs[name].one(ev.TopologyDeclared).cores)
+
+
+def test_the_losses_of_a_core_are_the_same_however_it_is_driven(runs: dict[str, Run]) -> None:
+    spmd, replica = runs["spmd-2"].losses(), runs["replica-2"].losses()
+    for step, row in spmd.items():
+        assert replica[step] == pytest.approx(row, rel=TOLERANCE), step
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_meters_and_scores_are_those_of_one_core(runs: dict[str, Run], name: str) -> None:
+    for reference, epoch in zip(runs["single"].all(ev.EpochEnded), runs[name].all(ev.EpochEnded), strict=True):
+        assert epoch.train["loss"].count == STEPS * BATCH
+        assert epoch.valid["loss"].count == NUM_VALID, "every example once"
+        assert epoch.scores["in_order"] == 1
+        assert epoch.scores["worst"] == pytest.approx(reference.scores["worst"], rel=1e-4)
+        assert epoch.best == reference.best
+        for split, expected in ((epoch.train, reference.train), (epoch.valid, reference.valid)):
+            assert split["loss"].avg == pytest.approx(expected["loss"].avg, rel=1e-4)
+            assert split["far"].sum == expected["far"].sum
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_step_takes_its_batch_from_the_permutation_and_each_process_its_own_rows(
+    runs: dict[str, Run], name: str
+) -> None:
+    pids = [runs[name].one(ev.JournalOpened).pid]
+    if name.startswith("replica"):
+        pids.append(process_of_rank(runs[name]).pid)
+    train_rows, valid_rows = fetched(runs[name])
+    assert sorted(train_rows) == sorted(valid_rows) == sorted(pids)
+    order = np.concatenate([permutation(NUM_TRAIN, 0, epoch)[: STEPS * BATCH] for epoch in (1, 2)]).tolist()
+    share = BATCH // len(pids)
+    for place, pid in enumerate(pids):
+        expected = [order[first : first + share] for first in range(place * share, len(order), BATCH)]
+        assert train_rows[pid] == expected, "its own rows, and no others"
+        validated = set(itertools.chain.from_iterable(valid_rows[pid]))
+        assert len(validated) <= NUM_VALID / len(pids) + BATCH
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_nothing_is_compiled_after_warm_up(runs: dict[str, Run], name: str) -> None:
+    last = runs[name].all(ev.XlaMetricsRead)[-1]
+    assert (last.recompiles, last.fallbacks) == (0, {})
+    assert runs[name].all(ev.WarningRaised) == []
+
+
+@pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
+def test_bf16_trains_alike(bf16: dict[str, Run], runs: dict[str, Run], name: str) -> None:
+    assert means(bf16[name]) == pytest.approx(means(bf16["single"]), rel=0.02)
+    assert means(bf16[name]) != pytest.approx(means(runs["single"]), rel=TOLERANCE), "it is another number format"
+
+
+def test_every_rank_is_seen_in_the_run(runs: dict[str, Run]) -> None:
+    run = runs["replica-2"]
+    events = rank_events(run)
+    beats = [event for event in events if isinstance(event, ev.HeartbeatSent)]
+    assert {"compiling", "starting"} & {beat.phase for beat in beats}
+    told = next(event for event in events if isinstance(event, ev.TopologyDeclared))
+    assert told.cores == [1]
+    ended = events[-1]
+    assert isinstance(ended, ev.TrainingEnded), "its last words were waited for"
+    assert (ended.outcome, ended.step) == ("done", 2 * STEPS)
+    assert not any(isinstance(event, ev.StepsRecorded | ev.EpochEnded) for event in events), "the first tells those"
+
+
+def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict[str, Run]) -> None:
+    state = RunState()
+    for rank, name in ((0, "worker-0"), (1, "rank-1")):
+        events = runs["replica-2"].events() if rank == 0 else rank_events(runs["replica-2"])
+        first_beat = next(place for place, event in enumerate(events) if isinstance(event, ev.HeartbeatSent))
+        for seq, event in enumerate(events[: first_beat + 1]):
+            state.apply(name, seq, event)
+    topology = runs["replica-2"].one(ev.TopologyDeclared)
+    state.apply("worker-0", 90, topology)
+    state.apply("rank-1", 90, msgspec.structs.replace(topology, cores=[1])
+    beat = ev.HeartbeatSent(t=time.time(), phase="compiling", phase_s=3, step=0, epoch=1)
+    state.apply("rank-1", 91, beat)
+    alive = {"worker-0": True, "rank-1": True}
+    around = Surroundings(now=beat.t + 1, run="r", dir="r", alive=alive)
+    cores = take(state, around, judge(state, alive, beat.t + 1)).cores
+    assert [core.phase for core in cores] == ["starting", "compiling"]
+    assert cores[1].phase_s == pytest.approx(4)
+
+
+@pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
+def test_a_checkpoint_goes_on_under_the_other_strategy(
+    resumed: dict[str, Run], runs: dict[str, Run], name: str
+) -> None:
+    found, reference = means(resumed[name]), means(runs["single"])
+    assert sorted(found) == list(range(STEPS + 1, 2 * STEPS + 1))
+    assert found == pytest.approx({step: reference[step] for step in found}, rel=TOLERANCE)
+    (epoch,) = resumed[name].all(ev.EpochEnded)
+    assert epoch.best == runs["single"].all(ev.EpochEnded)[1].best
+
+
+def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_one_bit_for_bit(
+    resumed: dict[str, Run],
+) -> None:
+    whole, first, second = (resumed[name].losses() for name in ("whole", "stopped", "again"))
+    assert 0 < max(first) < STEPS, "it was stopped in the middle of an epoch"
+    assert min(second) == max(first) + 1
+    assert first | second == whole
+    expected = resumed["whole"].all(ev.EpochEnded)
+    for epoch, other in zip(resumed["again"].all(ev.EpochEnded), expected, strict=True):
+        assert (epoch.train, epoch.valid, epoch.scores) == (other.train, other.valid, other.scores)
+    last = [torch.load(resumed[n].dir / "checkpoints" / "last.pt", weights_only=True) for n in ("whole", "again")]
+    for key, value in last[0]["learner"]["model"].items():
+        assert torch.equal(value, last[1]["learner"]["model"][key]), key
+
+
+def test_a_stop_is_one_request_with_one_save_and_every_rank_ends_there(resumed: dict[str, Run]) -> None:
+    run = resumed["stopped"]
+    applied = run.one(ev.RequestApplied)
+    assert applied.kind == "stop"
+    (saved,) = run.all(ev.CheckpointSaved)
+    assert (saved.step, saved.reason) == (applied.step, "stop")
+    ended = rank_events(run)[-1]
+    assert isinstance(ended, ev.TrainingEnded)
+    assert (ended.outcome, ended.step) == ("stopped", applied.step)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Runs that end before their time."""
+    parent = tmp_path_factory.mktemp("broken")
+    in_the_second_half = int(permutation(NUM_TRAIN, 0, 1)[2 * BATCH + BATCH // 2])
+    long = [*REPLICA, "epochs=1000000", "checkpoint.every_epochs=1000000"]
+    made = {
+        "example": new(parent, "example", [*REPLICA, f"data.break_at={in_the_second_half}"]),
+        "weights": new(parent, "weights", [*REPLICA, "model.own_way=true"]),
+        "killed": new(parent, "killed", long),
+        "orphaned": new(parent, "orphaned", long),
+        "ended": new(parent, "ended", long),
+    }
+    try:
+        for run in made.values():
+            run.start()
+        for name in ("killed", "orphaned", "ended"):
+            made[name].wait_for(ev.MetersReported)
+        os.kill(process_of_rank(made["killed"]).pid, 9)
+        made["orphaned"].kill(9)
+        control.submit(made["ended"].dir, "stop_now", by="test", now=time.time())
+        codes = {name: run.finish() for name, run in made.items()}
+        assert codes == {"example": 3, "weights": 3, "killed": 3, "orphaned": -9, "ended": 4}
+    finally:
+        for run in made.values():
+            run.stop_if_alive()
+    return made
+
+
+def test_an_exception_in_one_rank_ends_the_run_and_is_told_as_its_own(broken: dict[str, Run]) -> None:
+    run = broken["example"]
+    failure, (own,) = run.one(ev.FailureRaised), [e for e in rank_events(run) if isinstance(e, ev.FailureRaised)]
+    assert failure.error == own.error == "DatasetError"
+    assert failure.message.startswith("rank 1 (core 1, pid ")
+    assert own.message in failure.message
+    assert "the file is cut short" in own.message
+    assert "bend.py" in failure.traceback
+    assert run.one(ev.TrainingEnded).outcome == "failed"
+
+
+def test_a_killed_rank_ends_the_run_within_seconds_and_is_named(broken: dict[str, Run]) -> None:
+    run = broken["killed"]
+    failure, ended = run.one(ev.FailureRaised), run.one(ev.TrainingEnded)
+    pid = process_of_rank(run).pid
+    assert failure.error == "RankLost"
+    assert failure.message.startswith(f"rank 1 (core 1, pid {pid}) was ended by SIGKILL")
+    assert (ended.outcome, ended.reason) == ("failed", failure.message)
+    last_beat = [event.t for event in rank_events(run) if isinstance(event, ev.HeartbeatSent)][-1]
+    assert ended.t - last_beat < 5
+
+
+@pytest.mark.parametrize("name", ["example", "weights", "killed", "orphaned", "ended"])
+def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
+    rank = process_of_rank(broken[name])
+    deadline = time.monotonic() + 10
+    while rundir.is_alive(rank) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert rundir.is_alive(rank) is False
+
+
+def test_ranks_that_begin_with_different_weights_are_refused(broken: dict[str, Run]) -> None:
+    failure = broken["weights"].one(ev.FailureRaised)
+    assert "the weights of core 1 differ from those of core 0" in failure.message
