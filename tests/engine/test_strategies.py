@@ -247,7 +247,7 @@ def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict
             state.apply(name, seq, event)
     topology = runs["replica-2"].one(ev.TopologyDeclared)
     state.apply("worker-0", 90, topology)
-    state.apply("rank-1", 90, msgspec.structs.replace(topology, cores=[1])
+    state.apply("rank-1", 90, msgspec.structs.replace(topology, cores=[1]))
     beat = ev.HeartbeatSent(t=time.time(), phase="compiling", phase_s=3, step=0, epoch=1)
     state.apply("rank-1", 91, beat)
     alive = {"worker-0": True, "rank-1": True}
