@@ -71,6 +71,10 @@ class DeviceConfig(Table, frozen=True, kw_only=True):
     precision: Literal["fp32", "bf16", "fp16", "16", 16] = "fp32"
     """Number format of the computation; parameters and losses stay in fp32. A LightningModule may ask for `16` or
     `fp16`, which TPUs do not compute in: it is trained in bf16, and a warning says so."""
+    rematerialise: bool = False
+    """Whether blocks of the network are computed again for the backward pass instead of kept: less memory for
+    activations, about a third more computation, the same losses. Virtual CPU cores gain nothing: their compiler
+    merges what is computed twice."""
     virtual_cores: int = 8
     """Cores that a machine without a TPU offers: virtual CPU devices of the same runtime."""
 
@@ -105,7 +109,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
     task: str
-    """The workload: a name that ships with tputui (`digits`)."""
+    """The workload: a name that ships with tputui (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`),
+    or `module:Class` of your own."""
     epochs: int
     """Epochs to train."""
     seed: int = 0

@@ -38,7 +38,7 @@ def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows
         findings.add([row], where, why)
     files = _files(raw, options, findings, labelled)
     words = _words(raw, options, findings)
-    labels = read_labels(raw, options, findings) if labelled else None
+    labels = read_labels(raw, options, findings) if labelled and options.label else None
     ids = _ids(raw, options, findings) if options.id else None
     groups, group_names = _groups(raw, options, findings) if labelled and options.group else (None, ())
     folds = _folds(raw, options, findings) if labelled and options.fold_column else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -49,6 +50,23 @@ class LstmClassifier(nn.Module):
         pooled = mean_state(states, lengths) if self.pool == "mean" else last_state(states, lengths)
         logits: torch.Tensor = self.head(self.dropout(pooled))
         return logits.float()
+
+
+class WordList(nn.Module):
+    """Words that the numbers of a vocabulary mean, kept in the network's state as UTF-8 bytes, one word a line."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        super().__init__()
+        self.words = tuple(words)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The words as uint8 [bytes]."""
+        return torch.frombuffer(bytearray("\n".join(self.words).encode() + b"\n"), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Takes the words of a saved network."""
+        text = bytes(state.cpu().tolist()).decode()
+        self.words = tuple(text.splitlines()) if text.strip() else ()
 
 
 def mean_state(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -59,6 +59,8 @@ class Splits(NamedTuple):
     valid: Dataset
     skipped: tuple[BadExample, ...] = ()
     """Examples of the source that are in neither split because they cannot be used."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the data before the start, each in one sentence."""
 
 
 class Picture(NamedTuple):
@@ -120,6 +122,11 @@ class Task(ABC):
         """The batch as a training step sees it. Traced; draws from torch's generator on the device."""
         return batch
 
+    def blocks(self, model: torch.nn.Module) -> list[torch.nn.Module] | None:
+        """Modules of the network that are computed again for the backward pass under `device.rematerialise`, none
+        inside of another; each takes and returns tensors. None leaves the choice to the engine."""
+        return None
+
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """What `score` needs of each validation example, [examples, ...]. Traced; brought to the host."""
         return {}
@@ -138,10 +145,6 @@ class Task(ABC):
 
     def problems(self, plan: Plan) -> list[Problem]:
         """What cannot be used for reasons beyond a single key, found without loading anything."""
-        return []
-
-    def notes(self, data: Any, model: Any) -> list[str]:
-        """What a user should know before the start, each in one sentence, such as a group that leaks."""
         return []
 
     def inputs(self, data: Any, source: Path) -> Dataset:

@@ -15,7 +15,10 @@ from tputui.fielddocs import field_docs
 
 KNOWN = {
     "digits": "engine.tasks.digits:Digits",
+    "image_labels": "engine.tasks.image_labels:ImageLabels",
     "lightning": "engine.lightning.task:Lightning",
+    "mask_depth": "engine.tasks.mask_depth:MaskDepth",
+    "sentiment": "engine.tasks.sentiment:Sentiment",
 }
 """Tasks that ship with tputui."""
 
