@@ -19,7 +19,7 @@ import torch
 
 from engine import weights
 from engine.errors import BadExample, Problem, Refused
-from engine.table import Arrays, Table, open_table
+from engine.table import STDOUT, Arrays, Table, open_table
 from engine.tasks import registry
 from engine.tasks.base import Dataset, Task
 from engine.telling import Teller, serve
@@ -180,7 +180,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=64, metavar="N")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
-    asked = Asked(args.weights, args.run_dir, args.input, args.split, args.out, args.form, args.batch)
+    # Made absolute, since the directory changes to the run's.
+    source = args.input.absolute() if args.input is not None else None
+    out = args.out if args.out == STDOUT else str(Path(args.out).absolute())
+    asked = Asked(args.weights, args.run_dir, source, args.split, out, args.form, args.batch)
     teller = Teller(args.tell_fd)
     return serve(teller, lambda: predict(asked, teller))
 

@@ -19,6 +19,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
+import torch_xla.utils.checkpoint as xc
 
 NANOSECONDS = 1e-9
 _AXIS = "cores"
@@ -27,6 +28,8 @@ _runtime: Any = vars(torch_xla)["_XLAC"]
 _send: Any = xm.send_cpu_data_to_device
 _memory_info: Any = xm.get_memory_info
 _metrics: Any = met
+_random: Any = xm
+_checkpoint: Any = xc.checkpoint
 _model: Any = xm
 # The package gives the function under this name where the module is wanted.
 _scan: Any = importlib.import_module("torch_xla.experimental.scan")
@@ -193,6 +196,30 @@ def launch(train: Callable[[int], None], process: int, num_processes: int) -> No
 
     run_threads: Any = pjrt._run_thread_per_device
     run_threads(process, num_processes, on_this_device, pjrt.initialize_multiprocess)
+
+
+def recomputed(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """`function(*given)`, of which only the arguments are kept for the backward pass, where it is called again. What
+    it draws is the same both times. At least one argument must want a gradient.
+
+    The runtime's own repetition of draws asks the default device of the calling thread, and the backward pass has a
+    thread of its own, which knows of no other device than the first.
+    """
+    target = str(next(value.device for value in given if torch.is_tensor(value)))
+    drawn: list[int] = []
+
+    def call(*values: Any) -> Any:
+        before = _random.get_rng_state(target)
+        if not drawn:
+            drawn.append(before)
+            return function(*values)
+        _random.set_rng_state(drawn[0], target)
+        try:
+            return function(*values)
+        finally:
+            _random.set_rng_state(before, target)
+
+    return _checkpoint(call, *given, preserve_rng_state=False)
 
 
 def read(tensor: torch.Tensor) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from tputui.model.snapshot import DamageRegion
-from tputui.telemetry.events import MeterReading, Phase, RequestKind
+from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
 
 UNKNOWN = "-"
 """Stands where nobody told a figure."""
@@ -82,6 +82,26 @@ def size(num_bytes: float | None) -> str:
         value, power = value / 1024, power + 1
     unit = _SIZE_UNITS[power]
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
+
+
+def forecast(core: MemoryForecast) -> str:
+    """Predicted memory: `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75.0 MiB`.
+
+    Parts of less than a hundredth are left out.
+    """
+    parts = {
+        "activations": core.activations_bytes,
+        "parameters": core.parameters_bytes,
+        "gradients": core.gradients_bytes,
+        "optimizer": core.optimizer_bytes,
+        "inputs": core.inputs_bytes,
+        "telemetry": core.telemetry_bytes,
+    }
+    ranked = sorted(parts.items(), key=lambda part: -part[1])
+    told = ", ".join(f"{name} {size(part)}" for name, part in ranked if part * 100 >= core.total_bytes)
+    of = f" of {size(core.limit_bytes)}" if core.limit_bytes is not None else ""
+    again = ", blocks recomputed" if core.rematerialised else ""
+    return f"predicted {size(core.total_bytes)} a core{of}: {told}{again}"
 
 
 def duration(seconds: float | None) -> str:

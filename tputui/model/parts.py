@@ -187,5 +187,6 @@ def memory(state: RunState) -> MemoryView:
         host_cpu_percent=sum(host.cpu_percent for host in hosts) / len(hosts) if hosts else None,
         host_used_bytes=sum(host.memory_used_bytes for host in hosts) if hosts else None,
         host_total_bytes=sum(host.memory_total_bytes for host in hosts) if hosts else None,
+        predicted=next((w.predicted for w in state.workers if w.predicted), None),
         processes=[process for writer in state.in_order for process in writer.processes],
     )

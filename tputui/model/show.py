@@ -153,6 +153,10 @@ def _machine(snapshot: Snapshot) -> list[str]:
     if memory.host_used_bytes is not None:
         used = f"{fmt.size(memory.host_used_bytes)} of {fmt.size(memory.host_total_bytes)}"
         lines.append(_row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
+    if memory.predicted is not None:
+        lines.append(_row("predicted", fmt.forecast(memory.predicted)))
+        biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
+        lines += [_row("", f"most activations: {biggest}")] if biggest else []
     for process in memory.processes:
         use = f"CPU {fmt.percent(process.cpu_percent)}"
         lines.append(_row(process.role, f"pid {process.pid}", fmt.size(process.rss_bytes), use))

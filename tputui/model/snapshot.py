@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.telemetry.events import HbmReading, MeterReading, Phase, PictureKept, ProcessSample, RequestKind, Split
+from tputui.telemetry.events import (
+    HbmReading,
+    MemoryForecast,
+    MeterReading,
+    Phase,
+    PictureKept,
+    ProcessSample,
+    RequestKind,
+    Split,
+)
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
 """`starting`: alive, no step yet. `stalled`: alive, and silent or without progress beyond what its phase allows.
@@ -122,6 +131,8 @@ class MemoryView(View, frozen=True, kw_only=True):
     host_used_bytes: int | None
     host_total_bytes: int | None
     processes: list[ProcessSample]
+    predicted: MemoryForecast | None = None
+    """What a step was predicted to take on one core, before the first one."""
 
 
 class CheckpointView(View, frozen=True, kw_only=True):

@@ -87,6 +87,7 @@ class WriterState:
         self.num_non_finite = 0
         self.xla: ev.XlaMetricsRead | None = None
         self.memory: ev.MemorySampled | None = None
+        self.predicted: ev.MemoryForecast | None = None
         self.host: ev.HostSampled | None = None
         self.processes: list[ev.ProcessSample] = []
         """Of the newest sample; once the worker is gone, of the last one that still had it."""
@@ -281,6 +282,10 @@ class WriterState:
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
         self.xla = event
 
+    def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
+        self.predicted = event.core
+        self._say(event.t, f"memory: {fmt.forecast(event.core)}")
+
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
 
@@ -375,6 +380,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.ExampleSkipped: WriterState._example_skipped,
     ev.PicturesKept: WriterState._pictures_kept,
     ev.XlaMetricsRead: WriterState._xla_metrics_read,
+    ev.MemoryPredicted: WriterState._memory_predicted,
     ev.MemorySampled: WriterState._memory_sampled,
     ev.HostSampled: WriterState._host_sampled,
     ev.LogWritten: WriterState._log_written,

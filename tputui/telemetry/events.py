@@ -92,6 +92,46 @@ class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
     """Most bytes ever in use, or 0 where the device does not tell."""
 
 
+class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What one module of the network keeps for the backward pass."""
+
+    name: str
+    """Its place in the network, and its type."""
+    bytes: int
+    """Bytes on one core."""
+
+
+class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that a training step is predicted to take on one core."""
+
+    total_bytes: int
+    """Everything below together. Working space of the compiler and fragmentation are not in it."""
+    parameters_bytes: int
+    """Parameters and buffers."""
+    gradients_bytes: int
+    """Their gradients."""
+    optimizer_bytes: int
+    """State of the optimizer."""
+    activations_bytes: int
+    """What is kept from the forward pass for the backward pass, as far as nothing is reused or recomputed."""
+    inputs_bytes: int
+    """The batch in use and those that are kept ready."""
+    telemetry_bytes: int
+    """Values of the steps that were not reported yet."""
+    biggest: list[ModuleMemory]
+    """The modules with most activations."""
+    batch_per_core: int
+    """Examples a core takes each step."""
+    precision: str
+    """`fp32` or `bf16`."""
+    rematerialised: bool
+    """Whether blocks are computed again in the backward pass, instead of kept."""
+    limit_bytes: int | None
+    """What a core has; null where it is not known."""
+    limit: str
+    """What that figure is, or why there is none."""
+
+
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """First record of every journal: who writes it, and how its lines are to be read."""
 
@@ -391,6 +431,13 @@ class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
     """Operations that ran on the host CPU for want of a lowering, with their counts."""
 
 
+class MemoryPredicted(Event, frozen=True, kw_only=True, tag=True):
+    """What a training step was predicted to take, before the first one."""
+
+    core: MemoryForecast
+    """On each core."""
+
+
 class MemorySampled(Event, frozen=True, kw_only=True, tag=True):
     """Device memory of the writer's cores."""
 
@@ -566,6 +613,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ExampleSkipped,
     PicturesKept,
     XlaMetricsRead,
+    MemoryPredicted,
     MemorySampled,
     HostSampled,
     LogWritten,

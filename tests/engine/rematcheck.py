@@ -1,0 +1,60 @@
+"""Trains `deeptask` on virtual cores: `rematcheck CORES PRECISION REMATERIALISE STEPS BATCH BLOCKS`.
+
+Prints losses, running statistics and how often was compiled, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+
+
+def main() -> None:
+    """Trains and tells."""
+    num_cores, precision, rematerialise, steps, batch, blocks = sys.argv[1:7]
+    from engine import machine, plan
+    from tputui import config
+
+    cores = num_cores if num_cores.startswith("[") else int(num_cores)
+    text = (
+        f'task = "tests.engine.deeptask:Deep"\nepochs = 1\n[model]\nblocks = {blocks}\n'
+        f"[data]\nbatch_per_core = {batch}\n"
+        f'[optim]\nname = "sgd"\nlr = 0.05\n[device]\ncores = {cores}\nprecision = "{precision}"\n'
+    )
+    checked = config.parse(text, "test.toml")
+    here = machine.find({"PJRT_DEVICE": "CPU"})
+    os.environ.update(machine.environment(checked, here))
+    planned = plan.make(checked, here, "test.toml")
+    from engine import build, remat
+    from engine.learner import Learner
+    from engine.xla import backend
+
+    strategy = build.strategy(planned)
+    learner = Learner(planned, strategy)
+    if rematerialise == "yes":
+        remat.apply(remat.blocks(planned.task, learner.model), backend.recomputed)
+    splits = planned.task.load(planned.data, 0)
+    learner.model.train()
+    losses, compiles = [], []
+    for number in range(1, int(steps) + 1):
+        rows = (np.arange(checked.global_batch) + number) % 64
+        outcomes = learner.step(strategy.put(splits.train.fetch(rows)), number, lambda parameters: None)
+        backend.sync()
+        losses.append(float(strategy.read_rows([outcomes["loss"].detach()])[0].mean()))
+        compiles.append(backend.compiles().done)
+    state = backend.to_host(learner.model.state_dict())
+    told = {
+        "losses": losses,
+        "compiles": compiles,
+        "statistics": {name: value.double().sum().item() for name, value in state.items() if "running" in name},
+        "counted": [int(value) for name, value in state.items() if name.endswith("num_batches_tracked")],
+        "names": list(state),
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()
