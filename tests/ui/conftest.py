@@ -13,6 +13,7 @@ def _same_terminal_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("TZ", "UTC")
     for name in ("NO_COLOR", "TEXTUAL_ANIMATIONS", "TEXTUAL_COLOR_SYSTEM", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
     time.tzset()
     yield
     monkeypatch.undo()

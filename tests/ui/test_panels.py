@@ -219,7 +219,52 @@ def test_epochs_tell_every_section_in_full_screen() -> None:
 
 def test_epochs_count_the_columns_that_have_no_room() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
-    assert drawing.note == "12 columns more in full screen"
+    assert drawing.note == "13 columns more in full screen"
+
+
+def scored() -> Snapshot:
+    """Epochs with scores and tracing by part."""
+    told = [
+        msgspec.structs.replace(epoch, scores={"auc": 0.9 + 0.01 * epoch.epoch}, trace_s={"forward": 0.12})
+        for epoch in made.epochs(2)
+    ]
+    return made.changed(made.running(), epochs=told)
+
+
+def test_an_epoch_that_compiled_is_marked_and_its_steady_time_told() -> None:
+    compiling = msgspec.structs.replace(made.epochs(1)[0], train_s=4.7, valid_s=0.4)
+    snapshot = made.changed(made.running(), epochs=[compiling, made.epochs(2)[1]])
+    head, first, second = drawn(EpochsPanel, snapshot, width=200).splitlines()
+    assert [row.split()[:2] for row in (first, second)] == [["1", "\u25c6"], ["2", "\u2605"]]
+    at = head.index("steady s") + len("steady s")
+    assert (first[:at].split()[-1], second[:at].split()[-1]) == ("2.00", "2.05")
+    assert "\u25c6 3.10" in first
+    assert "\u25c6" not in second
+    assert EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note.startswith("\u25c6 compiled")
+
+
+def test_nothing_is_marked_where_nothing_compiled() -> None:
+    snapshot = made.changed(made.running(), epochs=made.epochs(2)[1:])
+    assert "\u25c6" not in drawn(EpochsPanel, snapshot, width=200)
+    assert "\u25c6" not in EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note
+
+
+def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_end() -> None:
+    panel = EpochsPanel()
+    panel.set_class(True, "-maximised")
+    drawing = panel.draw(EpochsPanel.pick(scored()), 78, 30)
+    said = joined([*drawing.head, *drawing.rows])
+    places = [said.index(title) for title in ("valid accuracy", "valid auc", "train s", "other", "trace forward")]
+    assert places == sorted(places)
+    assert "0.9200" in said
+    assert "0.12" in said
+
+
+def test_meters_tell_scores_as_of_the_whole_split() -> None:
+    said = drawn(MetersPanel, scored(), width=70)
+    assert "valid auc           2  0.9200*" in said
+    assert "* of the whole validation split, no mean" in said
+    assert "*" not in drawn(MetersPanel, made.running(), width=70)
 
 
 def test_recompiles_and_fallbacks_stand_out() -> None:

@@ -93,13 +93,16 @@ def read_bytes(place: Path) -> bytes:
     """The bytes of a regular file of bounded size. Raises `Unshowable`, `OSError`."""
     # A pipe under that name would keep a plain open waiting for good.
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise Unshowable("it is not a file")
         if found.st_size > FILE_BYTES_MAX:
             raise Unshowable(f"too large: {fmt.size(found.st_size)}, at most {fmt.size(FILE_BYTES_MAX)} are read")
-        return file.read(FILE_BYTES_MAX)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(FILE_BYTES_MAX)
+    finally:
+        os.close(descriptor)
 
 
 def decode(data: bytes) -> Pixels:

@@ -27,6 +27,8 @@ _MARGIN = 3
 """Cells between two examples beside each other."""
 _HEADS = 2
 """Lines above a picture: the example, and what of it is shown."""
+_SHRUNK = 0.75
+"""Pictures give way by no more than this, so that one more example is whole in sight."""
 
 
 class Tile(NamedTuple):
@@ -82,7 +84,7 @@ class GalleryPanel(Panel[GalleryPart]):
         note = _title(part, width)
         if part.view is None:
             return Drawing(paragraph(part.why_none, width, height), note=note)
-        room = _room(part.examples, width, height)
+        room = _whole(part.examples, _room(part.examples, width, height), width, height)
         told_in = _told_in(part.examples, room)
         blocks = [self._block(example, room, told_in, width) for example in part.examples]
         return Drawing(_beside(blocks, width), note=note)
@@ -155,11 +157,27 @@ def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, in
     return max(wide, 1), max(2 * (height - _HEADS), 2)
 
 
+def _whole(examples: Sequence[Example], room: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+    """The room, a little less where that brings one more row of examples whole into sight."""
+    wide, high = _largest(examples, room)
+    beside = max((len(example.tiles) for example in examples), default=1)
+    in_row = max((width - 1 + _MARGIN) // (beside * (wide + _GAP) - _GAP + _MARGIN), 1)
+    rows = min((height + 1) // (high // 2 + _HEADS + 1) + 1, -(-len(examples) // in_row))
+    less = 2 * ((height + 1) // max(rows, 1) - 1 - _HEADS)
+    return (room[0], less) if _SHRUNK * high <= less < high else room
+
+
 def _told_in(examples: Sequence[Example], room: tuple[int, int]) -> int:
     """Cells for the sentence in the place of a picture: as wide as the others, so that columns stay aligned."""
+    widest, _ = _largest(examples, room)
+    return max(widest or min(TROUBLE_WIDTH, room[0]), LEAST_WIDTH)
+
+
+def _largest(examples: Sequence[Example], room: tuple[int, int]) -> tuple[int, int]:
+    """Width and height in pixels that the pictures take in a room; 0 where none can be shown."""
     shown = [tile.shown for example in examples for tile in example.tiles if not isinstance(tile.shown, str)]
-    widest = max((fitted(picture.width, picture.height, *room)[0] for picture in shown), default=TROUBLE_WIDTH)
-    return max(min(widest, room[0]), LEAST_WIDTH)
+    sizes = [fitted(picture.width, picture.height, *room) for picture in shown]
+    return max((wide for wide, _ in sizes), default=0), max((high for _, high in sizes), default=0)
 
 
 def _beside(blocks: Sequence[list[Line]], width: int) -> list[Line]:

@@ -1,0 +1,339 @@
+"""The pictures of predictions on the screen: opened, followed, scrolled, told where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import textual
+
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
+from tests.ui.painted import SHADES, paint, pictured, view
+from tests.ui.test_pictures import DRAWN_BY, Compare
+from tputui.model.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
+from tputui.telemetry.events import PictureKept
+from tputui.ui.app import ScreenApp
+from tputui.ui.halfblocks import UPPER_HALF, Pixels
+from tputui.ui.lines import width_of
+from tputui.ui.pngs import scaled
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.pictures import PicturesScreen
+from tputui.ui.screens.skipped import SkippedScreen
+from tputui.ui.widgets.gallery import Example, GalleryPanel, GalleryPart, Tile, why_none
+
+same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
+
+
+async def opened(pilot: AppPilot) -> None:
+    """Opens the pictures and waits until they were read."""
+    await first_frame(pilot)
+    await pilot.press("p")
+    await until(pilot, lambda: "epoch 2" in text(pilot.app.screen).splitlines()[0])
+
+
+def test_p_shows_every_picture_with_its_names(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        shown = text(pilot.app.screen)
+        head = shown.splitlines()[0]
+        for part in ("digits-20251009-100000", "epoch 2", "step 220"):
+            assert part in head
+        for name in ("example 0", "example 1", "input", "true mask", "depth"):
+            assert name in shown
+        assert UPPER_HALF * 12 in shown
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script, size=(200, 50))
+
+
+@pytest.mark.parametrize("key", ["p", "q", "escape"])
+def test_they_are_left_for_the_monitor(tmp_path: Path, key: str) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert isinstance(pilot.app.screen, PicturesScreen)
+        await pilot.press(key)
+        assert isinstance(pilot.app.screen, MonitorScreen)
+        assert "1 cores" in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
+
+
+def test_they_follow_the_newest_epoch(tmp_path: Path) -> None:
+    source = made.HandSource(pictured(tmp_path))
+    newer = made.changed(source.served, pictures=view(tmp_path, epoch=3, examples=1))
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        source.served = newer
+        await until(pilot, lambda: "epoch 3 \u00b7 step 330" in text(pilot.app.screen))
+        assert "example 1" not in text(pilot.app.screen)
+        source.served = made.changed(newer, pictures=None)
+        await until(pilot, lambda: "no pictures" in text(pilot.app.screen))
+
+    drive(ScreenApp(lambda: MonitorScreen(source, tmp_path)), script)
+
+
+def test_a_file_that_arrives_late_is_shown_in_its_place(tmp_path: Path) -> None:
+    snapshot = pictured(tmp_path, examples=1)
+    late = tmp_path / "pictures" / "epoch-0002" / "0-depth.png"
+    late.unlink()
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert "missing: there is" in text(pilot.app.screen)
+        paint(late, SHADES["depth"], 0)
+        await until(pilot, lambda: "missing" not in text(pilot.app.screen))
+
+    drive(monitor(snapshot, run_dir=tmp_path), script)
+
+
+def test_a_replay_is_steered_over_its_pictures(tmp_path: Path) -> None:
+    player = made.HandPlayer()
+    steps: list[tuple[str, Callable[[], bool]]] = [
+        ("space", lambda: not player.playing),
+        ("right", lambda: player.position == made.NOW + 50),
+        ("left", lambda: player.position == made.NOW + 40),
+        ("right_square_bracket", lambda: player.speed == 2),
+    ]
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert "paused" not in text(pilot.app.screen)
+        for key, holds in steps:
+            await pilot.press(key)
+            await until(pilot, holds)
+        await until(pilot, lambda: "paused" in text(pilot.app.screen))
+
+    drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script)
+
+
+def test_examples_scroll(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert "example 0" in text(pilot.app.screen)
+        await pilot.press("end")
+        assert "example 5" in text(pilot.app.screen)
+        assert "example 0" not in text(pilot.app.screen)
+        await pilot.press("home", "j", "j", "k", "down", "up", "pagedown", "pageup", "g")
+        assert "example 0" in text(pilot.app.screen)
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        assert "to the last example" in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path, examples=6), run_dir=tmp_path), script, size=(80, 24))
+
+
+def test_the_footer_offers_pictures_only_where_there_are_some(tmp_path: Path) -> None:
+    for snapshot, offered in ((made.running(), False), (pictured(tmp_path), True)):
+
+        async def script(pilot: AppPilot, offered: bool = offered) -> None:
+            footer = text(pilot.app.screen).splitlines()[-1]
+            assert ("p pictures" in footer) is offered
+            assert "1-7 panels" in footer
+
+        drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
+
+
+def test_why_there_are_none() -> None:
+    run = made.running()
+    off = made.changed(run, config={"report": {"pictures": 0}})
+    early = made.changed(run, epochs=[])
+    lost = made.changed(early, condition="lost")
+    doubtful = made.changed(run, warnings=["the losses or pictures of epoch 2 could not be kept: no space left"])
+    assert why_none(off) == "no pictures: `report.pictures` is 0 in the run's configuration"
+    assert why_none(early) == "no pictures yet: no validation has ended yet"
+    assert why_none(lost) == "no pictures: the run ended before there was one (lost)"
+    assert why_none(run) == "no pictures: this task draws none: 2 validations ended without any"
+    assert why_none(doubtful).endswith("unless a warning in the log (7) says that they could not be kept")
+
+
+def test_without_pictures_the_screen_says_why() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("p")
+        await until(pilot, lambda: "this task draws none" in text(pilot.app.screen))
+
+    drive(monitor(made.running()), script, size=(80, 24))
+
+
+def bad_ones(run_dir: Path) -> Snapshot:
+    """Pictures that are cut, missing, strange, somewhere else or too large, among sound ones."""
+    base = view(run_dir, examples=2)
+    (run_dir / base.pictures[1].path).write_bytes((run_dir / base.pictures[1].path).read_bytes()[:99])
+    (run_dir / base.pictures[2].path).unlink()
+    (run_dir / base.pictures[4].path).write_text("not a picture at all, in spite of its name")
+    with (run_dir / base.pictures[5].path).open("wb") as file:
+        file.truncate(1 << 30)
+    elsewhere = PictureKept(example="example 1", name="\x1b[2Jdepth", path="../../../etc/passwd")
+    return made.changed(
+        made.running(), pictures=msgspec.structs.replace(base, pictures=[*base.pictures[:-1], elsewhere])
+    )
+
+
+def test_what_cannot_be_shown_is_told_in_its_place(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        shown = text(pilot.app.screen)
+        for part in ("damaged or cut", "missing", "not a PNG file", "too large: 1.0 GiB", "refused"):
+            assert part in shown
+        assert "\x1b" not in shown
+
+    drive(monitor(bad_ones(tmp_path), run_dir=tmp_path), script, size=(200, 50))
+
+
+def test_every_size_is_survived(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        for size in [(20, 5), (80, 24), (1, 1), (200, 50), (3, 40), (300, 4), (80, 24)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "example 0" in text(pilot.app.screen)
+
+    drive(monitor(bad_ones(tmp_path), run_dir=tmp_path), script)
+
+
+def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -> list[str]:
+    """What the panel draws of black squares, as text."""
+    square = Pixels(side, side, bytes(3 * side * side))
+    shown = tuple(
+        Example(f"example {number}", tuple(Tile(f"tile {tile}", square) for tile in range(tiles)))
+        for number in range(examples)
+    )
+    part = GalleryPart("run", PicturesView(epoch=1, step=1, pictures=[]), shown, "")
+    drawing = GalleryPanel(scaled, without_colour=False).draw(part, width, height)
+    assert all(width_of(line) <= width for line in drawing.rows)
+    return ["".join(span.text for span in line) for line in drawing.rows]
+
+
+def test_small_examples_stand_beside_each_other() -> None:
+    rows = gallery(6, 1, 118, 33)
+    assert rows[0].split() == ["example", "0", "example", "1", "example", "2", "example", "3"]
+    assert len(rows) == 2 * (2 + 12) + 1
+
+
+def test_pictures_give_way_a_little_for_one_more_whole_example() -> None:
+    assert len(gallery(2, 4, 198, 47, side=48)) == 47
+    assert len(gallery(2, 4, 198, 36, side=48)) == 2 * (2 + 24) + 1
+    assert len(gallery(1, 4, 198, 36, side=48)) == 2 + 24
+
+
+def test_pictures_without_room_beside_each_other_go_below() -> None:
+    rows = gallery(1, 9, 40, 30)
+    assert [row.count("tile") for row in rows if "tile" in row] == [3, 3, 3]
+
+
+def test_a_large_picture_is_whole_in_sight() -> None:
+    assert len(gallery(1, 1, 118, 21, side=200)) == 21
+
+
+def test_no_colour_is_a_ramp_of_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        shown = text(pilot.app.screen)
+        assert UPPER_HALF not in shown
+        assert "@@@@" in shown
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
+
+
+def test_a_terminal_without_colour_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.delenv("COLORTERM", raising=False)
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert UPPER_HALF not in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
+
+
+def skipped(count: int, told: int) -> Snapshot:
+    examples = [
+        SkippedExample(
+            split="valid" if number == 2 else "train",
+            where=f"train.csv, row {number}, column image_path: images/{number:05d}.jpg",
+            why="the file is cut short",
+        )
+        for number in range(1, told + 1)
+    ]
+    return made.changed(made.running(), skipped=SkippedView(count=count, limit=500, examples=examples), requests=[])
+
+
+def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
+    async def script(pilot: AppPilot) -> None:
+        assert "\u25b2 3 of at most 500 examples left out (x)" in text(pilot.app.screen)
+        await pilot.press("x")
+        shown = text(pilot.app.screen)
+        assert isinstance(pilot.app.screen, SkippedScreen)
+        assert "train.csv, row 1, column image_path: images/00001.jpg  training" in shown
+        assert "images/00002.jpg  validation" in shown
+        assert shown.count("the file is cut short") == 3
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(skipped(3, 3)), script, size=(160, 45))
+
+
+def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("x", "end")
+        assert "and 20 more: each stands as a warning in the log (7)" in text(pilot.app.screen)
+        await pilot.press("home", "down", "up", "pagedown", "pageup")
+        assert "row 1," in text(pilot.app.screen)
+        await pilot.press("x")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(skipped(120, 100)), script, size=(80, 24))
+
+
+def test_nothing_is_told_where_none_was_left_out() -> None:
+    async def script(pilot: AppPilot) -> None:
+        assert "left out" not in text(pilot.app.screen)
+        await pilot.press("x")
+        assert "no example was left out" in text(pilot.app.screen)
+
+    drive(monitor(made.running()), script)
+
+
+def test_examples_left_out_while_the_list_is_open_are_added() -> None:
+    source = made.HandSource(skipped(1, 1))
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("x")
+        source.served = skipped(2, 2)
+        await until(pilot, lambda: "images/00002.jpg" in text(pilot.app.screen))
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
+
+
+@same_textual
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)], ids=str)
+def test_pictures_screen(snap_compare: Compare, tmp_path: Path, size: tuple[int, int]) -> None:
+    app = monitor(pictured(tmp_path), run_dir=tmp_path)
+    assert snap_compare(app, terminal_size=size, run_before=opened)
+
+
+@same_textual
+def test_damaged(snap_compare: Compare, tmp_path: Path) -> None:
+    app = monitor(bad_ones(tmp_path), run_dir=tmp_path)
+    assert snap_compare(app, terminal_size=(120, 36), run_before=opened)
+
+
+@same_textual
+def test_no_colour(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = monitor(pictured(tmp_path), run_dir=tmp_path)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=opened)
+
+
+@same_textual
+def test_left_out(snap_compare: Compare) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        await pilot.press("x")
+
+    assert snap_compare(monitor(skipped(3, 3)), terminal_size=(120, 36), run_before=script)
