@@ -78,9 +78,16 @@ def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -
 
 
 def create(parent: Path, manifest: Manifest) -> Path:
-    """Makes a new run directory named after `manifest.run`, whole or not at all. Raises `FileExistsError`."""
+    """Makes a new run directory named after `manifest.run`, whole or not at all.
+
+    Raises `FileExistsError` where the name is taken, any other `OSError` where nothing can be made there.
+    """
     run_dir = parent / manifest.run
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        # Not that the name is taken: another name would not help.
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(parent)) from None
     staging = parent / f".{manifest.run}.{os.getpid()}"
     try:
         staging.mkdir(mode=0o700)

@@ -1,0 +1,144 @@
+"""Callbacks in scripts of a user's own, on plain CPU: what they leave behind, and that they harm nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+
+pytestmark = pytest.mark.xla
+
+SCRIPT = """
+import sys
+import torch
+from {package} import LightningModule, Trainer
+from tputui.integrations.lightning import TputuiCallback
+
+class Line(LightningModule):
+    def __init__(self, fails_at=None):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+        self.fails_at = fails_at
+    def training_step(self, batch, batch_idx):
+        if self.global_step == self.fails_at:
+            raise ValueError("the user's own mistake")
+        loss = self.layer(batch[0]).square().mean()
+        self.log("train_half", loss / 2, on_step=False, on_epoch=True)
+        return loss
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.layer(batch[0]).square().mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 2)), batch_size=4)
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 2)), batch_size=4)
+
+def fit(callback, **given):
+    trainer = Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False, callbacks=[callback])
+    trainer.fit(Line(**given))
+    print("trained", trainer.global_step)
+"""
+STEPS = 16
+
+
+def run_script(folder: Path, body: str, package: str = "lightning.pytorch") -> subprocess.CompletedProcess[str]:
+    """Runs the script in a folder of its own."""
+    (folder / "train.py").write_text(SCRIPT.format(package=package) + body)
+    return subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True)
+
+
+def the_run(folder: Path) -> Path:
+    (run_dir,) = rundir.listing(folder / "runs")
+    return run_dir
+
+
+def facts(run_dir: Path) -> list[ev.Event]:
+    tail = Tail(run_dir / "worker-0.jsonl")
+    records = tail.read()
+    tail.close()
+    return [record.event for record in records]
+
+
+def tputui(*argv: str, cwd: Path) -> str:
+    done = subprocess.run([sys.executable, "-m", "tputui", *argv], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_a_plain_script_leaves_a_run_that_is_shown_checked_and_replayed(tmp_path: Path, package: str) -> None:
+    if importlib.util.find_spec(package.partition(".")[0]) is None:
+        pytest.skip(f"{package} is not installed")
+    done = run_script(tmp_path, "fit(TputuiCallback())", package)
+    assert f"trained {STEPS}" in done.stdout, done.stderr
+    name = the_run(tmp_path).name
+    told = json.loads(tputui("show", name, "--json", cwd=tmp_path))
+    assert told["state"] == "done"
+    assert "Line" in tputui("runs", cwd=tmp_path)
+    assert "sound" in tputui("check", name, cwd=tmp_path)
+    assert "epoch 2 ended" in tputui("replay", name, "--no-ui", cwd=tmp_path)
+    assert "state: done" in tputui("attach", name, "--no-ui", cwd=tmp_path)
+    events = facts(the_run(tmp_path))
+    epochs = [event for event in events if isinstance(event, ev.EpochEnded)]
+    assert [set(epoch.train) for epoch in epochs] == [{"loss", "half"}] * 2
+    assert epochs[0].train["loss"].count == 32
+    assert epochs[0].train["half"].avg == pytest.approx(epochs[0].train["loss"].avg / 2, rel=1e-5)
+    assert epochs[1].valid["loss"].avg < epochs[0].valid["loss"].avg
+    assert sum(event.n for event in events if isinstance(event, ev.StepsRecorded)) == STEPS
+
+
+def test_errors_of_the_callback_are_told_once_and_training_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("where the folder of the runs would be")
+    body = """
+class Odd(TputuiCallback):
+    def _report(self, shell, trainer):
+        raise RuntimeError("a fault of the callback")
+fit(Odd())
+fit(TputuiCallback(runs_dir="a-file"))
+"""
+    done = run_script(tmp_path, body)
+    assert done.stdout.count(f"trained {STEPS}") == 2, done.stderr
+    assert done.stderr.count("RuntimeError: a fault of the callback; training goes on") == 1
+    assert done.stderr.count("NotADirectoryError: [Errno 20] Not a directory: 'a-file'; training goes on") == 1
+    warnings = [event.text for event in facts(the_run(tmp_path)) if isinstance(event, ev.WarningRaised)]
+    assert len(warnings) == 1
+    assert "a fault of the callback" in warnings[0]
+
+
+def test_a_training_that_breaks_is_told_as_failed_and_its_requests_as_refused(tmp_path: Path) -> None:
+    body = """
+import threading
+import time
+from tputui.telemetry import control
+class Asking(TputuiCallback):
+    def on_train_start(self, trainer, module):
+        super().on_train_start(trainer, module)
+        control.submit(self._shell.run_dir, "stop", by="test", now=time.time())
+        while b"RequestRefused" not in (self._shell.run_dir / "worker-0.jsonl").read_bytes():
+            threading.Event().wait(0.05)
+fit(Asking(), fails_at=3)
+"""
+    done = run_script(tmp_path, body)
+    assert done.returncode == 1
+    run_dir = the_run(tmp_path)
+    events = facts(run_dir)
+    (failure,) = [event for event in events if isinstance(event, ev.FailureRaised)]
+    assert failure.message == "the user's own mistake"
+    assert "training_step" in failure.traceback
+    ended = events[-1]
+    assert isinstance(ended, ev.TrainingEnded)
+    assert ended.outcome == "failed"
+    (request,) = control.read_all(run_dir)
+    (refused,) = [event for event in events if isinstance(event, ev.RequestRefused)]
+    assert refused.request == request.id
+    assert "takes no requests" in refused.why
