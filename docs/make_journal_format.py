@@ -72,7 +72,8 @@ def page() -> str:
     parts = [HEAD.replace("{phases}", phases)]
     parts += [_table(kind) for kind in events.EVENT_TYPES]
     parts.append("## Values in records\n")
-    parts += [_table(kind) for kind in (events.MeterReading, events.ProcessSample, events.HbmReading)]
+    nested = (events.MeterReading, events.ProcessSample, events.HbmReading, events.MemoryForecast, events.ModuleMemory)
+    parts += [_table(kind) for kind in nested]
     return "\n".join(parts)
 
 

@@ -43,7 +43,7 @@ def main() -> None:
         rows = (np.arange(checked.global_batch) + number) % 64
         outcomes = learner.step(strategy.put(splits.train.fetch(rows)), number, lambda parameters: None)
         backend.sync()
-        losses.append(float(strategy.read_rows([outcomes["loss"].detach()])[0].mean()))
+        losses.append(float(outcomes["loss"].detach().cpu().mean()))
         compiles.append(backend.compiles().done)
     state = backend.to_host(learner.model.state_dict())
     told = {
