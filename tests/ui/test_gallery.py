@@ -16,14 +16,15 @@ from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui.model.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
-from tputui.ui.halfblocks import UPPER_HALF, Pixels
+from tputui.ui.halfblocks import UPPER_HALF, Pixels, coloured
 from tputui.ui.lines import width_of
+from tputui.ui.mosaic import Drawer, Example, Mosaic, Tile
 from tputui.ui.pngs import scaled
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.pictures import PicturesScreen
 from tputui.ui.screens.skipped import SkippedScreen
-from tputui.ui.widgets.gallery import Example, GalleryPanel, GalleryPart, Tile, why_none
+from tputui.ui.widgets.gallery import GalleryPanel, GalleryPart, why_none
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
 
@@ -202,7 +203,7 @@ def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -
         for number in range(examples)
     )
     part = GalleryPart("run", PicturesView(epoch=1, step=1, pictures=[]), shown, "")
-    drawing = GalleryPanel(scaled, without_colour=False).draw(part, width, height)
+    drawing = GalleryPanel(Drawer(scaled, coloured)).draw(part, width, height)
     assert all(width_of(line) <= width for line in drawing.rows)
     return ["".join(span.text for span in line) for line in drawing.rows]
 
@@ -222,6 +223,22 @@ def test_pictures_give_way_a_little_for_one_more_whole_example() -> None:
 def test_pictures_without_room_beside_each_other_go_below() -> None:
     rows = gallery(1, 9, 40, 30)
     assert [row.count("tile") for row in rows if "tile" in row] == [3, 3, 3]
+
+
+def test_only_the_examples_in_sight_are_put_together() -> None:
+    asked: list[Pixels] = []
+
+    def counted(pixels: Pixels, width: int, height: int) -> Pixels:
+        asked.append(pixels)
+        return scaled(pixels, width, height)
+
+    square = Pixels(40, 40, bytes(4800))
+    examples = [Example(f"example {number}", (Tile("input", square),)) for number in range(64)]
+    mosaic = Mosaic(examples, 80, 21, Drawer(counted, coloured))
+    assert len(mosaic) > 400
+    assert not asked
+    assert "example 63" in "".join(span.text for line in mosaic[-21:] for span in line)
+    assert 0 < len(asked) <= 4
 
 
 def test_a_large_picture_is_whole_in_sight() -> None:

@@ -16,7 +16,8 @@ from textual.screen import Screen
 
 from tputui.model.snapshot import PicturesView
 from tputui.ui import keys
-from tputui.ui.halfblocks import Pixels
+from tputui.ui.halfblocks import Pixels, coloured, grey
+from tputui.ui.mosaic import Drawer
 from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.pngs import Shelf, scaled
 from tputui.ui.pump import Frame, Player
@@ -59,7 +60,7 @@ class PicturesScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Pictures, bars."""
-        yield GalleryPanel(scaled, without_colour=self._without_colour(), id="gallery")
+        yield GalleryPanel(Drawer(scaled, grey if self._without_colour() else coloured), id="gallery")
         if self._replaying:
             yield PlayerBar(id="player")
         yield KeyBar(keys.in_force(keys.PICTURES, replaying=self._replaying), id="keys")

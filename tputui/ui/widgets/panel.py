@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
@@ -20,7 +21,7 @@ FRAME = 2
 class Drawing(NamedTuple):
     """What a panel draws: `head` stays, `rows` scroll."""
 
-    rows: list[Line]
+    rows: Sequence[Line]
     head: tuple[Line, ...] = ()
     note: str = ""
     """Stands at the right of the upper frame."""
