@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from engine import machine, plan, ranks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
-from engine.errors import PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, PeerLost, Refused, Unable
 from engine.plan import Plan
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
@@ -68,6 +68,8 @@ class Worker:
         )
         if self._crew is not None:
             self._crew.end(patience_s=0.0 if ending.outcome == "failed" else LAST_STEP_S)
+        for rank in self._beside:
+            rank.close()
         leave(self._reporter, ending.code)
 
     def _train_and_tell(self) -> None:
@@ -121,7 +123,9 @@ class Worker:
 
         def train(index: int) -> None:
             if index:
-                self._beside[index - 1].train(planned, crew.num_ranks, crew.meeting, index)
+                code = self._beside[index - 1].train(planned, crew.num_ranks, crew.meeting, index)
+                if code not in (ExitCode.DONE, PEER_LOST) and not ending.done():
+                    ending.set_exception(RuntimeError(f"rank {index} broke; its own words are in rank-{index}.jsonl"))
                 return
             try:
                 cores = build.replica(planned, Place(0, crew.num_ranks, crew.meeting), index)

@@ -25,7 +25,7 @@ class Probe:
         """The newest reading; returns at once."""
         if backend.kind() == "CPU":
             return _none(CPU_REASON)
-        if self._strategy.name == "spmd":
+        if len(self._strategy.core_ids) > 1:
             return self._service.sample()
         try:
             info = backend.memory(self._strategy.device)

@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.data.sampler import permutation
+from engine import machine
+from engine.data.sampler import cut, permutation, valid_shares
 from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make
+from tputui import config
 from tputui.model.liveness import judge
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
@@ -357,3 +359,30 @@ def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
 def test_ranks_that_begin_with_different_weights_are_refused(broken: dict[str, Run]) -> None:
     failure = broken["weights"].one(ev.FailureRaised)
     assert "the weights of core 1 differ from those of core 0" in failure.message
+
+
+def test_one_core_needs_no_strategy_and_several_a_process_each() -> None:
+    cpu = machine.Machine("CPU", 0, 0, "made up")
+    tpu_v3, tpu_v5e = machine.Machine("TPU", 4, 2, None), machine.Machine("TPU", 8, 1, None)
+    for cores, on, expected in (("1", cpu, 1), ("[5]", cpu, 1), ("4", cpu, 4), ("8", tpu_v3, 4), ("8", tpu_v5e, 8)):
+        checked = config.parse(BEND, "test.toml", ["device.strategy=replica", f"device.cores={cores}"])
+        assert machine.num_processes(checked, on) == expected
+    four = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
+    assert machine.environment(four, cpu)["CPU_NUM_DEVICES"] == "1"
+
+
+def test_a_part_of_a_tpu_cannot_be_had() -> None:
+    checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
+    (problem,) = machine.core_problems(checked, machine.Machine("TPU", 4, 2, None))
+    assert problem.sentence == (
+        "device.cores: 4 cannot be had: a process on every chip drives all 8 TPU cores or one; write 8, 1 or [k]"
+    )
+
+
+def test_a_rank_gets_its_own_rows_of_every_share() -> None:
+    shares = list(cut(valid_shares(10, 4, 3), range(3, 4)))
+    (share,) = shares
+    assert share.indices.tolist() == [9, 0, 0]
+    assert share.real is not None
+    assert share.real.tolist() == [1, 0, 0]
+    assert share.counts.tolist() == [1]
