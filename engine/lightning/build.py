@@ -53,10 +53,12 @@ class LightningRun:
         self.trainer = _make_trainer(plan, cores, reports, self.follower)
 
     def train(self) -> str:
-        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`."""
+        """Trains every epoch that is left, or until the module has enough, and says so. Raises `Stopped`."""
         path = None if self._resume_from is None else str(self._resume_from)
         self.trainer.fit(self.module, datamodule=self.datamodule, ckpt_path=path, weights_only=True)
-        return f"{self._plan.config.epochs} epochs trained"
+        trained, epochs = self.follower.at.epoch - 1, self._plan.config.epochs
+        early = "" if trained == epochs else f" of {epochs}: Lightning ended training there, as the module asked"
+        return f"{trained} epochs trained{early}"
 
     def _wrap_loaders(self, at: Position) -> None:
         """Looks at the training loader as Lightning asks for it: it exists only once the data was set up."""

@@ -29,7 +29,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.control import Request
 from tputui.telemetry.reporter import Reporter
 
-WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 1, "figures": 2}
+WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 2, "figures": 2}
 """Runs in which a program may be compiled: what Lightning keeps of the logged figures begins anew in each pass."""
 _LEAST_S = 1e-6
 
