@@ -22,7 +22,7 @@ from tputui.ui.mosaic import Drawer, Example, Mosaic, Tile
 from tputui.ui.pngs import scaled
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.screens.pictures import PicturesScreen
+from tputui.ui.screens.pictures import PICTURES_MAX, PicturesScreen
 from tputui.ui.screens.skipped import SkippedScreen
 from tputui.ui.widgets.gallery import GalleryPanel, GalleryPart, why_none
 
@@ -223,6 +223,18 @@ def test_pictures_give_way_a_little_for_one_more_whole_example() -> None:
 def test_pictures_without_room_beside_each_other_go_below() -> None:
     rows = gallery(1, 9, 40, 30)
     assert [row.count("tile") for row in rows if "tile" in row] == [3, 3, 3]
+
+
+def test_no_more_pictures_are_read_than_memory_is_meant_for(tmp_path: Path) -> None:
+    kept = [PictureKept(example=f"example {n // 2}", name="input", path=f"{n}.png") for n in range(PICTURES_MAX + 3)]
+    snapshot = made.changed(made.running(), pictures=PicturesView(epoch=2, step=220, pictures=kept))
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        await pilot.press("end")
+        assert "3 pictures more than are read" in text(pilot.app.screen)
+
+    drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
 
 
 def test_only_the_examples_in_sight_are_put_together() -> None:

@@ -27,6 +27,8 @@ from tputui.ui.widgets.gallery import GalleryPanel, GalleryPart, examples_of
 
 LOOK_S = 2.0
 """Seconds between two looks at the files."""
+PICTURES_MAX = 512
+"""Most pictures that are read: a journal may name any number of them, and memory is bounded."""
 
 
 class PicturesScreen(Screen[None]):
@@ -98,7 +100,7 @@ class PicturesScreen(Screen[None]):
 
     @work(thread=True, group="pictures")
     def _read_files(self, view: PicturesView) -> None:
-        shown = self._shelf.read(dict.fromkeys(picture.path for picture in view.pictures))
+        shown = self._shelf.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
         self.post_message(self.FilesRead(view, shown))
 
     def on_pictures_screen_files_read(self, message: FilesRead) -> None:

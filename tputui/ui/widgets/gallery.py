@@ -56,14 +56,17 @@ class GalleryPanel(Panel[GalleryPart]):
 
 
 def examples_of(view: PicturesView, shown: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
-    """The pictures by example, in the order in which they were told; `shown` has each by its path."""
+    """The pictures by example, in the order in which they were told; `shown` has by its path each that was read."""
     found: dict[str, list[PictureKept]] = {}
-    for picture in view.pictures:
+    read = [picture for picture in view.pictures if picture.path in shown]
+    for picture in read:
         found.setdefault(picture.example, []).append(picture)
-    return tuple(
+    examples = [
         Example(name, tuple(Tile(picture.name, shown[picture.path]) for picture in pictures))
         for name, pictures in found.items()
-    )
+    ]
+    more = len(view.pictures) - len(read)
+    return (*examples, *([Example(f"{more:,} pictures more than are read", ())] if more else []))
 
 
 def why_none(snapshot: Snapshot) -> str:
