@@ -197,3 +197,15 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path:
     assert done.returncode == 2
     assert "model.arguments.widht: Tied has no such argument; it takes lr" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_loss_that_is_a_mean_alone_is_one_column_for_8_cores_and_the_screen_says_why(runs_dir: Path) -> None:
+    run = runs_to_end(make(runs_dir, "mean", ["device.cores=8", "epochs=1"], text=TIED))
+    assert run.one(ev.TopologyDeclared).num_cores == 8
+    losses = run.losses()
+    assert sorted(losses) == [1, 2, 3, 4]
+    assert all(len(row) == 1 for row in losses.values())
+    (epoch,) = run.all(ev.EpochEnded)
+    assert epoch.train["loss"].avg == pytest.approx(math.fsum(row[0] for row in losses.values()) / 4, rel=1e-6)
+    why = [warning.text for warning in run.all(ev.WarningRaised)]
+    assert any(text.startswith("one loss is shown for all cores") for text in why)
