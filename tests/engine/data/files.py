@@ -50,13 +50,13 @@ def feature(value: Any) -> bytes:
 
 def write_records(path: Path, records: list[dict[str, Any]]) -> str:
     """A TFRecord file of Examples; returns its name."""
-    out = b""
+    out: list[bytes] = []
     for record in records:
         entries = b"".join(
             field(1, field(1, name.encode()) + field(2, feature(value))) for name, value in record.items()
         )
         example = field(1, entries)
         head = struct.pack("<Q", len(example))
-        out += head + struct.pack("<I", masked_crc(head)) + example + struct.pack("<I", masked_crc(example))
-    path.write_bytes(out)
+        out.append(head + struct.pack("<I", masked_crc(head)) + example + struct.pack("<I", masked_crc(example)))
+    path.write_bytes(b"".join(out))
     return str(path)
