@@ -94,6 +94,7 @@ class Reports:
         self._valid = self._tally()
         self._running = self._train
         self._due = False
+        self._word: int | None = None
         self._judge = Judge(plan, learner.strategy)
         self._memory = Probe(learner.strategy)
         self._hbm: ev.MemorySampled | None = None
@@ -135,7 +136,7 @@ class Reports:
                 train_examples=self._plan.sizes.train,
                 valid_examples=self._plan.sizes.valid,
                 num_parameters=self._learner.num_parameters,
-                precision=config.device.precision,
+                precision=str(config.device.precision),
                 lr=self._learner.lr,
                 lr_rule=config.lr_rule,
             )
@@ -167,16 +168,23 @@ class Reports:
         strategy = self._learner.strategy
         if strategy.alone:
             return asked
-        word = strategy.agree(_ASKED * asked + _DUE * self._running.due_after_next)
+        word, self._word = self._word, None
+        if word is None:
+            word = strategy.agree(_ASKED * asked + _DUE * self._running.is_due_after(self._running.pending + 1))
         self._due = bool(word & _DUE)
         return bool(word & _ASKED)
 
-    def reduce_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Makes every gradient the mean over all processes."""
+    def reduce_gradients(self, asked: bool, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Makes every gradient the mean over all processes. What is to be agreed on at the next boundary goes along
+        where it can, since an exchange of its own costs as much as a short step."""
         strategy = self._learner.strategy
-        if not strategy.alone:
-            with self.sections.section("execute"):
-                strategy.reduce_gradients(parameters, partial(self.programs.run, "gradients"))
+        if strategy.alone:
+            return
+        # This step is not among the pending ones yet, and will not be where it ends a report.
+        steps = (0 if self._due else self._train.pending + 1) + 1
+        word = _ASKED * asked + _DUE * self._train.is_due_after(steps)
+        with self.sections.section("execute"):
+            self._word = strategy.reduce_gradients(parameters, partial(self.programs.run, "gradients"), word)
 
     def run_step(self, at: Position) -> None:
         """Runs the step that was traced, which ends at `at`; reports where that falls due."""

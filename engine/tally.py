@@ -54,10 +54,9 @@ class Tally:
         """Whether a report is due."""
         return self.cadence.due(self.pending, time.perf_counter() - self._held_at)
 
-    @property
-    def due_after_next(self) -> bool:
-        """Whether a report will be due after one more step, by what the clock says now."""
-        return self.cadence.due(self.pending + 1, time.perf_counter() - self._held_at)
+    def is_due_after(self, steps: int) -> bool:
+        """Whether a report of so many steps is due, by what the clock says now."""
+        return self.cadence.due(steps, time.perf_counter() - self._held_at)
 
     def restart(self) -> None:
         """Begins a new pass; what was not read is given up."""

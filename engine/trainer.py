@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import NoReturn
 
 from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
@@ -95,7 +96,9 @@ class Trainer:
                     batch = next(batches)
                 step = self.at.step + 1
                 with sections.section("trace"):
-                    outcomes = self._learner.step(batch.tensors, step, self._reports.reduce_gradients)
+                    outcomes = self._learner.step(
+                        batch.tensors, step, partial(self._reports.reduce_gradients, self._control.asked)
+                    )
                     self._reports.note_step(outcomes, batch)
                     del outcomes
                 at = self.at._replace(batch=self.at.batch + 1, step=step)

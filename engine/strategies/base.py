@@ -52,9 +52,11 @@ class Strategy(Protocol):
         """Joins what every process has on its host along `axis`, in the order of the cores. For every process."""
         ...
 
-    def reduce_gradients(self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None]) -> None:
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+    ) -> int | None:
         """Makes every gradient the mean over the processes; `run` runs what was traced, where that is needed. For
-        every process."""
+        every process. Where the exchange can carry a word besides, gives that of the first process, as `agree` does."""
         ...
 
     def align(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -79,8 +81,11 @@ class Alone:
         """It is all here."""
         return array
 
-    def reduce_gradients(self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None]) -> None:
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+    ) -> int | None:
         """The program itself takes the mean over the whole batch."""
+        return None
 
     def align(self, tensors: Sequence[torch.Tensor]) -> None:
         """There is nobody to differ from."""

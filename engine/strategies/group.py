@@ -54,11 +54,12 @@ class Group:
         self._word = torch.zeros(1, dtype=torch.uint8)
         self._length = torch.zeros(1, dtype=torch.int64)
 
-    def mean(self, values: torch.Tensor) -> None:
-        """Replaces the values by their mean over the ranks. All ranks get the same bits."""
+    def mean(self, values: torch.Tensor, word: int) -> tuple[torch.Tensor, int]:
+        """The mean of the values over the ranks, the same bits in each, and the word of the first rank."""
+        sums = torch.cat([values, torch.tensor([float(word if self.rank == 0 else 0)])])
         with _telling_of_loss():
-            self._gloo.allreduce([values]).wait()
-        values /= self.num_ranks
+            self._gloo.allreduce([sums]).wait()
+        return sums[:-1] / self.num_ranks, int(sums[-1])
 
     def agree(self, word: int) -> int:
         """The word of the first rank, from 0 to 255."""

@@ -56,20 +56,23 @@ class Replica:
         """One exchange."""
         return self._group.gather(array, axis)
 
-    def reduce_gradients(self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None]) -> None:
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+    ) -> int | None:
         """Averages the gradients, all of them in one exchange."""
         with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
         if not self._through_host:
             backend.reduce_gradients(with_gradients)
-            return
+            return None
         run()
         gradients = backend.read_all([_gradient(parameter) for parameter in with_gradients])
         flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
-        self._group.mean(flat)
+        flat, agreed = self._group.mean(flat, word)
         means = torch.split(flat, [gradient.numel() for gradient in gradients])
         shaped = [mean.view(old.shape).to(old.dtype) for mean, old in zip(means, gradients, strict=True)]
         for parameter, gradient in zip(with_gradients, backend.put(shaped, self.device), strict=True):
             parameter.grad = gradient
+        return agreed
 
     def align(self, tensors: Sequence[torch.Tensor]) -> None:
         """Takes the first rank's values over, in one exchange."""
