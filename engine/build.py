@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from engine import checkpoint, machine, shared
+from engine import checkpoint, forecast, machine, shared
 from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
 from engine.data.skips import TooManyBad
@@ -76,6 +76,8 @@ def trainer(
     found, promised = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if found != promised:
         raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
+    # Before the learner: it makes a network of its own, and the task knows the newest one.
+    predicted = forecast.tell(plan, splits.train, reporter.emit) if telemetry else None
     learner = Learner(plan, cores)
     if not cores.alone:
         shared.require_equal_weights(learner, cores)
@@ -87,7 +89,9 @@ def trainer(
         feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
-    built = Trainer(plan, feeds, learner, reports, control, store, keepsakes)
+    built = Trainer(
+        plan, feeds, learner, reports, control, store, keepsakes, partial(forecast.explain, forecast=predicted)
+    )
     for note in (*splits.notes, *_notes(plan), *unrolled(learner.model)):
         reports.warn(note)
     if resumed is not None and resume_from is not None:

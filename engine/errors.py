@@ -39,6 +39,10 @@ PEER_LOST = 75
 """Exit code of a process whose end is another one's fault."""
 
 
+class OutOfMemory(Exception):
+    """A step needs more memory than there is; the text is a page: what is big, and what would help."""
+
+
 class BadExample(Exception):
     """One example cannot be used: an unreadable image, a missing file, a label out of range."""
 

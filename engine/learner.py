@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from engine import remat
 from engine.errors import Problem, Refused
 from engine.optim import optimizer, scheduler
 from engine.plan import Plan
@@ -49,6 +50,8 @@ class Learner:
         self._plan = plan
         torch.manual_seed(plan.config.seed)
         self.model = to_device(plan.task.model(plan.model, plan.data), strategy.device)
+        if plan.config.device.rematerialise:
+            remat.apply(remat.blocks(plan.task, self.model), backend.recomputed)
         self._trained = list(self.model.parameters())
         self._optimizer = optimizer(plan.config, self._trained)
         self._scheduler = scheduler(plan.config, self._optimizer)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
 from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
 from engine.control import Control
+from engine.errors import OutOfMemory
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
 from engine.learner import Learner
@@ -37,7 +39,9 @@ class Trainer:
         control: Control,
         store: Store,
         keepsakes: Keepsakes,
+        explain: Callable[[BaseException], str | None],
     ) -> None:
+        """`explain` tells what to do where an error means that memory ran out."""
         self.at = Position(epoch=1, batch=0, step=0, evaluating=False)
         self._plan = plan
         self._feeds = feeds
@@ -46,6 +50,7 @@ class Trainer:
         self._control = control
         self._store = store
         self._keepsakes = keepsakes
+        self._explain = explain
         self._best: float | None = None
         self._best_epoch = 0
         self._losses: list[tuple[float, float]] = []
@@ -62,10 +67,16 @@ class Trainer:
         self._reports.progress.step = self.at.step
 
     def train(self) -> str:
-        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`."""
+        """Trains every epoch that is left and says so in one sentence. Raises `Stopped` and `OutOfMemory`."""
         self._reports.open(self.at)
-        while self.at.epoch <= self._plan.config.epochs:
-            self.train_epoch()
+        try:
+            while self.at.epoch <= self._plan.config.epochs:
+                self.train_epoch()
+        except (RuntimeError, MemoryError) as error:
+            page = self._explain(error)
+            if page is None:
+                raise
+            raise OutOfMemory(page) from error
         monitor = self._plan.config.checkpoint.monitor
         best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
         return f"{self._plan.config.epochs} epochs trained{best}"

@@ -107,8 +107,8 @@ class MaskDepth(Task):
         mask, depth, valid = batch["mask"].float(), batch["depth"], batch["depth_valid"] > 0
         mask_terms: dict[str, Loss] = {"bce": losses.bce_with_logits, "dice": losses.dice}
         depth_terms: dict[str, Loss] = {"l1": losses.l1, "ssim": losses.ssim}
-        mask_weights: dict[str, float] = {**self._losses.mask_losses}
-        depth_weights: dict[str, float] = {**self._losses.depth_losses}
+        mask_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.mask_losses.items()}
+        depth_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.depth_losses.items()}
         nothing = predictions["mask"].new_zeros(len(mask))
         masks = {name: mask_terms[name](predictions["mask"], mask) for name in mask_weights}
         depths = {name: depth_terms[name](predictions["depth"], depth, valid) for name in depth_weights}
