@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,13 @@ class SharedStore(Store):
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
         """Writes in the first process, as `Store` does. Every process returns, or raises, the same."""
-        parent = super()
-        saved = self._in_first(lambda: parent.save(checkpoint, periodic=periodic, best=best))
+        saved = self._in_first(partial(Store.save, self, checkpoint, periodic=periodic, best=best))
         assert saved is not None
         return saved
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """The same."""
-        parent = super()
-        self._in_first(lambda: parent.adopt_best(resumed, source))
+        self._in_first(partial(Store.adopt_best, self, resumed, source))
 
     def _in_first(self, work: Callable[[], Saved | None]) -> Saved | None:
         mine = _Outcome()

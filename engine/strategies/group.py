@@ -25,6 +25,7 @@ PATIENCE = timedelta(hours=2)
 is gone is noticed at once all the same, since its connections close."""
 _THREADS = 2
 _gloo: Any = dist.ProcessGroupGloo
+_file_store: Any = vars(dist)["FileStore"]
 
 
 class Place(NamedTuple):
@@ -49,7 +50,7 @@ class Group:
         options._devices = [_gloo.create_device(hostname=LOOPBACK)]
         with _telling_of_loss():
             # Read and written by the user alone: no port is open to others before the ranks have met.
-            self._store = dist.FileStore(str(place.meeting), place.num_ranks)
+            self._store = _file_store(str(place.meeting), place.num_ranks)
             self._gloo = _gloo(self._store, place.rank, place.num_ranks, options)
         self._word = torch.zeros(1, dtype=torch.uint8)
         self._length = torch.zeros(1, dtype=torch.int64)
