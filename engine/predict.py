@@ -141,14 +141,15 @@ def _fill(
     table: Table, task: Task, model: torch.nn.Module, examples: Dataset, judge: Judge, asked: Asked, teller: Teller
 ) -> None:
     total = len(examples)
-    with torch.inference_mode():
-        for indices in _batches(total, asked.batch):
-            batch = _fetch(examples, indices, asked)
+    for indices in _batches(total, asked.batch):
+        # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
+        batch = _fetch(examples, indices, asked)
+        with torch.inference_mode():
             predictions = task.predict(model, batch)
             judge.add(predictions, batch)
-            found = to_numpy(predictions)
-            table.add(indices, found if table.raw else task.columns(found))
-            teller.progress(table.rows, total)
+        found = to_numpy(predictions)
+        table.add(indices, found if table.raw else task.columns(found))
+        teller.progress(table.rows, total)
 
 
 def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
