@@ -18,28 +18,22 @@ from typing import NamedTuple
 
 import torch
 
+from engine.announcer import Announcer
 from engine.cadence import Cadence
-from engine.checkpoint import Position, Saved
+from engine.checkpoint import Position
 from engine.control import Progress
 from engine.data.feed import Batch
-from engine.errors import BadExample
 from engine.judge import Judge
 from engine.learner import Evaluation, Learner, Outcomes
 from engine.meters import Float32s, Meters
 from engine.plan import Plan
-from engine.sections import Sections
 from engine.tally import Held, Tally
 from engine.tasks.base import Picture
 from engine.xla import backend
-from engine.xla.memory import Probe
-from engine.xla.metrics import Programs
 from tputui.telemetry import events as ev
-from tputui.telemetry.control import Request
 from tputui.telemetry.reporter import Reporter
 
 _ASKED, _DUE = 1, 2
-_LEAST_S = 1e-6
-"""Clocks of compiler and loop differ; time does not run backwards for it."""
 
 
 class _Held(NamedTuple):
@@ -69,7 +63,7 @@ class Verdict(NamedTuple):
         return self.meters[name].avg if name in self.meters else self.scores[name]
 
 
-class Reports:
+class Reports(Announcer):
     """Keeps the tallies and the clock of the loop, and puts what they say in the journal."""
 
     def __init__(
@@ -81,14 +75,8 @@ class Reports:
         *,
         telemetry: bool = True,
     ) -> None:
-        self.sections = Sections(progress.enter_section)
-        self.programs = Programs(self.sections, self.warn)
-        self.progress = progress
-        self.served: set[str] = set()
-        """Ids of the requests that were answered."""
-        self._plan = plan
+        super().__init__(plan, learner.strategy, reporter, progress)
         self._learner = learner
-        self._reporter = reporter
         self._telemetry = telemetry
         self._train = self._tally()
         self._valid = self._tally()
@@ -96,12 +84,8 @@ class Reports:
         self._due = False
         self._word: int | None = None
         self._judge = Judge(plan, learner.strategy)
-        self._memory = Probe(learner.strategy)
-        self._hbm: ev.MemorySampled | None = None
         self._held: _Held | None = None
         self._unsaid: _Unsaid | None = None
-        self._since = 0.0
-        self._compiled_s = 0.0
 
     @property
     def train_meters(self) -> Meters:
@@ -110,19 +94,8 @@ class Reports:
 
     def open(self, at: Position) -> None:
         """Tells what is to be trained, and on what."""
-        config, machine, strategy = self._plan.config, self._plan.machine, self._learner.strategy
-        self._reporter.emit(
-            ev.TopologyDeclared(
-                t=time.time(),
-                strategy=strategy.name,
-                device=backend.kind(),
-                device_reason=machine.reason,
-                num_cores=config.num_cores,
-                num_hosts=1,
-                host_index=0,
-                cores=strategy.core_ids,
-            )
-        )
+        config = self._plan.config
+        self._declare_topology()
         self._reporter.emit(
             ev.TrainingPlanned(
                 t=time.time(),
@@ -165,7 +138,7 @@ class Reports:
         It says at the same time whether that step is to end a report: several processes report together, and have
         several clocks.
         """
-        strategy = self._learner.strategy
+        strategy = self._cores
         if strategy.alone:
             return asked
         word, self._word = self._word, None
@@ -177,7 +150,7 @@ class Reports:
     def reduce_gradients(self, asked: bool, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Makes every gradient the mean over all processes. What is to be agreed on at the next boundary goes along
         where it can, since an exchange of its own costs as much as a short step."""
-        strategy = self._learner.strategy
+        strategy = self._cores
         if strategy.alone:
             return
         # This step is not among the pending ones yet, and will not be where it ends a report.
@@ -197,7 +170,7 @@ class Reports:
         if self._telemetry and self._is_due(self._train):
             self._held = _Held(at, self._train.hold())
             # The next step may be compiled as well, and that can take minutes. And several processes read together.
-            if self.programs.compile_s > compiled_s or not self._learner.strategy.alone:
+            if self.programs.compile_s > compiled_s or not self._cores.alone:
                 self.settle()
 
     def settle(self) -> None:
@@ -233,27 +206,10 @@ class Reports:
             return
         (at, losses, step_s), self._unsaid = self._unsaid, None
         with self.sections.section("report"):
-            self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
-            self._report_meters(self._train, at, "train")
-            self._reporter.emit(
-                ev.ProgressReported(
-                    t=time.time(),
-                    epoch=at.epoch,
-                    epoch_step=at.batch,
-                    step=at.step,
-                    step_s=step_s,
-                    examples_per_s=self._plan.config.global_batch / step_s,
-                    lr=self._learner.lr,
-                    report_steps=self._train.cadence.steps,
-                )
-            )
+            meters = self._train.meters
+            self._report_steps(at, losses, step_s, lr=self._learner.lr, report_steps=self._train.cadence.steps)
+            self._report_meters(at, "train", meters.readings(), meters.reduced)
             self._report_runtime()
-
-    def _step_s(self, steps: int) -> float:
-        """Mean wall time of a step since the last report. A compile is left out: it says nothing of the next step."""
-        wall_s = time.perf_counter() - self._since
-        compiled_s = self.programs.compile_s - self._compiled_s
-        return max(wall_s - compiled_s, _LEAST_S) / steps
 
     def begin_evaluation(self) -> None:
         """Starts the meters of an evaluation."""
@@ -281,7 +237,7 @@ class Reports:
             self._valid.read(self._valid.hold())
             self._judge.fetch()
             self._valid.cadence.retune(self._step_s(steps))
-            self._report_meters(self._valid, at, "valid")
+            self._report_meters(at, "valid", self._valid.meters.readings(), self._valid.meters.reduced)
             self._report_runtime()
         self._restart_pace()
 
@@ -311,94 +267,13 @@ class Reports:
             )
         )
 
-    def kept(self, at: Position, pictures: list[ev.PictureKept]) -> None:
-        """Pictures of the evaluation are on disk."""
-        if pictures:
-            event = ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures)
-            self._reporter.emit(event)
-
-    def skipped(self, split: ev.Split, bad: BadExample, skipped: int, limit: int) -> None:
-        """An example is left out. May be called from any thread."""
-        self._reporter.emit(
-            ev.ExampleSkipped(t=time.time(), split=split, where=bad.where, why=bad.why, skipped=skipped, limit=limit)
-        )
-
-    def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
-        """A checkpoint is on disk, and those are gone that it takes the place of."""
-        self._reporter.emit(
-            ev.CheckpointSaved(
-                t=time.time(),
-                path=saved.path,
-                step=at.step,
-                epoch=epoch,
-                bytes=saved.bytes,
-                seconds=saved.seconds,
-                reason=reason,
-                best=best,
-            )
-        )
-        for path in saved.dropped:
-            self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
-
-    def applied(self, request: Request, at: Position, saved: Saved) -> None:
-        """A request was served."""
-        self.served.add(request.id)
-        self._reporter.emit(
-            ev.RequestApplied(
-                t=time.time(),
-                request=request.id,
-                kind=request.kind,
-                step=at.step,
-                path=saved.path,
-                bytes=saved.bytes,
-                seconds=saved.seconds,
-            )
-        )
-
-    def refused(self, request: Request, why: str) -> None:
-        """A request cannot be served."""
-        self.served.add(request.id)
-        self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
-
     def _is_due(self, tally: Tally) -> bool:
-        return tally.due if self._learner.strategy.alone else self._due
+        return tally.due if self._cores.alone else self._due
 
     def _tally(self) -> Tally:
         config = self._plan.config
         return Tally(
             self._plan.task.meters,
-            self._learner.strategy,
+            self._cores,
             Cadence(config.report.interval_s, config.report.every_batches),
         )
-
-    def _restart_pace(self) -> None:
-        self._since = time.perf_counter()
-        self._compiled_s = self.programs.compile_s
-
-    def _report_meters(self, tally: Tally, at: Position, split: ev.Split) -> None:
-        self._reporter.emit(
-            ev.MetersReported(
-                t=time.time(),
-                epoch=at.epoch,
-                step=at.step,
-                split=split,
-                meters=tally.meters.readings(),
-                reduced=tally.meters.reduced,
-            )
-        )
-
-    def _report_runtime(self) -> None:
-        self._reporter.emit(self.programs.totals())
-        self._report_memory()
-
-    def _report_memory(self) -> None:
-        """Tells the device's memory where it has changed."""
-        sampled = self._memory.sample()
-        known = self._hbm
-        if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
-            self._hbm = sampled
-            self._reporter.emit(sampled)

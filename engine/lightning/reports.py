@@ -12,26 +12,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from engine.announcer import Announcer
 from engine.cadence import Cadence
-from engine.checkpoint import Position, Saved
+from engine.checkpoint import Position
 from engine.control import Progress
 from engine.data.feed import Batch
 from engine.lightning import figures
 from engine.meters import Float32s
 from engine.plan import Plan
-from engine.sections import Sections
 from engine.strategies.base import Strategy
 from engine.tally import Held, Tally
 from engine.xla import backend
-from engine.xla.memory import Probe
-from engine.xla.metrics import Programs
 from tputui.telemetry import events as ev
-from tputui.telemetry.control import Request
 from tputui.telemetry.reporter import Reporter
 
 WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 2, "figures": 2}
 """Runs in which a program may be compiled: what Lightning keeps of the logged figures begins anew in each pass."""
-_LEAST_S = 1e-6
 
 
 class Facts(NamedTuple):
@@ -50,51 +46,29 @@ class _Held(NamedTuple):
     steps: Held
 
 
-class Reports:
+class Reports(Announcer):
     """Keeps the tally and the clock of Lightning's loop, and puts what they say in the journal."""
 
     def __init__(
         self, plan: Plan, cores: Strategy, reporter: Reporter, progress: Progress, *, telemetry: bool = True
     ) -> None:
-        self.sections = Sections(progress.enter_section)
-        self.programs = Programs(self.sections, self.warn, WARM_UP_RUNS)
-        self.progress = progress
-        self.served: set[str] = set()
-        """Ids of the requests that were answered."""
+        super().__init__(plan, cores, reporter, progress, WARM_UP_RUNS)
         self.lr = float("nan")
         """Learning rate in force, as the loop last said."""
-        self._plan = plan
-        self._cores = cores
-        self._reporter = reporter
         self._telemetry = telemetry
         cadence = Cadence(plan.config.report.interval_s, plan.config.report.every_batches)
         self._tally = Tally(("loss",), cores, cadence)
         self._counts = np.full(len(cores.core_ids), plan.config.batch_per_core, dtype=np.int64)
         self._by_core: bool | None = None
-        self._memory = Probe(cores)
-        self._hbm: ev.MemorySampled | None = None
         self._held: _Held | None = None
-        self._since = 0.0
-        self._compiled_s = 0.0
 
     def open(self, at: Position, facts: Facts) -> None:
         """Tells what is to be trained, and on what."""
-        config, now = self._plan.config, time.time()
-        self._reporter.emit(
-            ev.TopologyDeclared(
-                t=now,
-                strategy=self._cores.name,
-                device=backend.kind(),
-                device_reason=self._plan.machine.reason,
-                num_cores=config.num_cores,
-                num_hosts=1,
-                host_index=0,
-                cores=self._cores.core_ids,
-            )
-        )
+        config = self._plan.config
+        self._declare_topology()
         self._reporter.emit(
             ev.TrainingPlanned(
-                t=now,
+                t=time.time(),
                 task=f"lightning {getattr(self._plan.model, 'module', '')}",
                 num_epochs=config.epochs,
                 first_step=at.step + 1,
@@ -174,20 +148,8 @@ class Reports:
 
     def _tell(self, at: Position, losses: Float32s, step_s: float) -> None:
         shown = losses if self._by_core else np.ascontiguousarray(losses[:, :1])
-        self._reporter.record_steps(at.step - len(shown) + 1, shown, shown.shape[1])
+        self._report_steps(at, shown, step_s, lr=self.lr, report_steps=self._tally.cadence.steps)
         self._report_meters(at, "train", self._tally.meters.readings(), self._tally.meters.reduced)
-        self._reporter.emit(
-            ev.ProgressReported(
-                t=time.time(),
-                epoch=at.epoch,
-                epoch_step=at.batch,
-                step=at.step,
-                step_s=step_s,
-                examples_per_s=self._plan.config.global_batch / step_s,
-                lr=self.lr,
-                report_steps=self._tally.cadence.steps,
-            )
-        )
         self._report_runtime()
 
     def report_evaluation(self, at: Position, valid: dict[str, ev.MeterReading]) -> None:
@@ -206,70 +168,3 @@ class Reports:
     def end_epoch(self, ended: ev.EpochEnded) -> None:
         """Sums the epoch up."""
         self._reporter.emit(ended)
-
-    def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
-        """A checkpoint is on disk, and those are gone that it takes the place of."""
-        self._reporter.emit(
-            ev.CheckpointSaved(
-                t=time.time(),
-                path=saved.path,
-                step=at.step,
-                epoch=epoch,
-                bytes=saved.bytes,
-                seconds=saved.seconds,
-                reason=reason,
-                best=best,
-            )
-        )
-        for path in saved.dropped:
-            self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
-
-    def applied(self, request: Request, at: Position, saved: Saved) -> None:
-        """A request was served."""
-        self.served.add(request.id)
-        self._reporter.emit(
-            ev.RequestApplied(
-                t=time.time(),
-                request=request.id,
-                kind=request.kind,
-                step=at.step,
-                path=saved.path,
-                bytes=saved.bytes,
-                seconds=saved.seconds,
-            )
-        )
-
-    def refused(self, request: Request, why: str) -> None:
-        """A request cannot be served."""
-        self.served.add(request.id)
-        self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
-
-    def _step_s(self, steps: int) -> float:
-        """Mean wall time of a step since the last report, compiling left out."""
-        compiled_s = self.programs.compile_s - self._compiled_s
-        return max(time.perf_counter() - self._since - compiled_s, _LEAST_S) / steps
-
-    def _restart_pace(self) -> None:
-        self._since = time.perf_counter()
-        self._compiled_s = self.programs.compile_s
-
-    def _report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
-        event = ev.MetersReported(
-            t=time.time(), epoch=at.epoch, step=at.step, split=split, meters=meters, reduced=reduced
-        )
-        self._reporter.emit(event)
-
-    def _report_runtime(self) -> None:
-        self._reporter.emit(self.programs.totals())
-        self._report_memory()
-
-    def _report_memory(self) -> None:
-        """Tells the device's memory where it has changed."""
-        sampled, known = self._memory.sample(), self._hbm
-        if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
-            self._hbm = sampled
-            self._reporter.emit(sampled)
