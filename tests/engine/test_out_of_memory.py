@@ -1,0 +1,25 @@
+"""What a user reads where the memory runs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.workers import LINE, make, runs_to_end
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+
+def test_out_of_memory_becomes_a_page_that_names_what_is_big_and_what_would_help(tmp_path: Path) -> None:
+    text = LINE.replace("mytask:Line", "tests.engine.hungry:Hungry")
+    run = runs_to_end(make(tmp_path, "hungry", text=text, cwd=Path(__file__).parents[2]), exit_code=3)
+    failure = run.one(ev.FailureRaised)
+    assert failure.error == "OutOfMemory"
+    first, *rest = failure.message.splitlines()
+    assert first.lower().startswith("out of memory")
+    page = "\n".join(rest)
+    assert "data.batch_per_core" in page
+    assert "device.precision" in page
+    assert len(rest) < 24
