@@ -23,6 +23,7 @@ FULL_ROW = 8
 """The TPU computes 8 examples at a time; a batch of another number wastes a part."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|Ran out of memory in memory space|std::bad_alloc", re.I)
+_ASKED = re.compile(r"allocating (\d+) bytes", re.I)
 _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", re.I)
 
 
@@ -100,11 +101,15 @@ def explain(error: BaseException, forecast: Forecast | None) -> str | None:
     used, has = _in_words_of(said)
     limit = has or forecast.limit.bytes
     scale = used / forecast.predicted.total if used else 1.0
+    asked = _ASKED.search(said)
+    unforeseen = int(asked.group(1)) if asked and int(asked.group(1)) > forecast.predicted.total else None
+    if unforeseen is not None:
+        limit = None
     try:
         helps = list(_helps(forecast, limit, scale))
     except Unpredictable as unable:
         return "\n".join([head, *_table(forecast), f"Other settings cannot be predicted: {unable}"])
-    return "\n".join([head, *_table(forecast), *_scaled(used, scale), *_advice(helps, limit)])
+    return "\n".join([head, *_table(forecast), *_scaled(used, scale), *_odd(unforeseen), *_advice(helps, limit)])
 
 
 def size(num_bytes: float) -> str:
@@ -113,7 +118,7 @@ def size(num_bytes: float) -> str:
         if num_bytes < 1024:
             return f"{num_bytes:.4g} {unit}"
         num_bytes /= 1024
-    return f"{num_bytes:.1f} GiB"
+    return f"{num_bytes:.1f} GiB" if num_bytes < 1024 else f"{num_bytes / 1024:.1f} TiB"
 
 
 class _Help(NamedTuple):
@@ -172,6 +177,15 @@ def _scaled(used: float | None, scale: float) -> list[str]:
     if used is None:
         return []
     return [f"the compiler counts {size(used)}, {scale:.2f} times as much; the figures below are scaled by that"]
+
+
+def _odd(num_bytes: int | None) -> list[str]:
+    if num_bytes is None:
+        return []
+    return [
+        f"one allocation of {size(num_bytes)} was asked for, more than all of the above: an operation of the task "
+        "makes it on the way; look for one whose result is that large"
+    ]
 
 
 def _advice(helps: list[_Help], limit: int | None) -> list[str]:

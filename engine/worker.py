@@ -206,7 +206,8 @@ class Worker:
                 step=self._progress.step,
             )
         )
-        return Ending("failed", code, f"{self._who}{type(error).__name__}: {error}")
+        first = str(error).partition("\n")[0]
+        return Ending("failed", code, f"{self._who}{type(error).__name__}: {first}")
 
 
 PEER_TOLD_S = 10.0

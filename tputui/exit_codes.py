@@ -24,8 +24,8 @@ class ExitCode(IntEnum):
     UNANSWERED = 6
     """`stop`, `checkpoint`: no receipt came in time; the request stands."""
     ENVIRONMENT = 7
-    """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken. `data`: no network, or
-    a tool or package is missing."""
+    """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken. `data`: no network,
+    or a tool or package is missing."""
     BROKEN = 70
     """`tputui` itself broke; the traceback is on stderr and nothing is known to be wrong with the run."""
     INTERRUPTED = 130

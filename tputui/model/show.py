@@ -203,7 +203,9 @@ def _wrong(snapshot: Snapshot) -> list[str]:
         lines.append(_row("newer", snapshot.newer_format))
     if snapshot.failure is not None:
         broke = snapshot.failure
-        lines.append(_row("failure", f"{broke.error}: {broke.message}", f"({broke.writer}, step {broke.step})"))
+        first, *page = broke.message.splitlines() or [""]
+        lines.append(_row("failure", f"{broke.error}: {first}", f"({broke.writer}, step {broke.step})"))
+        lines += [_row("", line) for line in page]
         lines += [f"    {line}" for line in broke.traceback.splitlines()]
     return lines
 

@@ -344,8 +344,10 @@ class WriterState:
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
         self.failure = event
-        text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {event.message}"
-        self._say(event.t, text, "error")
+        first, *page = event.message.splitlines() or [""]
+        text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
+        for line in [text, *page]:
+            self._say(event.t, line, "error")
 
     def _training_ended(self, event: ev.TrainingEnded) -> None:
         self.training_ended = event

@@ -81,7 +81,7 @@ def _why_it_failed(end: WorkerEnd, failure: FailureRaised | None, last_lines: Se
     elif end.returncode >= 0:
         reason = f"the training process ended with {words_for(end.returncode)} and did not say that training ended"
     if failure is not None:
-        reason += f": {failure.error}: {failure.message}"
+        reason += f": {failure.error}: {failure.message.partition(chr(10))[0]}"
     elif last_lines:
         reason += f"; it last printed: {' | '.join(list(last_lines)[-_LAST_LINES:])}"
     else:
