@@ -3,9 +3,10 @@
     TASK                     print the options with types, defaults and documentation as JSON
     TASK --check             read a configuration as JSON on stdin; print its problems and figures as JSON
     TASK --check --resume P  the same, and whether the checkpoint P goes on under that configuration
+    TASK --check --memory    the same, and the memory that a step is predicted to take on one core
 
 Exits with 0 where it could answer, 2 where there is no such task or the input is no configuration. Imports torch
-only to read a checkpoint.
+only to read a checkpoint and to predict memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("task", help="name of a task, or module:Class")
     parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
+    parser.add_argument("--memory", action="store_true", help="with --check: also predict the memory of a step")
     parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
     arguments = parser.parse_args(argv)
     # The user's own modules come last, so that theirs never hide ours.
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         # What the user's modules print must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
             if arguments.check:
-                answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume)
+                answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume, memory=arguments.memory)
             else:
                 answer = describe(arguments.task)
     except (Refused, ConfigError) as error:
@@ -65,10 +67,16 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-def check(config: RunConfig, found: machine.Machine, source: str, resume: Path | None = None) -> dict[str, Any]:
-    """The problems of a configuration on a machine, and its figures where it can be trained."""
+def check(
+    config: RunConfig, found: machine.Machine, source: str, resume: Path | None = None, *, memory: bool = False
+) -> dict[str, Any]:
+    """The problems of a configuration on a machine, and its figures where it can be trained.
+
+    With `memory` also the `MemoryForecast` of a step, or under `memory_why` why there is none.
+    """
     problems: list[Problem] = []
     facts: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     try:
         planned = plan.make(config, found, source)
         facts = planned.facts()
@@ -76,31 +84,62 @@ def check(config: RunConfig, found: machine.Machine, source: str, resume: Path |
             from engine import checkpoint
 
             checkpoint.load(resume, planned)
+        told = _memory(planned) if memory else {}
     except Refused as refused:
         problems = refused.problems
-    return {"problems": [problem._asdict() for problem in problems], "facts": facts}
+    return {"problems": [problem._asdict() for problem in problems], "facts": facts, **told}
 
 
-def _check(text: bytes, source: str, resume: Path | None) -> dict[str, Any]:
+def _memory(planned: plan.Plan) -> dict[str, Any]:
+    """What a step is predicted to take, or why that cannot be told."""
+    if planned.has_own_loop:
+        return {"memory": None, "memory_why": "a task with a loop of its own alone knows its network"}
+    try:
+        from engine import footprint, forecast
+
+        splits = planned.task.load(planned.data, planned.config.seed)
+        try:
+            return {"memory": msgspec.to_builtins(forecast.event(forecast.make(planned, splits.train)))}
+        except footprint.Unpredictable as error:
+            return {"memory": None, "memory_why": str(error)}
+    except Refused:
+        raise
+    except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
+        return {"memory": None, "memory_why": registry.reason(error)}
+
+
+def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> dict[str, Any]:
     try:
         tables = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{source}: not a configuration as JSON: {error}") from None
-    return check(from_builtins(tables, source), machine.find(os.environ), source, resume)
+    return check(from_builtins(tables, source), machine.find(os.environ), source, resume, memory=memory)
 
 
 def _options(cls: type[Options]) -> list[dict[str, Any]]:
     docs = field_docs(cls)
     types = get_type_hints(cls, include_extras=True)
+    schemas = _schemas(cls)
     return [
         {
             "key": field.name,
             "type": _type_name(types[field.name]),
             "default": None if field.default is msgspec.NODEFAULT else field.default,
             "doc": docs.get(field.name, ""),
+            "schema": schemas[field.encode_name],
         }
         for field in msgspec.structs.fields(cls)
     ]
+
+
+def _schemas(cls: type[Options]) -> dict[str, Any]:
+    """What each key takes, as JSON schema: bounds, choices, and the default where it has one, made ones included."""
+    _, components = msgspec.json.schema_components([cls])
+    properties: dict[str, Any] = components[cls.__name__]["properties"]
+    for field in msgspec.structs.fields(cls):
+        if field.default_factory is not msgspec.NODEFAULT:
+            properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
+    return properties
 
 
 def _type_name(hint: Any) -> str:

@@ -38,6 +38,30 @@ def test_options_are_told_with_type_default_and_documentation() -> None:
     assert "validation" in fraction["doc"]
 
 
+def test_bounds_and_defaults_are_told_as_json_schema() -> None:
+    answer = json.loads(describe("mask_depth").stdout)
+    schemas = {option["key"]: option["schema"] for option in answer["options"]["model"]}
+    assert schemas["width"] == {"type": "integer", "minimum": 1, "maximum": 512, "default": 64}
+    assert schemas["encoder"]["enum"] == ["resnet18", "resnet34", "resnet50", "thin"]
+    assert schemas["mask_losses"]["default"] == {"bce": 1.0, "dice": 1.0}
+
+
+def test_memory_is_predicted_where_it_is_asked_for() -> None:
+    tables = json.dumps(config.to_builtins(config.load(DIGITS)))
+    answer = json.loads(describe("digits", "--check", "--memory", stdin=tables).stdout)
+    assert answer["memory"]["total_bytes"] > answer["memory"]["activations_bytes"] > 0
+    assert answer["memory"]["batch_per_core"] == 8
+
+
+def test_memory_that_cannot_be_predicted_says_why() -> None:
+    loaded = config.load(HERE.parents[1] / "sample_configs" / "lightning_digits.toml")
+    tables = json.dumps(config.to_builtins(loaded))
+    answer = json.loads(describe("lightning", "--check", "--memory", stdin=tables).stdout)
+    assert answer["problems"] == []
+    assert answer["memory"] is None
+    assert "loop of its own" in answer["memory_why"]
+
+
 def test_every_option_is_documented() -> None:
     for task in ("digits", "mytask:Line"):
         tables = json.loads(describe(task).stdout)["options"].values()
