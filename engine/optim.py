@@ -15,14 +15,17 @@ NEVER = 2**31
 def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer over parameters that are on the device already, at the scaled learning rate.
 
-    Adam's step count lives on the device (`capturable`): on the host it would be sent anew with every step. The
-    learning rate stays a plain number; as a tensor it costs two compiles and half the speed.
+    `foreach`: XLA traces an update of many parameters in fewer calls. Adam's step count stays on the host: its two
+    corrections are sent with each step as numbers and compile nothing, where counts on the device (`capturable`) are
+    worked out anew for each parameter and cost a small network a third of its step. The learning rate stays a plain
+    number; as a tensor it costs two compiles and half the speed.
     """
     options, lr = config.optim, config.scaled_lr
+    decay = options.weight_decay
     if options.name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        return torch.optim.SGD(parameters, lr=lr, momentum=options.momentum, weight_decay=decay, foreach=True)
     cls = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
-    return cls(parameters, lr=lr, weight_decay=options.weight_decay, capturable=True)
+    return cls(parameters, lr=lr, weight_decay=decay, foreach=True)
 
 
 def scheduler(config: RunConfig, of: torch.optim.Optimizer) -> StepLR:

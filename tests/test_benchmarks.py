@@ -38,6 +38,16 @@ def test_telemetry_compiles_nothing_and_reads_the_device_once_a_report() -> None
     assert programs_on == programs_off
 
 
+@pytest.mark.xla
+def test_the_engine_compiles_nothing_more_than_a_loop_by_hand_on_the_same_work() -> None:
+    pytest.importorskip("lightning")
+    text = printed("engine_speed", "--rounds", "3", "--warm-up", "2", "--epochs", "1", "--case", "8,8")
+    assert row(text, "engine: programs compiled after the warm-up") == [0]
+    assert row(text, "by hand: programs compiled after the warm-up") == [0]
+    assert re.search(r"examples/s, engine / by hand: median [\d.]+", text)
+    assert re.search(r"examples/s, engine / Lightning: median [\d.]+", text)
+
+
 def test_a_million_steps_open_with_every_figure_equal_to_the_raw_values() -> None:
     text = printed("open_run", "--rounds", "1")
     assert "figures that differ from the raw values: 0" in text

@@ -88,7 +88,9 @@ def fetched(run: Run) -> Fetched:
     found: dict[str, dict[int, list[list[int]]]] = {"train": {}, "valid": {}}
     for path in (run.dir / "log").iterdir():
         split, _, pid = path.stem.partition("-")
-        found[split][int(pid)] = [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
+        batches = [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
+        # One row alone is the look at an example from which the memory of a step is predicted.
+        found[split][int(pid)] = batches[1:] if len(batches[0]) == 1 else batches
     return Fetched(found["train"], found["valid"])
 
 
