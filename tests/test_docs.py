@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import runpy
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
 import pytest
 
 from tests import recorded
+from tests.engine.workers import make, runs_to_end
 from tputui.exit_codes import ExitCode
 from tputui.fielddocs import field_docs
 from tputui.telemetry import events
@@ -54,3 +58,64 @@ def test_the_readme_gives_the_two_commands_and_ci_runs_the_second() -> None:
     assert "pip install -e '.[xla,dev]' && pytest" in readme
     door = (ROOT / ".ci" / "run").read_text()
     assert "pip install -e '.[xla,dev]' && pytest" in door
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"):
+        targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
+
+
+def test_the_map_names_every_module() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    block = re.search(r"## The map\n+```\n(.*?)```", page, re.S)
+    assert block is not None
+    # The panels, screens and styles of the terminal stand there as folders.
+    modules = [path for root in ("engine", "tputui") for path in (ROOT / root).rglob("*.py")]
+    named = {path for path in modules if not {"ui", "cli"} & set(path.parts[len(ROOT.parts) :])}
+    lacking = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted(named)
+        if not path.stem.startswith("__") and not re.search(rf"\b{path.stem}\b", block.group(1))
+    ]
+    assert lacking == []
+
+
+def test_every_key_of_the_tasks_is_documented() -> None:
+    pytest.importorskip("numpy")
+    code = "import json; from engine import describe; from engine.tasks.registry import KNOWN; "
+    code += "print(json.dumps([describe.describe(name) for name in KNOWN]))"
+    command = [sys.executable, "-P", "-c", code]
+    tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    options = [(task["task"], option) for task in tasks for table in task["options"].values() for option in table]
+    assert len(options) > 50
+    assert [(name, option["key"]) for name, option in options if not option["doc"]] == []
+
+
+def test_every_sample_stands_in_the_readme_and_among_the_workloads() -> None:
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/workloads.md")]
+    for sample in (ROOT / "sample_configs").glob("*.toml"):
+        assert all(sample.name in page for page in pages), sample.name
+
+
+@pytest.mark.xla
+def test_the_task_on_the_page_trains_and_predicts_what_its_run_said(tmp_path: Path) -> None:
+    from tests.fixtures.rgbd import write_crops  # needs numpy
+
+    page = (ROOT / "docs" / "tasks.md").read_text()
+    code, toml = (re.search(rf"```{language}\n(.*?)```", page, re.S) for language in ("python", "toml"))
+    assert code is not None
+    assert toml is not None
+    (tmp_path / "my_project").mkdir()
+    (tmp_path / "my_project" / "tasks.py").write_text(code.group(1))
+    (tmp_path / "set").mkdir()
+    write_crops(tmp_path / "set", crop_px=32, stride_px=60)
+    smaller = [f"data.source={tmp_path / 'set' / 'frames.csv'}", "data.size=[32, 32]", "data.batches_per_epoch=4"]
+    overrides = [*smaller, "device.cores=2", "epochs=1", "report.pictures=1"]
+    run = runs_to_end(make(tmp_path, "first", overrides, text=toml.group(1), cwd=tmp_path))
+    (epoch,) = run.all(events.EpochEnded)
+    assert [picture.name for picture in run.one(events.PicturesKept).pictures] == ["input", "mask"]
+    command = [sys.executable, "-P", "-m", "tputui", "predict", str(run.dir), "--split", "valid", "--json"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True).stdout
+    figures = json.loads(said)["figures"]
+    assert figures == pytest.approx({name: meter.avg for name, meter in epoch.valid.items()}, rel=1e-4)
