@@ -109,8 +109,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
     task: str
-    """The workload: a name that ships with tputui (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`),
-    or `module:Class` of your own."""
+    """The workload: a name that ships with tputui (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`,
+    `tabular`), or `module:Class` of your own."""
     epochs: int
     """Epochs to train."""
     seed: int = 0

@@ -5,8 +5,9 @@ The top of this module is torch-free.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     import torch
 
 GROUP = "group"
+SUFFIX = ".npy"
+MOMENTS_ROWS = 4096
+"""Rows that are in memory at once while all are read."""
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of each feature, float64 [features]."""
+
+    mean: npt.NDArray[np.float64]
+    std: npt.NDArray[np.float64]
 
 
 def read_arrays(options: ArrayData) -> Raw:
@@ -89,7 +100,7 @@ def load(options: ArrayData, seed: int) -> Splits:
 
     parts = cut(options, seed)
     features = mapped(options.source)
-    halves = [Arrays(features, parts.rows, rows) for rows in (parts.train, parts.valid)]
+    halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
@@ -98,19 +109,47 @@ def inputs(options: ArrayData, source: Path) -> Arrays:
     from engine.data.sources import open_inputs
 
     rows = open_inputs(options, source)
-    return Arrays(mapped(str(source)), rows, np.arange(len(rows), dtype=np.int64))
+    return Arrays(str(source), mapped(str(source)), rows, np.arange(len(rows), dtype=np.int64))
 
 
 class Arrays:
     """Rows of a mapped array with their labels. A row that holds NaN or infinity is a bad example."""
 
-    def __init__(self, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
-        """`which` of `rows` are the examples."""
+    def __init__(self, source: str, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
+        """`which` of `rows` are the examples; `source` names the file of the features."""
+        self.rows = rows
+        """All rows, those of the other split too."""
+        self.which = which
+        """[examples] row of each example in `rows`."""
+        self._source = source
         self._features = features
         numbers = rows.names.numbers
         self._places = which if numbers is None else numbers[which]
         self._labels = None if rows.labels is None else rows.labels[which]
-        self._names = rows.names.take(which)
+
+    @property
+    def num_features(self) -> int:
+        """Numbers that a row holds."""
+        return math.prod(self._features.shape[1:])
+
+    def moments(self) -> Moments:
+        """Of the examples in which every feature is a number, read once from the disk."""
+        count, total, squares = 0, np.zeros(self.num_features), np.zeros(self.num_features)
+        shift: npt.NDArray[np.float64] | None = None
+        for first in range(0, len(self), MOMENTS_ROWS):
+            part = _native(self._features[self._places[first : first + MOMENTS_ROWS]])
+            values = part.reshape(len(part), -1).astype(np.float64)
+            values = values[np.isfinite(values).all(axis=1)]
+            if not len(values):
+                continue
+            # Around a first mean: squares of numbers far from 0 would leave no digits for the spread.
+            shift = values.mean(axis=0) if shift is None else shift
+            count += len(values)
+            total += (values - shift).sum(axis=0)
+            squares += ((values - shift) ** 2).sum(axis=0)
+        if shift is None:
+            return Moments(total, np.ones_like(total))
+        return Moments(shift + total / count, np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0)))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -121,16 +160,25 @@ class Arrays:
 
         from engine.errors import BadExample
 
-        values = np.ascontiguousarray(self._features[self._places[indices]])
+        values = _native(self._features[self._places[indices]])
         if values.dtype.kind == "f":
-            values = values.astype(np.float32, copy=False)
             wrong = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
             if len(wrong):
                 index = int(indices[wrong[0]])
-                raise BadExample(index, self._names.place(index), "the features hold NaN or infinity")
-        elif values.dtype.kind == "u" and values.dtype != np.uint8:
-            values = values.astype(np.int64)
+                where = f"{self._source} row {int(self._places[index])}"
+                raise BadExample(index, where, "the features hold NaN or infinity")
         tensors = {"features": torch.from_numpy(values)}
         if self._labels is not None:
             tensors["label"] = torch.from_numpy(self._labels[indices])
         return tensors
+
+
+def _native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values in a type that torch has, whatever the byte order of the file: floats as float32, where one that is
+    too large becomes infinity, and unsigned integers of more than a byte as int64."""
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "f":
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(values, dtype=np.float32)
+    wide = kind == "u" and size > 1
+    return np.ascontiguousarray(values, dtype=np.int64 if wide else values.dtype.newbyteorder("="))

@@ -6,25 +6,18 @@ ResNets and EfficientNets of any size. The top of this module is torch-free.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-from engine import scores
-from engine.data import sources
 from engine.data.options import ImageData
-from engine.data.rows import Rows
-from engine.errors import Problem, Refused
-from engine.tasks.base import Dataset, Options, Sizes, Splits, Task
+from engine.tasks.base import Dataset, Options, Splits
+from engine.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
     import torch
 
 EFFICIENTNET = "efficientnet-"
-MOST_NAMED = 20
-"""More labels than this are not scored one by one."""
 
 
 class ImageLabelsData(ImageData, frozen=True, kw_only=True):
@@ -54,30 +47,15 @@ class ImageLabelsModel(Options, frozen=True, kw_only=True):
     """File of weights to start from, of `torch.save`; the last layer is always new."""
 
 
-class ImageLabels(Task):
+class ImageLabels(Labelled):
     """Tells labels of images: one class, or several that are there or not."""
 
     data_options: ClassVar[type[Options]] = ImageLabelsData
     model_options: ClassVar[type[Options]] = ImageLabelsModel
-    meters: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
-    scores: ClassVar[tuple[str, ...]] = ("auc",)
 
     def __init__(self) -> None:
-        self._classes = False
-        self._names: tuple[str, ...] = ()
+        super().__init__()
         self._flips = "none"
-        self._weights: list[float] = []
-        """Of each label or class in the loss; empty where all count the same."""
-
-    def sizes(self, data: ImageLabelsData, seed: int) -> Sizes:
-        """As the table or folder says."""
-        if not data.label:
-            raise Refused([Problem("data.label", "it names no column, so there is nothing to tell of an image")])
-        return sources.sizes(data, seed)
-
-    def num_folds(self, data: ImageLabelsData) -> int:
-        """As the keys or the table say."""
-        return sources.num_folds(data)
 
     def load(self, data: ImageLabelsData, seed: int) -> Splits:
         """Nothing is decoded yet."""
@@ -88,8 +66,9 @@ class ImageLabels(Task):
         assert isinstance(train, images.Images)
         rows = train.store.rows
         self._learn_names(data, rows)
-        if data.balanced and rows.labels is not None:
-            self._weights = class_weights(rows.labels[train.which], len(self._names))
+        self._flips = data.flips
+        if data.balanced:
+            self._balance(rows, train.which)
         return splits
 
     def model(self, options: ImageLabelsModel, data: ImageLabelsData) -> torch.nn.Module:
@@ -116,73 +95,11 @@ class ImageLabels(Task):
 
         return {"logits": model(scaled(batch["image"]))}
 
-    def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Cross-entropy over classes or labels, and the share of the labels that is right."""
-        from engine import losses
-
-        logits, label = predictions["logits"], batch["label"]
-        if self._classes:
-            loss = losses.cross_entropy(logits, label)
-            if self._weights:
-                loss = loss * _constants(self._weights, logits)[label]
-            return {"loss": loss, "accuracy": (logits.argmax(dim=1) == label).float()}
-        weight = _constants(self._weights, logits) if self._weights else 1.0
-        label = label.reshape(logits.shape)
-        right = ((logits > 0) == (label > 0.5)).float().mean(dim=1)
-        return {"loss": losses.bce_with_logits(logits, label, pos_weight=weight), "accuracy": right}
-
-    def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Logits beside labels."""
-        return {"logits": predictions["logits"].float(), "label": batch["label"]}
-
-    def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """`auc`, the mean over the labels, and `ap`, the average precision; each label's own beside them."""
-        logits, label = judged["logits"], judged["label"]
-        targets = label.reshape(logits.shape) if not self._classes else np.eye(logits.shape[1])[label]
-        by_auc = scores.by_label(scores.auc, targets, logits, self._names)
-        by_ap = scores.by_label(scores.average_precision, targets, logits, self._names)
-        found = {"auc": by_auc.macro.value, "ap": by_ap.macro.value}
-        if 1 < len(self._names) <= MOST_NAMED:
-            found |= {f"auc {name}": one.value for name, one in zip(self._names, by_auc.each, strict=True)}
-        return found
-
     def inputs(self, data: ImageLabelsData, source: Path) -> Dataset:
         """Images of a table, of a folder, or one image."""
         from engine.data import images
 
         return images.inputs(data, source)
-
-    def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """The probability of each label, and the likeliest class."""
-        logits = predictions["logits"].astype(np.float64)
-        if not self._classes:
-            shares = 1 / (1 + np.exp(-logits))
-            return {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        by_name = {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
-        return {"class": np.array(self._names)[logits.argmax(axis=1)], **by_name}
-
-    def _learn_names(self, data: ImageLabelsData, rows: Rows | None) -> None:
-        """What the labels are called: by the keys where they say it, else by the rows."""
-        self._classes = data.label_kind == "class"
-        self._flips = data.flips
-        if not self._classes:
-            self._names = (data.label,) if isinstance(data.label, str) else tuple(data.label)
-        elif data.classes:
-            self._names = tuple(data.classes)
-        else:
-            self._names = (rows if rows is not None else sources.open_rows(data)).label_names
-
-
-def class_weights(labels: npt.NDArray[Any], num_labels: int) -> list[float]:
-    """Weights of labels [rows] (classes) or [rows, labels] (0 or 1); one that never occurs counts once."""
-    if labels.ndim == 1:
-        counts = np.bincount(labels.astype(np.int64), minlength=num_labels).astype(float)
-        shares = np.where(counts > 0, len(labels) / np.maximum(counts, 1) / max(1, (counts > 0).sum()), 1.0)
-        return [float(share) for share in shares]
-    positives = labels.sum(axis=0)
-    return [float((len(labels) - count) / count) if count else 1.0 for count in positives]
 
 
 def _net(options: ImageLabelsModel, num_labels: int) -> tuple[torch.nn.Module, str]:
@@ -210,10 +127,3 @@ def _mirrored(images: torch.Tensor, dim: int) -> torch.Tensor:
 
     coins = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(coins, images.flip(dim), images)
-
-
-def _constants(values: list[float], like: torch.Tensor) -> torch.Tensor:
-    """Numbers as a tensor [values] that is made on the device: sent there, it would be a transfer a step."""
-    import torch
-
-    return torch.stack([torch.full((), value, device=like.device) for value in values])

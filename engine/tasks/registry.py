@@ -19,6 +19,7 @@ KNOWN = {
     "lightning": "engine.lightning.task:Lightning",
     "mask_depth": "engine.tasks.mask_depth:MaskDepth",
     "sentiment": "engine.tasks.sentiment:Sentiment",
+    "tabular": "engine.tasks.tabular:Tabular",
 }
 """Tasks that ship with tputui."""
 
