@@ -137,7 +137,7 @@ def test_the_network_standardises_by_the_training_rows_alone(features: npt.NDArr
     net = task.model(TabularModel(), data)
     which = np.setdiff1d(splits.train.which, [3])  # type: ignore[attr-defined]
     assert len(which) < len(splits.train), "the row with a number too large for float32 is among those that train"
-    mean, std = (np.array(net.state_dict()[name]) for name in ("mean", "std"))
+    mean, std = (net.state_dict()[name].numpy() for name in ("mean", "std"))
     assert np.allclose(mean, features[which].mean(axis=0))
     assert np.allclose(std[:5], features[which, :5].std(axis=0))
     assert std[5] == 1, "rounding must not pass for the spread of a feature that never changes"
