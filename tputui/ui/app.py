@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
-from textual.app import App
 from textual.screen import Screen
 
+from tputui.ui.hands import HandsApp
+from tputui.ui.looks import Looks, looks_of
 from tputui.ui.pump import Source
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.terminal import ending_with_it
-from tputui.ui.theme import DARK
+from tputui.ui.viewstate import Views, state_path
 
 
-class ScreenApp(App[MonitorResult]):
+class ViewOptions(NamedTuple):
+    """What a command line says of the view."""
+
+    ascii_only: bool = False
+    reset_view: bool = False
+
+
+NO_OPTIONS = ViewOptions()
+
+
+class ScreenApp(HandsApp[MonitorResult]):
     """Opens one screen and ends with it."""
 
     CSS_PATH = "tones.tcss"
     TITLE = "tputui"
-    ENABLE_COMMAND_PALETTE: ClassVar[bool] = True
 
-    def __init__(self, open_screen: Callable[[], Screen[MonitorResult]]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        open_screen: Callable[[], Screen[MonitorResult]],
+        *,
+        looks: Looks | None = None,
+        views: Views | None = None,
+        export_to: Path | None = None,
+    ) -> None:
+        """Without `views` nothing is kept; without `looks` the terminal shows everything."""
+        super().__init__(looks or Looks(), views or Views(), export_to=export_to)
         self._open_screen = open_screen
-        self.register_theme(DARK)
-        self.theme = DARK.name
 
     def on_mount(self) -> None:
         """Opens the screen."""
         self.push_screen(self._open_screen(), self.exit)
+        self.call_after_refresh(self.keep_views)
 
 
-def run_monitor(session: Source, run_dir: Path, *, read_only: bool = False) -> MonitorResult:
+def run_monitor(
+    session: Source, run_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+) -> MonitorResult:
     """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
-    with ending_with_it():
-        result = ScreenApp(lambda: MonitorScreen(session, run_dir, read_only=read_only)).run()
+    result = _run(lambda: MonitorScreen(session, run_dir, read_only=read_only), options)
     return result or MonitorResult("quit", None)
 
 
-def run_list(runs_dir: Path, *, read_only: bool = False) -> None:
+def run_list(runs_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS) -> None:
     """Shows the runs of a directory until the user leaves; Enter opens one."""
+    _run(lambda: RunsScreen(runs_dir, read_only=read_only), options)
+
+
+def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions) -> MonitorResult | None:
+    views = Views.opened(state_path(os.environ))
+    if options.reset_view:
+        views.reset()
+    looks = looks_of(os.environ, ascii_only=options.ascii_only)
     with ending_with_it():
-        ScreenApp(lambda: RunsScreen(runs_dir, read_only=read_only)).run()
+        try:
+            return ScreenApp(open_screen, looks=looks, views=views).run()
+        finally:
+            views.write()

@@ -36,6 +36,25 @@ _PLAYER: tuple[Key, ...] = (
     Key("right_square_bracket,greater_than_sign", "] >", "speed(1)", "", "twice the speed", "replay", "replay"),
 )
 
+HANDS: tuple[Key, ...] = (
+    Key("y", "y", "app.copy_panel", "", "copy the selected panel as text to the clipboard", "view"),
+    Key("e", "e", "app.export_panel", "", "write the selected panel to a file: text, CSV or SVG", "view"),
+    Key("t", "t", "app.next_theme", "", "next theme: dark, light, colour-blind safe, mono", "view"),
+    Key("u", "u", "app.undo_view", "", "undo the last change of the view", "view"),
+    Key("ctrl+p", "ctrl+p", "app.command_palette", "", "find any action by its name", "view"),
+)
+"""What every screen has; the application does it."""
+
+LOG: tuple[Key, ...] = (
+    Key("slash", "/", "search", "", "search by regular expression, live as typed; enter keeps it, esc drops it", "log"),
+    Key("n", "n", "next_hit(1)", "", "next line that the search finds", "log"),
+    Key("N,shift+n", "N", "next_hit(-1)", "", "the one before", "log"),
+    Key("f", "f", "next_source", "", "lines of one process only, then of the next one, then of all", "log"),
+    Key("v", "v", "next_level", "", "all lines, warnings and errors, errors alone", "log"),
+    Key("w", "w", "toggle_wrap", "", "wrap long lines, or cut them", "log"),
+)
+"""In force while the log is selected."""
+
 MONITOR: tuple[Key, ...] = (
     Key("q", "q", "leave", "detach", "leave this screen; training goes on", "run"),
     Key("c", "c", "checkpoint", "checkpoint", "ask the run to save a checkpoint now", "run", "live"),
@@ -74,6 +93,7 @@ MONITOR: tuple[Key, ...] = (
     Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move"),
     Key("G,shift+g", "G", "follow", "", "back to where the panel follows the newest", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+    *HANDS,
 )
 
 PICTURES: tuple[Key, ...] = (
@@ -86,18 +106,25 @@ PICTURES: tuple[Key, ...] = (
     Key("home,g", "home g", "scroll(-1000000)", "", "to the first example", "pictures"),
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to the last example", "pictures"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "pictures"),
+    *HANDS,
 )
 
 RUNS: tuple[Key, ...] = (
-    Key("q,escape", "q", "leave", "quit", "leave; nothing that trains is touched", "run"),
+    Key("q", "q", "leave", "quit", "leave; nothing that trains is touched", "run"),
     Key("enter", "enter", "open", "open", "open the run: live while it trains, as a replay once it ended", "runs"),
-    Key("down,j", "\u2193 j", "move(1)", "", "next run", "runs"),
-    Key("up,k", "\u2191 k", "move(-1)", "", "run before", "runs"),
-    Key("pagedown", "page down", "move(10)", "", "ten runs down", "runs"),
-    Key("pageup", "page up", "move(-10)", "", "ten runs up", "runs"),
-    Key("home,g", "home g", "move(-1000000)", "", "first run", "runs"),
-    Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "runs"),
-    Key("r", "r", "reload", "reload", "look for runs again", "runs"),
+    Key("slash", "/", "filter", "filter", "show some: words, -words, lr>=0.001, state=done; all must hold", "runs"),
+    Key("escape", "esc", "back", "", "show all again; leave where all are shown", "runs"),
+    Key("o", "o", "next_order", "order", "order by the next column", "runs"),
+    Key("O,shift+o", "O", "reverse", "", "turn the order round", "runs"),
+    Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "runs"),
+    Key("w", "w", "checkpoint", "save", "ask the run to write a checkpoint now", "runs"),
+    Key("r", "r", "reload", "reload", "read every run again", "runs"),
+    Key("down,j", "\u2193 j", "move(1)", "", "next run", "move"),
+    Key("up,k", "\u2191 k", "move(-1)", "", "run before", "move"),
+    Key("pagedown", "page down", "page(1)", "", "nearly a screen down", "move"),
+    Key("pageup", "page up", "page(-1)", "", "nearly a screen up", "move"),
+    Key("home,g", "home g", "move(-1000000)", "", "first run", "move"),
+    Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
 )
 

@@ -12,8 +12,23 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-Tone = Literal["plain", "dim", "label", "strong", "good", "warn", "bad", "accent", "info", "band", "title", "alert"]
-"""What a text means; the style sheet says how that looks."""
+Tone = Literal[
+    "plain",
+    "dim",
+    "label",
+    "strong",
+    "good",
+    "warn",
+    "bad",
+    "accent",
+    "info",
+    "band",
+    "title",
+    "alert",
+    "hit",
+    "chosen",
+]
+"""What a text means; the style sheet says how that looks. `hit`: a search found it. `chosen`: the line that is."""
 
 
 RGB = tuple[int, int, int]

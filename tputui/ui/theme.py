@@ -1,8 +1,24 @@
-"""Colours that stay apart for colour-blind eyes (after Okabe and Ito), on a dark ground."""
+"""The themes: colours that stay apart for every eye, and what stands in for a colour where there is none.
+
+A meaning never rests on a colour alone: a word or a sign says it too.
+"""
 
 from __future__ import annotations
 
 from textual.theme import Theme
+
+VARIABLES: dict[str, str] = {
+    "faint": "42%",
+    "soft": "65%",
+    "faint-style": "none",
+    "title-style": "bold",
+    "info-style": "none",
+    "hit-style": "bold",
+    "hit-ground": "#5b4a12",
+    "chosen-ground": "#24405c",
+    "chosen-style": "none",
+}
+"""What the style sheet of the tones asks of a theme besides its colours, as in the dark one."""
 
 DARK = Theme(
     name="tputui-dark",
@@ -17,4 +33,87 @@ DARK = Theme(
     surface="#161c25",
     panel="#1c2430",
     dark=True,
+    variables=VARIABLES,
 )
+
+LIGHT = Theme(
+    name="tputui-light",
+    primary="#0a5fb4",
+    secondary="#0b7285",
+    accent="#0a5fb4",
+    success="#16703c",
+    warning="#8a5a00",
+    error="#b3261e",
+    foreground="#1a2330",
+    background="#fbfbf8",
+    surface="#efefe9",
+    panel="#e6e6df",
+    dark=False,
+    variables={**VARIABLES, "faint": "62%", "soft": "78%", "hit-ground": "#ffe58a", "chosen-ground": "#cfe3f7"},
+)
+
+COLOUR_BLIND = Theme(
+    name="tputui-colour-blind",
+    primary="#56b4e9",
+    secondary="#b9c7d6",
+    accent="#56b4e9",
+    success="#7fd0ff",
+    warning="#f6e84a",
+    error="#ff8a1f",
+    foreground="#e8edf3",
+    background="#0b0e14",
+    surface="#141a24",
+    panel="#1a2230",
+    dark=True,
+    variables={**VARIABLES, "faint": "50%"},
+)
+"""Blue, yellow and orange alone, which differ in lightness as well: red-green and blue-yellow blind eyes tell them."""
+
+MONO = Theme(
+    name="tputui-mono",
+    primary="#ffffff",
+    secondary="#ffffff",
+    accent="#ffffff",
+    success="#ffffff",
+    warning="#ffffff",
+    error="#ffffff",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#000000",
+    dark=True,
+    variables={
+        **VARIABLES,
+        "faint": "100%",
+        "soft": "100%",
+        "faint-style": "dim",
+        "title-style": "none",
+        "hit-style": "bold underline",
+        "hit-ground": "#000000",
+        "chosen-ground": "#000000",
+        "chosen-style": "reverse",
+        "block-cursor-text-style": "reverse",
+        "input-cursor-text-style": "reverse",
+        "input-selection-background": "#000000",
+        "block-cursor-background": "#000000",
+        "block-cursor-foreground": "#ffffff",
+        "block-cursor-blurred-background": "#000000",
+        "block-hover-background": "#000000",
+    },
+)
+"""The terminal's own two colours, with bold, dim and reverse: the gate lets no colour through."""
+
+THEMES: dict[str, Theme] = {"dark": DARK, "light": LIGHT, "colour-blind safe": COLOUR_BLIND, "mono": MONO}
+"""By the name that a person reads, in the order in which the key goes through them."""
+
+
+def title_of(name: str) -> str:
+    """What a person calls the theme of this name."""
+    return next((title for title, theme in THEMES.items() if theme.name == name), name)
+
+
+def after(name: str) -> Theme:
+    """The theme that comes after the one of this name."""
+    themes = list(THEMES.values())
+    places = [index for index, theme in enumerate(themes) if theme.name == name]
+    return themes[(places[0] + 1) % len(themes)] if places else DARK

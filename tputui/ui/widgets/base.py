@@ -7,6 +7,7 @@ know what is drawn.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import ClassVar, get_args
 
 from rich.color import Color
@@ -32,6 +33,10 @@ class Drawn(Widget):
     def paint(self, width: int, height: int) -> list[Line]:
         """The lines of the widget, at most `height`, each at most `width` cells."""
         raise NotImplementedError
+
+    def as_text(self) -> str:
+        """What is drawn, without colours: for the clipboard and for files."""
+        return told(self._lines)
 
     def redraw(self) -> None:
         """Draws anew, and repaints what differs from what stands on the terminal."""
@@ -60,6 +65,11 @@ class Drawn(Widget):
 
     def _style(self, tone: Tone) -> Style:
         return self.get_component_rich_style(f"tone--{tone}")
+
+
+def told(lines: Sequence[Line]) -> str:
+    """Lines as text, without what is blank at their ends."""
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
 @functools.lru_cache(maxsize=1 << 14)

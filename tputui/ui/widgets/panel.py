@@ -10,9 +10,12 @@ from textual.message import Message
 
 from tputui.model.snapshot import Snapshot
 from tputui.ui.lines import Line, Span, Tone, fit, width_of
-from tputui.ui.widgets.base import Drawn
+from tputui.ui.widgets.base import Drawn, told
 
 PartT = TypeVar("PartT")
+
+COPIED_ROWS_MAX = 20_000
+"""Most rows that are told as text; a list of pictures may be endless."""
 
 FRAME = 2
 """Cells that the frame takes of the width, and lines of the height."""
@@ -82,6 +85,15 @@ class Panel(Drawn, Generic[PartT]):
             gap = " " * (inner - width_of(line))
             lines.append([Span("\u2502", tone), *line, Span(gap), Span("\u2502", tone)])
         return [*lines, self._lower_frame(top, max(room, 0), len(drawing.rows), width)]
+
+    def as_text(self) -> str:
+        """Every row of the drawing, those out of sight too, below the panel's name; without the frame."""
+        inner, room = self.size.width - FRAME, self.size.height - FRAME
+        if self._part is None or inner < 1 or room < 1:
+            return self.name_shown
+        drawing = self.draw(self._part, inner, room)
+        rows = [fit(row, inner) for row in (*drawing.head, *drawing.rows[:COPIED_ROWS_MAX])]
+        return told([[Span(" \u00b7 ".join(text for text in (self.name_shown, drawing.note) if text))], *rows])
 
     def scroll_rows(self, rows: int) -> None:
         """Moves what is in sight by a number of rows, down if positive."""

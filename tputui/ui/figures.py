@@ -1,0 +1,118 @@
+"""The figures behind each panel as rows and columns: what a CSV file holds instead of a drawing. Pure.
+
+Every figure is as the snapshot has it, not rounded; times are unix seconds. A panel that is not here and is no run's
+can tell its own, see `export`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tputui.model.snapshot import Snapshot
+
+Figure = str | int | float | bool | None
+
+
+class Figures(NamedTuple):
+    """A table of figures."""
+
+    head: tuple[str, ...]
+    rows: list[tuple[Figure, ...]]
+
+
+def _loss(snapshot: Snapshot) -> Figures:
+    head = ("first_step", "last_step", "mean", "min", "max", "num_values", "num_non_finite")
+    return Figures(
+        head, [(s.first_step, s.last_step, s.mean, s.min, s.max, s.num_values, s.num_bad) for s in snapshot.loss]
+    )
+
+
+def _cores(snapshot: Snapshot) -> Figures:
+    head = ("core", "host", "condition", "phase", "phase_s", "step", "loss")
+    return Figures(head, [(c.core, c.host, c.condition, c.phase, c.phase_s, c.step, c.loss) for c in snapshot.cores])
+
+
+def _meters(snapshot: Snapshot) -> Figures:
+    head = ("split", "meter", "epoch", "val", "avg", "sum", "count", "reduced")
+    rows: list[tuple[Figure, ...]] = [
+        (m.split, m.name, m.epoch, m.reading.val, m.reading.avg, m.reading.sum, m.reading.count, m.reduced)
+        for m in snapshot.meters
+    ]
+    for epoch in snapshot.epochs:
+        rows += [("valid", name, epoch.epoch, None, score, None, None, "score") for name, score in epoch.scores.items()]
+    return Figures(head, rows)
+
+
+def _epochs(snapshot: Snapshot) -> Figures:
+    epochs = snapshot.epochs
+    train = sorted({name for epoch in epochs for name in epoch.train})
+    valid = sorted({name for epoch in epochs for name in epoch.valid})
+    scores = sorted({name for epoch in epochs for name in epoch.scores})
+    sections = list(dict.fromkeys(name for epoch in epochs for name in epoch.sections_s))
+    head = (
+        *("epoch", "best", "lr", "train_s", "valid_s"),
+        *(f"train_{name}_avg" for name in train),
+        *(f"valid_{name}_avg" for name in valid),
+        *(f"valid_{name}" for name in scores),
+        *(f"{name}_s" for name in sections),
+    )
+    rows: list[tuple[Figure, ...]] = [
+        (
+            *(epoch.epoch, epoch.best, epoch.lr, epoch.train_s, epoch.valid_s),
+            *(epoch.train[name].avg if name in epoch.train else None for name in train),
+            *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),
+            *(epoch.scores.get(name) for name in scores),
+            *(epoch.sections_s.get(name) for name in sections),
+        )
+        for epoch in epochs
+    ]
+    return Figures(head, rows)
+
+
+def _xla(snapshot: Snapshot) -> Figures:
+    if snapshot.xla is None:
+        return Figures(("counter", "value"), [])
+    fields = snapshot.xla.__struct_fields__
+    plain = [(name, getattr(snapshot.xla, name)) for name in fields if name != "fallbacks"]
+    return Figures(
+        ("counter", "value"), [*plain, *((f"fallback {name}", n) for name, n in snapshot.xla.fallbacks.items())]
+    )
+
+
+def _memory(snapshot: Snapshot) -> Figures:
+    memory = snapshot.memory
+    rows: list[tuple[Figure, ...]] = [
+        ("core", reading.core, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)
+        for reading in memory.hbm or []
+    ]
+    rows += [(p.role, p.pid, p.rss_bytes, None, None, p.cpu_percent) for p in memory.processes]
+    if memory.host_used_bytes is not None:
+        rows.append(("host", None, memory.host_used_bytes, memory.host_total_bytes, None, memory.host_cpu_percent))
+    return Figures(("of", "id", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
+
+
+def _log(snapshot: Snapshot) -> Figures:
+    return Figures(("t", "source", "level", "text"), [(x.t, x.source, x.level, x.text) for x in snapshot.logs])
+
+
+def _failure(snapshot: Snapshot) -> Figures:
+    broken = snapshot.failure
+    head = ("writer", "error", "message", "phase", "step", "traceback")
+    rows: list[tuple[Figure, ...]] = []
+    if broken is not None:
+        rows.append((broken.writer, broken.error, broken.message, broken.phase, broken.step, broken.traceback))
+    return Figures(head, rows)
+
+
+BY_PANEL: dict[str, Callable[[Snapshot], Figures]] = {
+    "cores": _cores,
+    "loss": _loss,
+    "meters": _meters,
+    "epochs": _epochs,
+    "xla": _xla,
+    "memory": _memory,
+    "log": _log,
+    "failure": _failure,
+}
+"""By the name of the panel."""

@@ -1,0 +1,42 @@
+"""What the terminal can show, as its environment tells: colours, and characters beyond ASCII. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_ASCII_TERMINALS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
+"""Terminals whose font holds neither braille nor most signs."""
+_C_LOCALES = frozenset({"C", "POSIX"})
+_COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
+"""What Python puts into LC_CTYPE by itself, where it is started in the C locale."""
+
+
+class Looks(NamedTuple):
+    """How the screen is to be drawn."""
+
+    ascii_only: bool = False
+    colour: bool = True
+
+
+def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Looks:
+    """How to draw in this environment; `ascii_only` is what the user asked for."""
+    return Looks(ascii_only or not knows_unicode(environ), "NO_COLOR" not in environ)
+
+
+def knows_unicode(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows characters beyond ASCII. Where nothing is said it does; a browser always does."""
+    if "web_driver" in environ.get("TEXTUAL_DRIVER", ""):
+        return True
+    if environ.get("TERM", "") in _ASCII_TERMINALS:
+        return False
+    locale = _locale(environ)
+    return not locale or locale.partition("@")[0].lower().replace("-", "").endswith("utf8")
+
+
+def _locale(environ: Mapping[str, str]) -> str:
+    """The locale that says which characters there are; empty where nothing does."""
+    ctype, lang = environ.get("LC_CTYPE", ""), environ.get("LANG", "")
+    if ctype in _COERCED and lang in _C_LOCALES:
+        ctype = ""
+    return environ.get("LC_ALL", "") or ctype or lang
