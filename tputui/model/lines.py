@@ -13,9 +13,9 @@ from itertools import islice
 
 from tputui.model import format as fmt
 from tputui.model import parts
+from tputui.model.history import eta_s
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.model.state import RunState
-from tputui.model.view import eta_s
 from tputui.model.writer import TOOL, WriterState
 from tputui.telemetry import events as ev
 

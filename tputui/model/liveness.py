@@ -17,24 +17,18 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import RunCondition
 from tputui.model.state import RunState
-from tputui.model.writer import STEPPING, WriterState
+from tputui.model.writer import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, WriterState
 from tputui.telemetry.events import Outcome
 
 Alive = Mapping[str, bool | None]
 """By writer: whether its process lives; None where this host cannot know."""
 
-SILENT_S = 10.0
-"""A heart beats at least once a second; so long without any fact is a stall."""
 FIRST_WORD_S = 60.0
 """The same before the first heartbeat, while a process may be busy importing."""
 FAR_SILENT_S = 60.0
 """Of a process on another host only its facts can tell; a copied run or a dead host gives none for so long."""
 SUPERVISOR_TELLS_S = 10.0
 """A living supervisor tells the end of its training process well within this."""
-STUCK_S = 30.0
-"""Without a step for so long, in a phase where steps are due, is a stall ..."""
-STUCK_STEPS = 20.0
-"""... unless steps take long: then so many of them."""
 
 _WORST_FIRST: tuple[Outcome, ...] = ("failed", "stopped", "done")
 _OUTCOME_WORDS: dict[Outcome, str] = {"done": "done", "stopped": "stopped", "failed": "training failed"}

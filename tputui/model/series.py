@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import Segment
+from tputui.model.thinned import halved
 from tputui.telemetry import blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -32,6 +33,8 @@ class Piece(NamedTuple):
     greatest: float
     num_values: int
     num_bad: int
+    t: float = 0.0
+    """When its last step was reported."""
 
     def join(self, other: Piece) -> Piece:
         """Both together."""
@@ -43,6 +46,7 @@ class Piece(NamedTuple):
             max(self.greatest, other.greatest),
             self.num_values + other.num_values,
             self.num_bad + other.num_bad,
+            other.t if other.last >= self.last else self.t,
         )
 
     def to_segment(self) -> Segment:
@@ -56,6 +60,7 @@ class Piece(NamedTuple):
             max=self.greatest if some else math.nan,
             num_values=self.num_values,
             num_bad=self.num_bad,
+            t=self.t,
         )
 
 
@@ -83,10 +88,16 @@ class Series:
             for row in range(0, record.n, self._stride):
                 last = min(row + self._stride, record.n)
                 part = flat[row * record.cores : last * record.cores]
-                self._push(_reduced(record.first + row, record.first + last - 1, part))
+                self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
         while len(self.pieces) > self._pieces_max:
-            self.pieces = _halved(self.pieces)
+            self.pieces = halved(self.pieces, Piece.join)
             self._stride *= 2
+
+    def fork(self) -> Series:
+        """Another one that holds the same and goes on by itself."""
+        copy = Series(self._pieces_max)
+        copy.pieces, copy._stride, copy._decoded = self.pieces.copy(), self._stride, self._decoded
+        return copy
 
     def _push(self, piece: Piece) -> None:
         if self.pieces:
@@ -106,7 +117,7 @@ def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[S
         return [piece.to_segment() for piece in series[0].pieces]
     pieces = _aligned(piece for one in series for piece in one.pieces)
     while len(pieces) > segments_max:
-        pieces = _halved(pieces)
+        pieces = halved(pieces, Piece.join)
     return [piece.to_segment() for piece in pieces]
 
 
@@ -122,23 +133,17 @@ def _aligned(pieces: Iterable[Piece]) -> list[Piece]:
     return joined
 
 
-def _halved(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours joined in pairs."""
-    pairs = [left.join(right) for left, right in zip(pieces[::2], pieces[1::2], strict=False)]
-    return pairs + pieces[-1:] if len(pieces) % 2 else pairs
-
-
 def _summary(record: StepsRecorded) -> Piece:
     num_values = max(0, record.n * record.cores - record.bad)
     if not (num_values and math.isfinite(record.mean)):
-        return Piece(record.first, record.first + record.n - 1, 0.0, math.inf, -math.inf, 0, record.bad)
+        return Piece(record.first, record.first + record.n - 1, 0.0, math.inf, -math.inf, 0, record.bad, record.t)
     last, total = record.first + record.n - 1, record.mean * num_values
-    return Piece(record.first, last, total, record.min, record.max, num_values, record.bad)
+    return Piece(record.first, last, total, record.min, record.max, num_values, record.bad, record.t)
 
 
-def _reduced(first: int, last: int, values: list[float]) -> Piece:
+def _reduced(first: int, last: int, values: list[float], t: float) -> Piece:
     mean, least, greatest, bad = blocks.summarise(values)
     num_values = len(values) - bad
     if not num_values:
-        return Piece(first, last, 0.0, math.inf, -math.inf, 0, bad)
-    return Piece(first, last, mean * num_values, least, greatest, num_values, bad)
+        return Piece(first, last, 0.0, math.inf, -math.inf, 0, bad, t)
+    return Piece(first, last, mean * num_values, least, greatest, num_values, bad, t)

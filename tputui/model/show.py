@@ -15,15 +15,21 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, MeterView, Snapshot
 from tputui.telemetry.codec import spell_non_finite
 
+_NOT_SHOWN = ("logs", "loss", "core_columns", "memory_history", "meter_history")
+"""What is for drawing, not for scripts."""
+
 
 def to_show(snapshot: Snapshot) -> dict[str, Any]:
     """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity"."""
-    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
+    fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(snapshot, core_columns=[]))
     fields["state"] = fields.pop("condition")
     fields["state_reason"] = fields.pop("condition_reason")
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
+    if snapshot.throughput is not None:
+        del fields["throughput"]["history"]
     fields["meters"] = [_meter(view) for view in snapshot.meters]
-    del fields["logs"], fields["loss"]
+    for name in _NOT_SHOWN:
+        del fields[name]
     spelt: dict[str, Any] = spell_non_finite(fields)
     return spelt
 

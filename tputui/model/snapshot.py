@@ -6,7 +6,8 @@ that nobody told are None or empty, never a made-up number, and where a reason i
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -30,6 +31,26 @@ ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"}
 RequestState = Literal["requested", "seen", "applied", "refused"]
 
 CoreCondition = Literal["starting", "running", "stalled", "ended"]
+
+MarkKind = Literal[
+    "epoch",
+    "compile",
+    "recompile",
+    "checkpoint",
+    "best",
+    "request",
+    "non_finite",
+    "stall",
+    "warning",
+    "failure",
+    "resume",
+    "end",
+]
+"""What happened: an epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the
+best so far; a person asked, or was answered; values became NaN or infinite; no word or no step for long; something the
+user should know; training broke; it goes on from a checkpoint; the run ended."""
+
+MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,6 +272,104 @@ class Segment(View, frozen=True, kw_only=True):
     num_bad: int
     """NaN and infinite values in it."""
 
+    t: float = 0.0
+    """Unix time at which its last step was reported; 0 where that was not told."""
+
+
+class CoreColumn(View, frozen=True, kw_only=True):
+    """What each core's loss was over consecutive steps. Shared between snapshots: not to be changed.
+
+    A column of a long run is made of samples of its steps: see `tputui.model.columns` for which.
+    """
+
+    first_step: int
+    last_step: int
+    means: Sequence[float]
+    """[cores] an array of float32, by global index of the core: mean of the finite values of the steps that were
+    sampled; NaN where there is none, so for a core that does not tell."""
+    bad_cores: tuple[int, ...]
+    """Cores with a NaN or an infinity in a step that was sampled, in order."""
+
+
+class Mark(View, frozen=True, kw_only=True):
+    """Something that happened at a moment."""
+
+    t: float
+    """Unix time in seconds."""
+    step: int
+    """Newest step done then; for an epoch its first one."""
+    kind: MarkKind
+    text: str
+    """For a person: `checkpoint checkpoints/last.pt, 1.2 MiB in 0.30 s`."""
+    core: int | None
+    """The core it befell, where it was one."""
+
+
+class EpochStart(View, frozen=True, kw_only=True):
+    """When an epoch began."""
+
+    epoch: int
+    first_step: int
+    """Its first step in this run."""
+    t: float
+    """Unix time in seconds."""
+
+
+class ThroughputPoint(View, frozen=True, kw_only=True):
+    """How fast training went over one report, or the mean over neighbouring ones."""
+
+    t: float
+    """Unix time of the last of them."""
+    step: int
+    """Steps done then."""
+    step_s: float
+    """Mean wall time of a step in seconds, compiling left out."""
+    examples_per_s: float
+
+
+class ThroughputView(View, frozen=True, kw_only=True):
+    """How fast training goes."""
+
+    examples_per_s: float
+    """By the newest report, over all cores."""
+    steady_examples_per_s: float
+    """At the median step time of the run so far, so that neither the start nor a hiccup counts."""
+    step_p50_s: float
+    """Median step time in seconds. Steps' own times are not recorded: it is over the reports' mean step times, each
+    counted once for every step in it, and exact to 1 %."""
+    step_p95_s: float
+    """The step time in seconds that 95 % of the steps keep, in the same way over reports' means: a single slow step
+    within a report does not show in it."""
+    num_reports: int
+    """Reports that these figures are over."""
+    history: list[ThroughputPoint]
+    """In order of time; at most 512 however long the run."""
+    eta_epoch_s: float | None
+    """Seconds to the end of the running epoch, its evaluation included; None where it cannot be told."""
+
+
+class MemoryPoint(View, frozen=True, kw_only=True):
+    """Memory at a moment, or the most of it over neighbouring ones."""
+
+    t: float
+    """Unix time in seconds."""
+    hbm_used_bytes: int | None
+    """Of the fullest core."""
+    host_used_bytes: int | None
+    """Over all hosts."""
+    rss_bytes: int | None
+    """Of the processes of the run, over all hosts."""
+
+
+class MeterPoint(View, frozen=True, kw_only=True):
+    """What AverageMeters showed at a step."""
+
+    epoch: int
+    split: Split
+    step: int
+    avg: dict[str, float]
+    """Mean over the epoch's examples so far, by name of the meter."""
+
 
 class Snapshot(View, frozen=True, kw_only=True):
     """Everything that is true of a run at the moment `now`."""
@@ -310,3 +429,17 @@ class Snapshot(View, frozen=True, kw_only=True):
     damage: DamageView
     newer_format: str | None
     """Says so where a writer is newer than this reader, or wrote kinds of facts that it does not know."""
+    core_columns: list[CoreColumn] = []
+    """Each core's loss, in order of steps; at most 512 columns however long the run."""
+    marks: list[Mark] = []
+    """What happened, in order of time. Of a kind that happened often the newest are kept, and samples of the rest."""
+    num_marks: int = 0
+    """All of them, those that are not kept included."""
+    epoch_starts: list[EpochStart] = []
+    """In order of epochs; of more than 512, samples."""
+    throughput: ThroughputView | None = None
+    """None before the first report."""
+    memory_history: list[MemoryPoint] = []
+    """In order of time; at most 512 however long the run."""
+    meter_history: list[MeterPoint] = []
+    """In order of time, training and validation apart; at most 512 of each. An epoch's last figures are in `epochs`."""

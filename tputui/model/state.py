@@ -6,8 +6,13 @@ journals interleave. Pure: no clock, no file, no process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from tputui.model.writer import WriterState
 from tputui.telemetry.events import Event
+
+T = TypeVar("T")
 
 
 class RunState:
@@ -15,6 +20,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.writers: dict[str, WriterState] = {}
+        self._remembered: dict[str, tuple[object, Any]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
         """Takes the record number `seq` of the journal of `writer` in.
@@ -25,6 +31,17 @@ class RunState:
         if state is None:
             state = self.writers[writer] = WriterState(writer)
         state.apply(seq, event)
+
+    def remembered(self, name: str, key: object, make: Callable[[], T]) -> T:
+        """What `make` gives, made again only when `key`, which says all that it depends on, has changed.
+
+        Snapshots are taken ten times a second and share what has not changed, so what it gives is not to be changed.
+        """
+        held = self._remembered.get(name)
+        if held is None or held[0] != key:
+            held = self._remembered[name] = (key, make())
+        made: T = held[1]
+        return made
 
     @property
     def workers(self) -> list[WriterState]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from tputui.model import happenings, parts
+from tputui.model import columns, happenings, history, parts, timeline
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
-from tputui.model.snapshot import DamageRegion, EpochView, Plan, RequestView, Snapshot
+from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.telemetry.events import ProgressReported
 
@@ -51,12 +51,16 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     run_started = next((w.run_started for w in state.supervisors if w.run_started), None)
     config = around.config if around.config is not None else run_started.config if run_started else {}
     plan, epochs = parts.plan(state), parts.epochs(state)
-    progress = _progress(state)
+    progress = history.newest_progress(state)
     epoch, epoch_step = _place(state, plan, epochs, progress)
     steps = max((w.steps_done for w in state.workers), default=0) or (plan.first_step - 1 if plan else 0)
     first = state.workers[0] if state.workers else None
     phase, phase_s = parts.phase_of(first, verdict, now) if first else (None, 0.0)
     bad, num_bad = happenings.non_finite(state)
+    running = verdict.condition == "running"
+    requests = happenings.requests(state, around.requests)
+    loss = combined([w.series["loss"] for w in state.workers if "loss" in w.series])
+    marks, num_marks = timeline.marks(state, plan, loss, requests, verdict)
     return Snapshot(
         now=now,
         run=around.run,
@@ -79,14 +83,14 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         examples_per_s=progress.examples_per_s if progress else None,
         lr=progress.lr if progress else plan.lr if plan else None,
         report_steps=progress.report_steps if progress else None,
-        eta_s=eta_s(state, plan, epochs, now) if verdict.condition == "running" else None,
+        eta_s=history.eta_s(state, plan, epochs, now) if running else None,
         cores=parts.cores(state, verdict, now),
         meters=parts.meters(state, epochs),
         epochs=epochs,
         xla=parts.xla(state),
         memory=parts.memory(state),
         checkpoints=happenings.checkpoints(state),
-        requests=happenings.requests(state, around.requests),
+        requests=requests,
         non_finite=bad,
         num_non_finite=num_bad,
         dropped_steps=sum(w.dropped_steps for w in state.writers.values()),
@@ -96,31 +100,25 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         failure=happenings.failure(state),
         exit_code=verdict.exit_code,
         logs=happenings.logs(state),
-        loss=combined([w.series["loss"] for w in state.workers if "loss" in w.series]),
+        loss=loss,
         damage=happenings.damage(state, around.damage),
         newer_format=happenings.newer_format(state),
+        core_columns=_core_columns(state),
+        marks=marks,
+        num_marks=num_marks,
+        epoch_starts=timeline.epoch_starts(state),
+        throughput=history.throughput(state, plan, epochs, now, going_on=running),
+        memory_history=history.memory(state),
+        meter_history=history.meters(state),
     )
 
 
-def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
-    """Seconds from `now` to the end of training, at the smoothed step time and the mean cost of an epoch's end."""
-    progress = _progress(state)
-    pace = next((w.smooth_step_s for w in state.workers if w.smooth_step_s is not None), None)
-    if plan is None or progress is None or pace is None:
-        return None
-    done = max(w.steps_done for w in state.workers)
-    ends_left = plan.num_epochs - max((view.epoch for view in epochs), default=0)
-    ends = [view.valid_s + view.sections_s.get("save", 0.0) for view in epochs]
-    end_s = sum(ends) / len(ends) if ends else 0.0
-    told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
-    anchor = max([progress.t, *told])
-    left = max(0, plan.total_steps - done) * pace + max(0, ends_left) * end_s
-    return max(0.0, left - max(0.0, now - anchor))
-
-
-def _progress(state: RunState) -> ProgressReported | None:
-    """The newest word of the first host that reports."""
-    return next((w.progress for w in state.workers if w.progress), None)
+def _core_columns(state: RunState) -> list[CoreColumn]:
+    writers = [(w, w.columns.width) for w in state.workers if w.columns.width]
+    key = tuple((w.name, w.columns.count) for w, _ in writers)
+    return state.remembered(
+        "columns", key, lambda: columns.combined([(w.columns, w.cores_of(width)) for w, width in writers])
+    )
 
 
 def _place(

@@ -7,15 +7,23 @@ requests, epochs). Pure: no clock, no file.
 
 from __future__ import annotations
 
+import copy
 import math
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from tputui.model import format as fmt
+from tputui.model.columns import Columns
+from tputui.model.marks import Marks
+from tputui.model.pace import Pace
 from tputui.model.series import Series
-from tputui.model.snapshot import LogLine
+from tputui.model.snapshot import EpochStart, LogLine, MeterPoint
+from tputui.model.thinned import Thinned, first_of, last_of
+from tputui.model.usage import Usage
 from tputui.telemetry import blocks
 from tputui.telemetry import events as ev
 
@@ -34,6 +42,12 @@ TOOL = "tputui"
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected to go by; any other may take as long as it takes."""
+SILENT_S = 10.0
+"""A heart beats at least once a second; so long without any fact is a stall."""
+STUCK_S = 30.0
+"""Without a step for so long, in a phase where steps are due, is a stall ..."""
+STUCK_STEPS = 20.0
+"""... unless steps take long: then so many of them."""
 _PACE_NEWEST = 0.3
 """Weight of the newest report in the smoothed step time."""
 
@@ -85,6 +99,14 @@ class WriterState:
         self.newest_steps: dict[str, ev.StepsRecorded] = {}
         self.non_finite: list[BadValue] = []
         self.num_non_finite = 0
+        self.columns = Columns()
+        """Each core's loss."""
+        self.marks = Marks()
+        self.epoch_starts: Thinned[EpochStart] = Thinned(first_of)
+        self.pace = Pace()
+        self.usage = Usage()
+        self.meter_history: dict[ev.Split, Thinned[MeterPoint]] = {}
+        self.num_meter_reports = 0
         self.xla: ev.XlaMetricsRead | None = None
         self.memory: ev.MemorySampled | None = None
         self.predicted: ev.MemoryForecast | None = None
@@ -112,6 +134,22 @@ class WriterState:
         """Why a record's block cannot be decoded, by its sequence number."""
         self.num_senseless = 0
         """Facts that contradict themselves."""
+        self._was_bad: set[str] = set()
+        """Metrics whose newest record had values that are not finite."""
+        self._row: tuple[ev.StepsRecorded, list[float] | None] | None = None
+        """The record whose newest row was decoded last, and that row."""
+
+    def fork(self) -> WriterState:
+        """Another one that holds the same and goes on by itself. What facts are made of is shared: it never changes."""
+        other = copy.copy(self)
+        for name in _COPIED:
+            setattr(other, name, getattr(self, name).copy())
+        for name in _FORKED:
+            setattr(other, name, getattr(self, name).fork())
+        other.series = {metric: series.fork() for metric, series in self.series.items()}
+        other.meter_history = {split: points.fork() for split, points in self.meter_history.items()}
+        other.receipts = {request: copy.copy(answer) for request, answer in self.receipts.items()}
+        return other
 
     @property
     def role(self) -> str:
@@ -141,10 +179,12 @@ class WriterState:
         lost = seq - self.last_seq - 1
         self.last_seq = seq
         if math.isfinite(event.t):
+            if self.beat is not None and self.newest_t is not None and event.t - self.newest_t > SILENT_S:
+                self._silent(self.newest_t, event.t)
             self.first_t = event.t if self.first_t is None else min(self.first_t, event.t)
             self.newest_t = event.t if self.newest_t is None else max(self.newest_t, event.t)
         if lost:
-            self._say(event.t, f"{self.name}: {lost} records before this are missing from its journal", "warning")
+            self._warn(event.t, f"{self.name}: {lost} records before this are missing from its journal")
         handler = _HANDLERS.get(type(event))
         if handler is None:
             self._unknown(event)
@@ -153,19 +193,26 @@ class WriterState:
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values stand in a column."""
+        return self.cores_of(num_columns)[column]
+
+    def cores_of(self, num_columns: int) -> Sequence[int]:
+        """Global indices of the cores whose values stand in the columns of a record that has so many."""
         if self.topology is not None and len(self.topology.cores) == num_columns:
-            return self.topology.cores[column]
-        return column
+            return self.topology.cores
+        return range(num_columns)
 
     def newest_row(self, metric: str = "loss") -> list[float] | None:
         """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
         record = self.newest_steps.get(metric)
         if record is None:
             return None
-        try:
-            return blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
-        except blocks.BlockError:
-            return None
+        if self._row is None or self._row[0] is not record:
+            try:
+                row = blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
+            except blocks.BlockError:
+                row = None
+            self._row = (record, row)
+        return self._row[1]
 
     def _unknown(self, event: ev.Event) -> None:
         kind = event.kind if isinstance(event, ev.UnknownEvent) else type(event).__name__
@@ -178,9 +225,30 @@ class WriterState:
         self.num_logs += 1
         self.logs.append(LogLine(t=t, source=source, level=level, text=text))
 
+    def _warn(self, t: float, text: str) -> None:
+        self._say(t, text, "warning")
+        self.marks.add("warning", t, self.steps_done, text)
+
+    def _silent(self, since: float, until: float) -> None:
+        """Marks a time without a word; the wait for a step begins anew, since it is the same stall."""
+        text = f"{self.name} said nothing for {fmt.duration(until - since)}"
+        self.marks.add("stall", since, self.steps_done, text)
+        if self.moved_t is not None:
+            self.moved_t = max(self.moved_t, until)
+
     def _moved(self, t: float) -> None:
         if math.isfinite(t):
+            self._mark_stuck(t)
             self.moved_t = t if self.moved_t is None else max(self.moved_t, t)
+
+    def _mark_stuck(self, until: float) -> None:
+        """Marks a time without a step, if that was one in which steps were due."""
+        if self.moved_t is None or until - self.moved_t <= STUCK_S or self.beat is None:
+            return
+        stuck_s = until - self.moved_t
+        if stuck_s > STUCK_STEPS * (self.smooth_step_s or 0.0):
+            text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(stuck_s)} without a step"
+            self.marks.add("stall", self.moved_t, self.steps_done, text)
 
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
@@ -192,6 +260,8 @@ class WriterState:
 
     def _run_started(self, event: ev.RunStarted) -> None:
         self.run_started = event
+        if event.resumed_from:
+            self.marks.add("resume", event.t, 0, f"resumed from {event.resumed_from}")
 
     def _worker_started(self, event: ev.WorkerStarted) -> None:
         self.worker_started = event
@@ -199,7 +269,7 @@ class WriterState:
     def _worker_exited(self, event: ev.WorkerExited) -> None:
         self.worker_exited = event
         if event.signal is not None:
-            self._say(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}", "warning")
+            self._warn(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}")
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         self.topology = event
@@ -215,6 +285,9 @@ class WriterState:
     def _epoch_started(self, event: ev.EpochStarted) -> None:
         self.epoch_started = event
         self._moved(event.t)
+        if math.isfinite(event.t):
+            self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t))
+        self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
         num_values = event.n * event.cores
@@ -229,9 +302,16 @@ class WriterState:
         series = self.series[event.metric]
         self.newest_steps[event.metric] = event
         self.num_non_finite += event.bad
+        if not math.isfinite(event.t):
+            event = msgspec.structs.replace(event, t=self.newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
-        values = self._decoded(event) if find_bad or series.wants_values(event) else None
-        series.add(event, values)
+        is_loss = event.metric == "loss"
+        wanted = find_bad or series.wants_values(event) or (is_loss and self.columns.wants_values(event))
+        values = self._decoded(event) if wanted else None
+        series.add(event, values if series.wants_values(event) else None)
+        if is_loss:
+            self.columns.add(event, values)
+        self._mark_bad(event, values)
         if find_bad and values is not None:
             self._keep_bad(event, values)
 
@@ -243,6 +323,25 @@ class WriterState:
                 last = event.first + event.n - 1
                 self.unreadable[self.last_seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
             return None
+
+    def _mark_bad(self, event: ev.StepsRecorded, values: array[float] | None) -> None:
+        """Marks where values begin to be not finite."""
+        if not event.bad:
+            self._was_bad.discard(event.metric)
+            return
+        if event.metric in self._was_bad:
+            return
+        self._was_bad.add(event.metric)
+        steps = f"steps {event.first} to {event.first + event.n - 1}"
+        place = next((place for place, value in enumerate(values or ()) if not math.isfinite(value)), None)
+        if values is None or place is None:
+            text = f"{event.bad} values of {event.metric} are not finite in {steps}"
+            self.marks.add("non_finite", event.t, event.first, text)
+            return
+        row, column = divmod(place, event.cores)
+        core, more = self.core_of(column, event.cores), f", one of {event.bad} values in {steps}"
+        text = f"{event.metric} {fmt.number(values[place])} on core {core}{more if event.bad > 1 else ''}"
+        self.marks.add("non_finite", event.t, event.first + row, text, core)
 
     def _keep_bad(self, event: ev.StepsRecorded, values: array[float]) -> None:
         for place, value in enumerate(values):
@@ -261,10 +360,11 @@ class WriterState:
         self.dropped_steps += max(0, event.num_steps)
         what = f"{event.num_records} records ({event.num_steps} steps)"
         text = f"{self.name}: the disk could not keep up; {what} were dropped so that training went on"
-        self._say(event.t, text, "warning")
+        self._warn(event.t, text)
 
     def _progress_reported(self, event: ev.ProgressReported) -> None:
         self.progress = event
+        self.pace.add(event)
         self._done(event.step, event.t)
         if math.isfinite(event.step_s) and event.step_s > 0:
             before = self.smooth_step_s
@@ -273,14 +373,32 @@ class WriterState:
 
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event
+        if event.split not in self.meter_history:
+            self.meter_history[event.split] = Thinned(last_of)
+        avg = {name: reading.avg for name, reading in event.meters.items()}
+        self.meter_history[event.split].add(MeterPoint(epoch=event.epoch, split=event.split, step=event.step, avg=avg))
+        self.num_meter_reports += 1
 
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
-        self._say(event.t, f"epoch {event.epoch} ended: {fmt.meters_line(event.train, event.valid, event.scores)}")
+        figures = fmt.meters_line(event.train, event.valid, event.scores)
+        self._say(event.t, f"epoch {event.epoch} ended: {figures}")
+        if event.best:
+            self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
-        self.xla = event
+        before, self.xla = self.xla, event
+        compiles = event.compiles - (before.compiles if before else 0)
+        if compiles <= 0:
+            return
+        took = fmt.duration(max(0.0, event.compile_s - (before.compile_s if before else 0.0)))
+        what = f"{compiles} program{'s' if compiles > 1 else ''}"
+        if event.recompiles > (before.recompiles if before else 0):
+            text = f"{what} compiled after warm-up in {took}, when every shape should have been seen"
+            self.marks.add("recompile", event.t, self.steps_done, text)
+        else:
+            self.marks.add("compile", event.t, self.steps_done, f"{what} compiled in {took}")
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
         self.predicted = event.core
@@ -288,9 +406,11 @@ class WriterState:
 
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
+        self.usage.add_device(event)
 
     def _host_sampled(self, event: ev.HostSampled) -> None:
         self.host = event
+        self.usage.add_host(event)
         if _has_worker(event.processes) or not _has_worker(self.processes):
             self.processes = event.processes
 
@@ -299,7 +419,7 @@ class WriterState:
 
     def _warning_raised(self, event: ev.WarningRaised) -> None:
         self.warnings.append(event.text)
-        self._say(event.t, event.text, "warning")
+        self._warn(event.t, event.text)
 
     def _example_skipped(self, event: ev.ExampleSkipped) -> None:
         if len(self.skipped) == SKIPPED_MAX:
@@ -307,7 +427,7 @@ class WriterState:
         self.skipped.append(event)
         what = "validation" if event.split == "valid" else "training"
         count = f"{event.skipped} of at most {event.limit}"
-        self._say(event.t, f"{what} example left out: {event.where}: {event.why} ({count})", "warning")
+        self._warn(event.t, f"{what} example left out: {event.where}: {event.why} ({count})")
 
     def _pictures_kept(self, event: ev.PicturesKept) -> None:
         self.pictures = event
@@ -321,6 +441,7 @@ class WriterState:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
         best = ", the best so far" if event.best else ""
         self._say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
+        self.marks.add("checkpoint", event.t, event.step, f"checkpoint {event.path}, {size} in {took}{best}")
 
     def _checkpoint_dropped(self, event: ev.CheckpointDropped) -> None:
         self.checkpoints.pop(event.path, None)
@@ -348,6 +469,7 @@ class WriterState:
         text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
         for line in [text, *page]:
             self._say(event.t, line, "error")
+        self.marks.add("failure", event.t, event.step, text)
 
     def _training_ended(self, event: ev.TrainingEnded) -> None:
         self.training_ended = event
@@ -364,6 +486,24 @@ def _has_worker(processes: list[ev.ProcessSample]) -> bool:
     """Whether a training process is among them that still holds memory; one that has exited holds none."""
     return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
 
+
+_COPIED = (
+    "meters",
+    "epochs",
+    "newest_steps",
+    "non_finite",
+    "logs",
+    "warnings",
+    "checkpoints",
+    "dropped_checkpoints",
+    "skipped",
+    "unknown",
+    "unreadable",
+    "_was_bad",
+)
+"""What a fork needs a container of its own for."""
+_FORKED = ("columns", "marks", "epoch_starts", "pace", "usage")
+"""What a fork needs a fork of."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.JournalOpened: WriterState._journal_opened,

@@ -1,0 +1,204 @@
+"""What each core's loss was over a run, bounded in memory and in time however long the run and however many its cores.
+
+Consecutive steps are kept as columns of one mean a core; when there are too many columns, neighbours are joined in
+pairs. A report's values have to be decoded for it, which opening a long run cannot afford for all of them. So every
+report is taken in whole as far as `DECODED_VALUES_MAX`; from there on a report is a sample: of the reports within a
+column's steps the first one is taken, and the first that has values which are not finite, and beyond one value in
+`SAMPLED_SHARE` none, until enough was passed over: columns are wider then. Steps of reports that are passed over
+belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.model.snapshot import CoreColumn
+from tputui.model.thinned import halved
+from tputui.telemetry.events import StepsRecorded
+
+COLUMNS_MAX = 512
+"""About two a column of the widest terminal."""
+CELLS_MAX = 1 << 18
+"""Means kept of one writer, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
+COLUMNS_LEAST = 64
+"""... these."""
+DECODED_VALUES_MAX = 1_000_000
+"""Values decoded of one writer before reports are sampled."""
+SAMPLED_SHARE = 16
+"""One value in so many is decoded after that."""
+
+
+class Column(NamedTuple):
+    """Steps `first` to `last`, of which `rows` were looked at."""
+
+    first: int
+    last: int
+    rows: int
+    means: array[float]
+    """[cores] mean of the finite values; NaN where there is none."""
+    counts: array[int] | None
+    """[cores] number of finite values; None where every value was finite, so that it is `rows`."""
+    sampled_bad: bool
+    """Whether a report with values that are not finite was looked at."""
+
+    @property
+    def bad(self) -> list[int]:
+        """Places of the cores with a value that was not finite."""
+        return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
+
+
+class Columns:
+    """The losses that one writer recorded, a mean a core over consecutive steps."""
+
+    def __init__(self, most: int = COLUMNS_MAX) -> None:
+        self.columns: list[Column] = []
+        self.count = 0
+        """Records that were taken in."""
+        self._most = most
+        self._stride = 1
+        """Steps that a column may span."""
+        self._seen = 0
+        """Values in the records so far."""
+        self._decoded = 0
+        """Those that were looked at."""
+
+    @property
+    def width(self) -> int:
+        """Number of cores; 0 before the first record."""
+        return len(self.columns[-1].means) if self.columns else 0
+
+    def wants_values(self, record: StepsRecorded) -> bool:
+        """Whether the record is to be decoded for this."""
+        if not self.columns:
+            return True
+        size, newest = record.n * record.cores, self.columns[-1]
+        if record.cores != len(newest.means):
+            return False
+        decoded = self._decoded + size
+        if decoded > DECODED_VALUES_MAX + self._seen // SAMPLED_SHARE:
+            return False
+        opens = record.first + record.n - 1 - newest.first >= self._stride
+        return opens or decoded <= DECODED_VALUES_MAX or (0 < record.bad < size and not newest.sampled_bad)
+
+    def add(self, record: StepsRecorded, values: array[float] | None) -> None:
+        """Takes a record in: its values, [n][cores], where they are given; else only that there were such steps."""
+        num_cores, last = record.cores, record.first + record.n - 1
+        if self.columns and num_cores != len(self.columns[-1].means):
+            return
+        self.count += 1
+        self._seen += record.n * num_cores
+        if values is None:
+            if self.columns and last > self.columns[-1].last:
+                self.columns[-1] = self.columns[-1]._replace(last=last)
+            return
+        if not self.columns:
+            self._most = min(self._most, max(COLUMNS_LEAST, CELLS_MAX // num_cores // 2 * 2))
+        self._decoded += len(values)
+        for row in range(0, record.n, self._stride):
+            rows = min(self._stride, record.n - row)
+            part = values[row * num_cores : (row + rows) * num_cores]
+            self._push(_reduced(record.first + row, rows, part, num_cores))
+        while len(self.columns) > self._most:
+            self.columns = halved(self.columns, _joined)
+            self._stride *= 2
+
+    def fork(self) -> Columns:
+        """Another one that holds the same and goes on by itself."""
+        copy = Columns(self._most)
+        copy.columns, copy.count = self.columns.copy(), self.count
+        copy._stride, copy._seen, copy._decoded = self._stride, self._seen, self._decoded
+        return copy
+
+    def _push(self, column: Column) -> None:
+        if self.columns:
+            newest = self.columns[-1]
+            if newest.last < column.first and column.last - newest.first < self._stride:
+                self.columns[-1] = _joined(newest, column)
+                return
+        self.columns.append(column)
+
+
+def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]:
+    """The columns of several writers as one, in order of steps; beside each stand the cores whose values it records.
+
+    The steps are those of the writer with the fewest columns; what others have is joined to the column it begins in.
+    """
+    parts = [(columns, cores) for columns, cores in parts if columns.columns]
+    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+    if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
+        return [_shown(column, column.means, tuple(column.bad)) for column in parts[0][0].columns]
+    if not parts:
+        return []
+    frame = min((columns.columns for columns, _ in parts), key=len)
+    edges = [column.first for column in frame]
+    means = [array("f", [math.nan]) * num_cores for _ in frame]
+    bad: list[list[int]] = [[] for _ in frame]
+    for columns, cores in parts:
+        for place, column in _gathered(columns.columns, edges).items():
+            for core, mean in zip(cores, column.means, strict=False):
+                means[place][core] = mean
+            bad[place] += [cores[core] for core in column.bad if core < len(cores)]
+    return [
+        _shown(column, means[place], tuple(sorted(bad[place])))
+        for place, column in enumerate(frame)
+    ]  # fmt: skip
+
+
+def _gathered(columns: list[Column], edges: list[int]) -> dict[int, Column]:
+    """Columns joined by which edge, of ascending ones, they begin at or after; before the first counts to the first."""
+    found: dict[int, Column] = {}
+    for column in columns:
+        place = max(0, bisect_right(edges, column.first) - 1)
+        found[place] = _joined(found[place], column) if place in found else column
+    return found
+
+
+def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
+    return CoreColumn(first_step=column.first, last_step=column.last, means=means, bad_cores=bad)
+
+
+def _reduced(first: int, rows: int, values: array[float], num_cores: int) -> Column:
+    """A column of `rows` steps from their values, [rows][cores]."""
+    last = first + rows - 1
+    means = values
+    if rows > 1:
+        means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)])
+    if math.isfinite(sum(means)):
+        return Column(first, last, rows, means, None, False)
+    counts = array("L", [rows]) * num_cores
+    means = means[:]
+    for core, mean in enumerate(means):
+        if not math.isfinite(mean):
+            finite = [value for value in values[core::num_cores] if math.isfinite(value)]
+            counts[core] = len(finite)
+            means[core] = math.fsum(finite) / len(finite) if finite else math.nan
+    return Column(first, last, rows, means, counts, True)
+
+
+def _joined(left: Column, right: Column) -> Column:
+    """Both together, as the mean over all values that were looked at."""
+    rows = left.rows + right.rows
+    first, last = min(left.first, right.first), max(left.last, right.last)
+    if left.counts is None and right.counts is None:
+        share = right.rows / rows
+        means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
+        return Column(first, last, rows, means, None, False)
+    lefts, rights = _counts(left), _counts(right)
+    counts = array("L", [a + b for a, b in zip(lefts, rights, strict=True)])
+    sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
+    means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
+    return Column(first, last, rows, means, counts, True)
+
+
+def _counts(column: Column) -> array[int]:
+    return column.counts if column.counts is not None else array("L", [column.rows]) * len(column.means)
+
+
+def _mean(left: float, num_left: int, right: float, num_right: int, total: int) -> float:
+    if not num_left:
+        return right
+    return left if not num_right else (left * num_left + right * num_right) / total
