@@ -27,8 +27,17 @@ Tone = Literal[
     "alert",
     "hit",
     "chosen",
+    "run1",
+    "run2",
+    "run3",
+    "run4",
+    "run5",
+    "run6",
+    "run7",
+    "run8",
 ]
-"""What a text means; the style sheet says how that looks. `hit`: a search found it. `chosen`: the line that is."""
+"""What a text means; the style sheet says how that looks. `hit`: a search found it. `chosen`: the line that is. `run1`
+to `run8`: runs that are compared, which a letter tells apart as well."""
 
 
 RGB = tuple[int, int, int]
