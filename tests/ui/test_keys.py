@@ -18,9 +18,7 @@ from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.body import PANEL_TYPES, Body
-from tputui.ui.widgets.runs import RunsTable
 
 ENDED = [made.finished(), made.failed(), made.changed(made.running(), condition="lost")]
 
@@ -324,63 +322,3 @@ def test_strangers_text_is_inert() -> None:
         assert "title" not in shown
 
     drive(monitor(snapshot), script, size=(200, 50))
-
-
-def test_the_list_opens_an_ended_run_as_a_replay_and_comes_back(tmp_path: Path) -> None:
-    recorded.write_run(tmp_path, run="digits-1")
-    recorded.write_run(tmp_path, run="digits-2")
-
-    async def script(pilot: AppPilot) -> None:
-        table = pilot.app.screen.query_one(RunsTable)
-        await until(pilot, lambda: text(pilot.app.screen).count("done") == 2)
-        assert table.chosen == tmp_path / "digits-2"
-        await pilot.press("down")
-        assert table.chosen == tmp_path / "digits-1"
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
-        await until(pilot, lambda: "seek" in text(pilot.app.screen))
-        await pilot.press("q")
-        assert isinstance(pilot.app.screen, RunsScreen)
-        await pilot.press("q")
-
-    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script)
-
-
-def test_the_list_opens_a_living_run_live(tmp_path: Path) -> None:
-    recorded.write_run(tmp_path, ended=False)
-
-    async def script(pilot: AppPilot) -> None:
-        await until(pilot, lambda: "running" in text(pilot.app.screen))
-        await pilot.press("enter")
-        await until(pilot, lambda: "c checkpoint" in text(pilot.app.screen))
-        assert "digits-1" in text(pilot.app.screen)
-
-    drive(ScreenApp(lambda: RunsScreen(tmp_path, clock=lambda: recorded.T0 + 11)), script)
-
-
-def test_the_list_finds_runs_that_come_later(tmp_path: Path) -> None:
-    async def script(pilot: AppPilot) -> None:
-        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
-        recorded.write_run(tmp_path)
-        await pilot.press("r")
-        await until(pilot, lambda: "digits-1" in text(pilot.app.screen))
-
-    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script)
-
-
-def test_moving_in_a_long_list(tmp_path: Path) -> None:
-    for number in range(30):
-        recorded.write_run(tmp_path, run=f"digits-{number:02d}")
-
-    async def script(pilot: AppPilot) -> None:
-        table = pilot.app.screen.query_one(RunsTable)
-        await until(pilot, lambda: table.chosen is not None)
-        found = []
-        for key in ("end", "home", "pagedown", "k", "j", "pageup", "up", "G", "g"):
-            await pilot.press(key)
-            found.append(table.chosen.name[-2:] if table.chosen else "")
-        assert found == ["00", "29", "19", "20", "19", "29", "29", "00", "29"]
-        await pilot.press("question_mark")
-        assert isinstance(pilot.app.screen, HelpScreen)
-
-    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script, size=(80, 12))

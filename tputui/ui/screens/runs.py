@@ -1,49 +1,62 @@
-"""The list of runs. Enter opens one: live while it trains, as a replay once it ended."""
+"""Home: the list of runs. Enter opens one: live while it trains, as a replay once it ended.
+
+Reading happens in a thread of its own; what a key asks for is done with what is known at that moment.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 
-from tputui.model.snapshot import ENDED, Snapshot
 from tputui.session import Session, load
-from tputui.telemetry import rundir
-from tputui.ui import keys
-from tputui.ui.lines import Line, Span, clean, spread
+from tputui.telemetry import control
+from tputui.telemetry.events import RequestKind
+from tputui.ui import keys, runfilter, runorder
+from tputui.ui.lines import Line, Span, clean, fit, spread
+from tputui.ui.rows import RunRow
+from tputui.ui.runfilter import RunFilter
+from tputui.ui.runorder import Order
+from tputui.ui.runsreader import Listing, RunsReader, is_over
+from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.base import Drawn
+from tputui.ui.widgets.lineedit import LineEdit
+from tputui.ui.widgets.preview import PreviewPart, RunPreview
 from tputui.ui.widgets.runs import RunsTable
+from tputui.ui.words import REQUEST_NAMES
 
-REFRESH_S = 2.0
-"""Seconds between two looks at the directory and at the runs that train."""
+NOTICE_S = 6.0
+"""Seconds that a sentence to the user stays."""
+PREVIEW_FROM = 30
+"""Lines of the terminal from which there is a preview."""
 
 
 class RunsHead(Drawn):
-    """Where the runs are, and how many train."""
+    """Where the runs are, how many train, and a sentence on what is looked at."""
 
     def __init__(self, runs_dir: Path) -> None:
         super().__init__(id="head")
         self._runs_dir = runs_dir
         self._counts = ""
+        self._said: Line = []
 
-    def show(self, counts: str) -> None:
-        """Takes newer counts."""
-        self._counts = counts
+    def show(self, counts: str, said: Line) -> None:
+        """Takes newer counts and the sentence."""
+        self._counts, self._said = counts, said
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """One line."""
+        """Two lines."""
         left: Line = [Span(" runs ", "strong"), Span(f"in {clean(str(self._runs_dir))}", "label")]
-        return [spread(left, [Span(f"{self._counts} ", "dim")], width)]
+        return [spread(left, [Span(f"{self._counts} ", "dim")], width), fit([Span(" "), *self._said], width)]
 
 
 class RunsScreen(Screen[MonitorResult]):
@@ -55,9 +68,9 @@ class RunsScreen(Screen[MonitorResult]):
     class Read(Message):
         """What the reading thread knows now."""
 
-        def __init__(self, paths: list[Path], snapshots: dict[Path, Snapshot]) -> None:
+        def __init__(self, listing: Listing) -> None:
             super().__init__()
-            self.paths, self.snapshots = paths, snapshots
+            self.listing = listing
 
     class Ready(Message):
         """A session was opened."""
@@ -66,114 +79,287 @@ class RunsScreen(Screen[MonitorResult]):
             super().__init__()
             self.session = session
 
+    class Answered(Message):
+        """What became of a request, or of opening a run."""
+
+        def __init__(self, sentence: str) -> None:
+            super().__init__()
+            self.sentence = sentence
+
     def __init__(self, runs_dir: Path, *, read_only: bool = False, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives unix time."""
         super().__init__()
         self._runs_dir = runs_dir
         self._read_only = read_only
         self._clock = clock
-        self._reader = RunsReader(runs_dir, self._tell, clock)
+        self._reader = RunsReader(runs_dir, lambda listing: _void(self.post_message(self.Read(listing))), clock)
+        self._listing: Listing | None = None
+        self._filter = RunFilter()
+        self._order = Order()
+        self._marked: frozenset[Path] = frozenset()
+        self._notice = ""
+        self._notices = 0
 
     def compose(self) -> ComposeResult:
-        """Head, table, keys."""
+        """Head, table, preview, keys."""
         yield RunsHead(self._runs_dir)
-        yield RunsTable(self._runs_dir, id="runs")
+        yield LineEdit("/", id="filter")
+        yield RunsTable(id="runs")
+        yield RunPreview(id="preview")
         yield KeyBar(keys.RUNS, id="keys")
 
     def on_mount(self) -> None:
         """Starts to read."""
+        self.query_one(LineEdit).display = False
         self.query_one(RunsTable).focus()
+        self._show()
         self._read()
 
     def on_unmount(self) -> None:
         """Stops reading."""
         self._reader.stop()
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Makes room for the preview where there is some."""
+        height = event.size.height
+        preview = self.query_one(RunPreview)
+        preview.display = height >= PREVIEW_FROM
+        preview.styles.height = min(max(height * 2 // 5, 12), 18)
+
     @work(thread=True, group="runs")
     def _read(self) -> None:
         self._reader.run()
 
-    def _tell(self, paths: list[Path], snapshots: dict[Path, Snapshot]) -> None:
-        self.post_message(self.Read(paths, snapshots))
-
     def on_runs_screen_read(self, message: Read) -> None:
         """Shows what was read."""
-        self.query_one(RunsTable).show(message.paths, message.snapshots)
-        training = sum(snapshot.condition not in ENDED for snapshot in message.snapshots.values())
-        runs = f"{len(message.paths):,} run{'' if len(message.paths) == 1 else 's'}"
-        self.query_one(RunsHead).show(f"{runs}, {training} in training")
+        message.stop()
+        self._listing = message.listing
+        self._marked &= message.listing.rows.keys()
+        self._show()
+
+    def _show(self) -> None:
+        """Draws what is known, filtered and in order."""
+        now = self._clock()
+        known = list(self._listing.rows.values()) if self._listing is not None else []
+        kept = [row for row in known if self._filter.keeps(row)]
+        rows = runorder.ordered(kept, self._order, now)
+        self.query_one(RunsTable).show(rows, self._order, self._marked, now, self._empty(known))
+        if self._filter.text:
+            self._note_filter(known, len(kept))
+        self._show_chosen()
+
+    def _show_chosen(self) -> None:
+        """Draws what is said of the run under the cursor, and of all."""
+        row = self.query_one(RunsTable).row
+        self.query_one(RunPreview).show(PreviewPart(row))
+        self.query_one(RunsHead).show(self._counts(), self._said(row))
+
+    def _counts(self) -> str:
+        if self._listing is None:
+            return "looking"
+        rows = self._listing.rows.values()
+        unread = sum(row.state == "reading" for row in rows)
+        parts = [f"{len(rows):,} run{'' if len(rows) == 1 else 's'}"]
+        parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} in training"]
+        parts += [f"{unread:,} to be read"] if unread else []
+        parts += [f"{len(self._marked)} marked"] if self._marked else []
+        return f"{', '.join(parts)} \u00b7 {self._order.words}"
+
+    def _said(self, row: RunRow | None) -> Line:
+        """A notice, else what is set up, else why the chosen run is as it is."""
+        if self._notice:
+            return [Span(self._notice, "info")]
+        if self._filter.text and not self.query_one(LineEdit).display:
+            shown, known = self._shown_of_known()
+            return [
+                Span(f"/ {clean(self._filter.text)}", "accent"),
+                Span(f"  [{shown}/{known}]  esc shows all", "label"),
+            ]
+        if row is None or not row.why:
+            return []
+        return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim")]
+
+    def _empty(self, known: list[RunRow]) -> tuple[str, ...]:
+        """What stands where there is no run to show."""
+        where = clean(str(self._runs_dir))
+        if self._listing is None:
+            return (f"looking for runs in {where} ...",)
+        if self._listing.why_not:
+            return (clean(self._listing.why_not), "name another directory: tputui --runs-dir DIR, or $TPUTUI_RUNS")
+        if known:
+            lacking = runfilter.unknown_keys(self._filter, known)
+            why = f"no run has a key called {', '.join(lacking)}" if lacking else "no run is like that"
+            return (f"{why}: esc shows all {len(known)} runs again",)
+        return (
+            f"no run in {where} yet.",
+            "`tputui run sample_configs/digits.toml` in a shell trains a first one, within a minute on any machine.",
+        )
+
+    # Moving, filter, order, marks.
 
     def action_move(self, by: int) -> None:
         """Moves the cursor."""
         self.query_one(RunsTable).move(by)
 
+    def action_page(self, pages: int) -> None:
+        """Moves it by nearly a screen."""
+        table = self.query_one(RunsTable)
+        table.move(pages * max(table.size.height - 2, 1))
+
+    def on_runs_table_moved(self) -> None:
+        """Says something else of another run."""
+        self._show_chosen()
+
+    def action_filter(self) -> None:
+        """Opens the filter."""
+        edit = self.query_one(LineEdit)
+        edit.display = True
+        edit.begin(self._filter.text)
+        self._show()
+
+    def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
+        """Filters as one types."""
+        self._filter = runfilter.parse(message.text)
+        self._show()
+
+    def on_line_edit_done(self, message: LineEdit.Done) -> None:
+        """Leaves the filter in force with enter, shows all with escape."""
+        self._filter = runfilter.parse(message.text if message.kept else "")
+        self.query_one(LineEdit).display = False
+        self.query_one(RunsTable).focus()
+        self._show()
+
+    def _note_filter(self, known: list[RunRow], num_kept: int) -> None:
+        if self._filter.problem:
+            self.query_one(LineEdit).note(self._filter.problem, "warn")
+        else:
+            self.query_one(LineEdit).note(f"[{num_kept}/{len(known)}] enter keeps, esc shows all")
+
+    def _shown_of_known(self) -> tuple[int, int]:
+        known = list(self._listing.rows.values()) if self._listing is not None else []
+        return sum(self._filter.keeps(row) for row in known), len(known)
+
+    def action_next_order(self) -> None:
+        """Orders by the next column."""
+        self._order = self._order.next()
+        self._show()
+
+    def action_reverse(self) -> None:
+        """Turns the order round."""
+        self._order = self._order.reversed()
+        self._show()
+
     def action_reload(self) -> None:
-        """Looks again now."""
-        self._reader.wake()
+        """Reads everything again."""
+        self._reader.wake(anew=True)
+        self.tell("every run is read again")
+
+    def action_back(self) -> None:
+        """Shows all runs again; leaves where they all are shown."""
+        if self._filter.text:
+            self._filter = RunFilter()
+            self._show()
+        else:
+            self.action_leave()
+
+    # Opening, and what may be asked of a run.
 
     def action_open(self) -> None:
         """Opens the chosen run."""
-        chosen = self.query_one(RunsTable).chosen
-        if chosen is not None:
-            self._open(chosen)
+        row = self.query_one(RunsTable).row
+        if row is None:
+            return
+        if row.state == "unreadable":
+            self.tell(f"{row.path.name}: {row.why}")
+        else:
+            self._open(row)
 
     def on_runs_table_opened(self) -> None:
         """Opens the chosen run."""
         self.action_open()
 
     @work(thread=True, group="open", exclusive=True)
-    def _open(self, run_dir: Path) -> None:
-        ended = load(run_dir, self._clock).condition in ENDED
-        self.post_message(self.Ready(Session.replay(run_dir) if ended else Session.live(run_dir)))
+    def _open(self, row: RunRow) -> None:
+        over = is_over(row)
+        if row.state == "reading":
+            over = is_over(row._replace(state=load(row.path, self._clock).condition))
+        session = Session.replay(row.path) if over else Session.live(row.path)
+        self.post_message(self.Ready(session))
 
     def on_runs_screen_ready(self, message: Ready) -> None:
         """Shows the run."""
+        message.stop()
         session = message.session
-        self.app.push_screen(MonitorScreen(session, session.run_dir, read_only=self._read_only))
+        self.app.push_screen(MonitorScreen(session, session.run_dir, read_only=self._read_only), self._come_back)
+
+    def _come_back(self, _: object) -> None:
+        """Looks at once what became of the runs meanwhile."""
+        self._reader.wake()
+
+    def action_checkpoint(self) -> None:
+        """Asks for a checkpoint."""
+        row = self.query_one(RunsTable).row
+        if row is not None and self._may_ask(row, "checkpoint"):
+            self._submit(row.path, "checkpoint")
+
+    def action_stop(self) -> None:
+        """Asks how to stop, then for it."""
+        row = self.query_one(RunsTable).row
+        if row is not None and self._may_ask(row, "stop"):
+            path = row.path
+
+            def ask(kind: RequestKind | None) -> None:
+                if kind is not None:
+                    self._submit(path, kind)
+
+            self.app.push_screen(ConfirmStop(path.name), ask)
+
+    def _may_ask(self, row: RunRow, kind: RequestKind) -> bool:
+        """Whether a request may be made; where not, the reason is told."""
+        why = "this view is read-only" if self._read_only else ""
+        why = why or (row.why if row.state == "unreadable" else "")
+        why = why or (f"the run has ended ({row.state})" if row.ended else "")
+        if why:
+            self.tell(f"{row.path.name}: {REQUEST_NAMES[kind]}: {why}")
+        return not why
+
+    @work(thread=True, group="requests")
+    def _submit(self, run_dir: Path, kind: RequestKind) -> None:
+        try:
+            control.submit(run_dir, kind, by="screen", now=time.time())
+        except OSError as error:
+            words = f"the request cannot be written: {error}"
+        else:
+            words = "asked; open the run to see what becomes of it"
+        self.post_message(self.Answered(f"{run_dir.name}: {REQUEST_NAMES[kind]}: {words}"))
+
+    def on_runs_screen_answered(self, message: Answered) -> None:
+        """Tells what became of it."""
+        message.stop()
+        self.tell(message.sentence)
+        self._reader.wake()
+
+    def tell(self, sentence: str) -> None:
+        """Shows a sentence for a while."""
+        self._notices += 1
+        number = self._notices
+        self._notice = clean(sentence)
+        self._show_chosen()
+        self.set_timer(NOTICE_S, lambda: self._untell(number))
+
+    def _untell(self, number: int) -> None:
+        if number == self._notices:
+            self._notice = ""
+            self._show_chosen()
 
     def action_help(self) -> None:
         """Shows the keys."""
         self.app.push_screen(HelpScreen(keys.RUNS))
 
     def action_leave(self) -> None:
-        """Leaves the list."""
+        """Leaves; the runs go on."""
         self.dismiss(MonitorResult("quit", None))
 
 
-class RunsReader:
-    """Reads the runs of a directory in a thread, newest first; runs that ended are read once."""
-
-    def __init__(
-        self, runs_dir: Path, tell: Callable[[list[Path], dict[Path, Snapshot]], None], clock: Callable[[], float]
-    ) -> None:
-        self._runs_dir = runs_dir
-        self._tell = tell
-        self._clock = clock
-        self._snapshots: dict[Path, Snapshot] = {}
-        self._stopped = threading.Event()
-        self._awake = threading.Event()
-
-    def run(self) -> None:
-        """The body of the thread."""
-        while not self._stopped.is_set():
-            self._awake.clear()
-            paths = rundir.listing(self._runs_dir)
-            self._tell(paths, dict(self._snapshots))
-            for path in paths:
-                if self._stopped.is_set():
-                    return
-                known = self._snapshots.get(path)
-                if known is None or known.condition not in ENDED:
-                    self._snapshots[path] = load(path, self._clock)
-                    self._tell(paths, dict(self._snapshots))
-            self._awake.wait(REFRESH_S)
-
-    def wake(self) -> None:
-        """Reads again now, those that ended included."""
-        self._snapshots = {}
-        self._awake.set()
-
-    def stop(self) -> None:
-        """Ends the thread soon."""
-        self._stopped.set()
-        self._awake.set()
+def _void(_: object) -> None:
+    """For callbacks whose result nobody wants."""

@@ -1,0 +1,258 @@
+"""The list of runs: what every key does, and that it reads no more than it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.ui.driving import AppPilot, drive, text, until
+from tputui.telemetry import control
+from tputui.ui import keys
+from tputui.ui.app import ScreenApp
+from tputui.ui.screens.confirm import ConfirmStop
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.widgets.lineedit import LineEdit
+from tputui.ui.widgets.runs import RunsTable
+
+NOW = recorded.T0 + 11
+
+
+def home(runs_dir: Path, *, read_only: bool = False) -> ScreenApp:
+    return ScreenApp(lambda: RunsScreen(runs_dir, clock=lambda: NOW, read_only=read_only))
+
+
+def names(pilot: AppPilot) -> list[str]:
+    """The runs in the order in which they stand."""
+    return [word for line in table_of(pilot).as_text().splitlines() for word in line.split() if word.startswith("run-")]
+
+
+def write_runs(parent: Path, number: int = 3) -> None:
+    for index in range(number):
+        recorded.write_run(parent, run=f"run-{index:02d}")
+
+
+async def all_read(pilot: AppPilot, number: int) -> None:
+    """Waits until every run stands there with its state."""
+    await until(
+        pilot, lambda: f" {number} run" in text(pilot.app.screen) and "to be read" not in text(pilot.app.screen)
+    )
+
+
+def table_of(pilot: AppPilot) -> RunsTable:
+    return pilot.app.screen.query_one(RunsTable)
+
+
+def chosen(pilot: AppPilot) -> str:
+    path = table_of(pilot).chosen
+    return path.name if path is not None else ""
+
+
+def test_a_line_tells_how_a_run_is(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, run="run-whole")
+    recorded.write_run(tmp_path, run="run-alive", ended=False)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        shown = table_of(pilot).as_text().splitlines()
+        whole = next(line for line in shown if "run-whole" in line)
+        for part in ("\u2714 done", "66/66", "\u2588", "8"):
+            assert part in whole
+        assert any("run-alive" in line and "\u25cf running" in line for line in shown)
+        assert "2 runs, 1 in training" in text(pilot.app.screen).splitlines()[0]
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_enter_opens_an_ended_run_as_a_replay_and_q_comes_back(tmp_path: Path) -> None:
+    write_runs(tmp_path, 2)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        assert chosen(pilot) == "run-01"
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await until(pilot, lambda: "speed" in text(pilot.app.screen))
+        assert "run-00" in text(pilot.app.screen)
+        await pilot.press("q")
+        assert isinstance(pilot.app.screen, RunsScreen)
+        assert chosen(pilot) == "run-00"
+        await pilot.press("q")
+
+    drive(home(tmp_path), script)
+
+
+def test_enter_opens_a_living_run_live(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, run="run-00", ended=False)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "running" in text(pilot.app.screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "c checkpoint" in text(pilot.app.screen))
+
+    drive(home(tmp_path), script)
+
+
+def test_an_empty_directory_welcomes_and_finds_runs_that_come_later(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        write_runs(tmp_path, 1)
+        await pilot.press("r")
+        await until(pilot, lambda: names(pilot) == ["run-00"])
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_what_cannot_be_listed_says_why(tmp_path: Path) -> None:
+    write_runs(tmp_path, 1)
+    (tmp_path / "run-00" / "run.json").unlink()
+    (tmp_path / "run-00" / "worker-0.jsonl").write_bytes(b"garbage")
+    (tmp_path / "run-00" / "supervisor-0.jsonl").unlink()
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 1)
+        assert "lost" in text(pilot.app.screen)
+        assert "run-00: " in text(pilot.app.screen).splitlines()[1]
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_moving(tmp_path: Path) -> None:
+    write_runs(tmp_path, 30)
+    steps = [("end", "00"), ("home", "29"), ("pagedown", "22"), ("k", "23"), ("j", "22"), ("pageup", "29"),
+             ("up", "29"), ("down", "28"), ("G", "00"), ("g", "29")]  # fmt: skip
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: chosen(pilot) == "run-29")
+        for key, there in steps:
+            await pilot.press(key)
+            assert chosen(pilot) == f"run-{there}", key
+
+    drive(home(tmp_path), script, size=(80, 12))
+
+
+def test_the_filter_counts_and_says_how_to_clear_it(tmp_path: Path) -> None:
+    write_runs(tmp_path, 13)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 13)
+        await pilot.press("slash", *"run-0", "space", *"7")
+        await until(pilot, lambda: names(pilot) == ["run-07"])
+        assert "[1/13]" in text(pilot.app.screen)
+        await pilot.press("enter")
+        assert not pilot.app.screen.query_one(LineEdit).display
+        assert "[1/13]  esc shows all" in text(pilot.app.screen)
+        await pilot.press("escape")
+        assert len(names(pilot)) == 13
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_the_filter_compares_keys_of_the_configuration(tmp_path: Path) -> None:
+    write_runs(tmp_path, 2)
+    typed = {"lr>=0.0005": 2, "lr>0.0005": 0, "optim.name=adam": 2, "cores=8": 2, "cores<8": 0, "lr>=x": 2}
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        for words, number in typed.items():
+            await pilot.press("slash", *words)
+            await until(pilot, lambda number=number: len(names(pilot)) == number)  # type: ignore[misc]
+            if words == "lr>=x":
+                assert "needs a number" in text(pilot.app.screen)
+            await pilot.press("escape")
+
+    drive(home(tmp_path), script, size=(120, 24))
+
+
+def test_the_selection_stays_on_its_run_when_rows_move(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        await pilot.press("down")
+        assert chosen(pilot) == "run-01"
+        write_runs_later = recorded.write_run(tmp_path, run="run-99")
+        await pilot.press("r")
+        await until(pilot, lambda: write_runs_later.name in names(pilot))
+        assert chosen(pilot) == "run-01"
+        await pilot.press("o")
+        assert "by name" in text(pilot.app.screen)
+        assert names(pilot)[0] == "run-00"
+        await pilot.press("O")
+        assert names(pilot)[0] == "run-99"
+        assert chosen(pilot) == "run-01"
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_requests_from_the_list(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, run="run-00", ended=False)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "running" in text(pilot.app.screen))
+        await pilot.press("w")
+        await until(pilot, lambda: "checkpoint: asked" in text(pilot.app.screen))
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmStop))
+        await pilot.press("escape")
+        await pilot.press("s", "e")
+        await until(pilot, lambda: "stop after the epoch: asked" in text(pilot.app.screen))
+
+    drive(home(tmp_path), script, size=(100, 24))
+    assert sorted(request.kind for request in control.read_all(run_dir)) == ["checkpoint", "stop_after_epoch"]
+
+
+@pytest.mark.parametrize(("read_only", "ended", "why"), [(True, False, "read-only"), (False, True, "has ended (done)")])
+def test_requests_that_cannot_be_made_say_why(tmp_path: Path, read_only: bool, ended: bool, why: str) -> None:
+    run_dir = recorded.write_run(tmp_path, run="run-00", ended=ended)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 1)
+        for key, what in (("w", "checkpoint"), ("s", "stop")):
+            await pilot.press(key)
+            assert f"run-00: {what}: " in text(pilot.app.screen)
+            assert why in text(pilot.app.screen)
+
+    drive(home(tmp_path, read_only=read_only), script, size=(100, 24))
+    assert control.read_all(run_dir) == []
+
+
+def test_the_preview_stands_where_there_is_room(tmp_path: Path) -> None:
+    write_runs(tmp_path, 2)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        assert "0.0005 x 8 cores" in text(pilot.app.screen)
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert "0.0005 x 8 cores" not in text(pilot.app.screen)
+
+    drive(home(tmp_path), script, size=(120, 36))
+
+
+def test_help_tells_every_key(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        shown = text(pilot.app.screen)
+        for key in keys.RUNS:
+            assert key.shown in shown
+
+    drive(home(tmp_path), script, size=(120, 50))
+
+
+def test_no_size_breaks_it(tmp_path: Path) -> None:
+    write_runs(tmp_path, 2)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (100, 24)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert names(pilot)[:2] == ["run-01", "run-00"]
+
+    drive(home(tmp_path), script)

@@ -1,0 +1,89 @@
+"""One line in which a person types. Says each change; what a text means is for others to judge."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.message import Message
+
+from tputui.ui.edited import Edited, press, spans
+from tputui.ui.lines import Line, Span, Tone, fit, spread, width_of
+from tputui.ui.widgets.base import Drawn
+
+
+class LineEdit(Drawn):
+    """A prompt, the text, and a word on it at the right."""
+
+    can_focus = True
+
+    class Changed(Message):
+        """The text is another one."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Done(Message):
+        """Typing is over; `kept` tells enter from escape."""
+
+        def __init__(self, text: str, *, kept: bool) -> None:
+            super().__init__()
+            self.text, self.kept = text, kept
+
+    def __init__(self, prompt: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._prompt = prompt
+        self._edited = Edited("", 0)
+        self._note: tuple[str, Tone] = ("", "dim")
+
+    @property
+    def text(self) -> str:
+        """What stands there."""
+        return self._edited.text
+
+    def begin(self, text: str, prompt: str | None = None) -> None:
+        """Takes a text to be changed, and the keys."""
+        self._prompt = prompt if prompt is not None else self._prompt
+        self._edited = Edited.of(text)
+        self.focus()
+        self.redraw()
+
+    def note(self, text: str, tone: Tone = "dim") -> None:
+        """Says something of the text."""
+        self._note = (text, tone)
+        self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """One line."""
+        head: Line = [Span(f" {self._prompt} ", "accent")]
+        said = fit([Span(f"{self._note[0]} ", self._note[1])], max(width // 2, 10)) if self._note[0] else []
+        room = width - width_of(head) - width_of(said) - 1
+        return [spread([*head, *spans(self._edited, max(room, 8))], said, width)]
+
+    def on_key(self, event: events.Key) -> None:
+        """Types, or ends typing; other keys are left to the screen."""
+        if event.key in ("enter", "escape"):
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Done(self.text, kept=event.key == "enter"))
+            return
+        edited = press(self._edited, event.key, event.character)
+        if edited is not None:
+            event.stop()
+            event.prevent_default()
+            self._take(edited)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Takes a pasted text, as one line."""
+        event.stop()
+        self._take(self._edited.insert(event.text))
+
+    def on_focus(self) -> None:
+        """Shows the cursor."""
+        self.redraw()
+
+    def _take(self, edited: Edited) -> None:
+        changed = edited.text != self._edited.text
+        self._edited = edited
+        self.redraw()
+        if changed:
+            self.post_message(self.Changed(edited.text))
