@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ import msgspec
 
 from tputui.model.snapshot import (
     CheckpointView,
+    CoreColumn,
     CoreView,
     DamageRegion,
     DamageView,
+    EpochStart,
     EpochView,
     Failure,
     LogLine,
+    Mark,
+    MarkKind,
+    MemoryPoint,
     MemoryView,
+    MeterPoint,
     MeterView,
     NonFinite,
     Plan,
@@ -26,6 +33,8 @@ from tputui.model.snapshot import (
     Segment,
     SkippedView,
     Snapshot,
+    ThroughputPoint,
+    ThroughputView,
     Topology,
     XlaView,
 )
@@ -62,7 +71,87 @@ def segment(step: int, values: list[float]) -> Segment:
         max=max(finite, default=math.nan),
         num_values=len(finite),
         num_bad=len(values) - len(finite),
+        t=step_t(step),
     )
+
+
+def step_t(step: int) -> float:
+    """When a step was reported: they take 0.15 s each, and compiling 10 s before the first."""
+    return NOW - 60 + 10 + 0.15 * step
+
+
+def core_columns(num_cores: int, steps: int = STEPS, columns: int = 165) -> list[CoreColumn]:
+    """What each core's loss was, in columns of as many steps each."""
+    each = -(-steps // columns)
+    return [core_column(first, min(first + each - 1, steps), num_cores) for first in range(1, steps + 1, each)]
+
+
+def core_column(first: int, last: int, num_cores: int, changed: dict[int, float] | None = None) -> CoreColumn:
+    """A column with the losses of its first step, but for some cores."""
+    means = array("f", [loss_at(first, core % 64) for core in range(num_cores)])
+    for core, value in (changed or {}).items():
+        means[core] = value
+    bad = tuple(core for core, value in sorted((changed or {}).items()) if not math.isfinite(value))
+    return CoreColumn(first_step=first, last_step=last, means=means, bad_cores=bad)
+
+
+def mark(kind: MarkKind, step: int, text: str, core: int | None = None) -> Mark:
+    """Something that happened at a step."""
+    return Mark(t=step_t(step), step=step, kind=kind, text=text, core=core)
+
+
+def marks() -> list[Mark]:
+    """What happened in two epochs and a half."""
+    return [
+        mark("epoch", 1, "epoch 1 began"),
+        mark("compile", 1, "4 programs compiled in 3.52 s"),
+        mark("best", 110, "epoch 1: best so far, loss 0.9000"),
+        mark("checkpoint", 110, "checkpoint checkpoints/step-00000110.pt, 353 KiB in 50.0 ms"),
+        mark("epoch", 111, "epoch 2 began"),
+        mark("warning", 150, "the host has 2 cores for 8 virtual devices"),
+        mark("request", 218, "request to save a checkpoint"),
+        mark("best", 220, "epoch 2: best so far, loss 0.4500"),
+        mark("checkpoint", 220, "checkpoint checkpoints/step-00000220.pt, 353 KiB in 50.0 ms"),
+        mark("epoch", 221, "epoch 3 began"),
+    ]
+
+
+def throughput() -> ThroughputView:
+    """How fast it went: a slow start, a hiccup."""
+    history = []
+    for step in range(10, STEPS + 1, 10):
+        step_s = 0.031 if step < 40 else 0.022 if step == 200 else 0.0131 + 0.0004 * math.sin(step)
+        history.append(ThroughputPoint(t=step_t(step), step=step, step_s=step_s, examples_per_s=64 / step_s))
+    return ThroughputView(
+        examples_per_s=64 / 0.0131,
+        steady_examples_per_s=64 / 0.0130,
+        step_p50_s=0.0130,
+        step_p95_s=0.0218,
+        num_reports=33,
+        history=history,
+        eta_epoch_s=0.6,
+    )
+
+
+def memory_history() -> list[MemoryPoint]:
+    """Memory that grows a little at first."""
+    return [
+        MemoryPoint(
+            t=NOW - 60 + second,
+            hbm_used_bytes=(9 << 30) + min(second, 20) * (40 << 20),
+            host_used_bytes=(2 << 30) + min(second, 30) * (34 << 20),
+            rss_bytes=(900 + second) << 20,
+        )
+        for second in range(60)
+    ]
+
+
+def meter_history() -> list[MeterPoint]:
+    """Averages while the epochs went on."""
+    return [
+        MeterPoint(epoch=1 + step // 111, split="train", step=step, avg={"loss": loss_at(step, 0)})
+        for step in range(10, STEPS + 1, 10)
+    ]
 
 
 def cores(num_cores: int, **changes: Any) -> list[CoreView]:
@@ -231,6 +320,15 @@ def running(num_cores: int = 8) -> Snapshot:
         loss=segments(),
         damage=DamageView(regions=[], lost_records=0),
         newer_format=None,
+        core_columns=core_columns(num_cores),
+        marks=marks(),
+        num_marks=len(marks()),
+        epoch_starts=[
+            EpochStart(epoch=epoch, first_step=110 * epoch - 109, t=step_t(110 * epoch - 110)) for epoch in (1, 2, 3)
+        ],
+        throughput=throughput(),
+        memory_history=memory_history(),
+        meter_history=meter_history(),
     )
 
 
@@ -264,6 +362,13 @@ def starting() -> Snapshot:
         requests=[],
         logs=[],
         loss=[],
+        core_columns=[],
+        marks=[],
+        num_marks=0,
+        epoch_starts=[],
+        throughput=None,
+        memory_history=[],
+        meter_history=[],
     )
 
 
@@ -350,6 +455,12 @@ def diverged() -> Snapshot:
         non_finite=[NonFinite(core=3, step=301, metric="loss", value=math.nan)],
         num_non_finite=30,
         requests=[],
+        core_columns=[
+            core_column(c.first_step, c.last_step, 8, {3: math.nan} if c.first_step >= 301 else {})
+            for c in run.core_columns
+        ],
+        marks=[*run.marks, mark("non_finite", 301, "loss of core 3 is NaN", 3)],
+        num_marks=len(run.marks) + 1,
         dropped_steps=12,
         damage=DamageView(
             regions=[DamageRegion(journal="worker-0", start=10, end=99, reason="checksum", lost_records=2)],
@@ -365,7 +476,11 @@ def outlying() -> Snapshot:
     found = [*run.cores]
     found[5] = msgspec.structs.replace(found[5], loss=1.9)
     found[6] = msgspec.structs.replace(found[6], condition="stalled", phase="data", phase_s=94.0)
-    return changed(run, cores=found, condition="stalled", condition_reason="core 6 is in data for 94 s", requests=[])
+    columns = [
+        core_column(c.first_step, c.last_step, 8, {5: 1.9} if c.first_step >= 120 else {}) for c in run.core_columns
+    ]
+    why = "core 6 is in data for 94 s"
+    return changed(run, cores=found, core_columns=columns, condition="stalled", condition_reason=why, requests=[])
 
 
 def changed(base: Snapshot, **changes: Any) -> Snapshot:

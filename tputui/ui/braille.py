@@ -1,10 +1,13 @@
 """A canvas of braille dots: two columns by four rows of dots in every terminal cell.
 
-Dots are kept as one integer a dot row of bits a cell, so that filling a column costs a few operations. Pure; knows
-nothing of series, axes or colours.
+Dots are kept as one integer a dot column, a bit a dot row from the top, so that filling a column or testing it is one
+operation however high it is. Pure; knows nothing of series, axes or colours.
 """
 
 from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
 
 DOTS_X = 2
 """Dot columns in a cell."""
@@ -19,10 +22,23 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _ROWS = tuple(left | right for left, right in zip(*_BITS, strict=True))
 """Both bits of each dot row."""
 
+_GLYPHS = " " + "".join(chr(BLANK + bits) for bits in range(1, 256))
+"""Character of every cell; a space where there is no dot, since some fonts draw the empty one as eight rings."""
+
+_CELLS = tuple(
+    tuple(sum(bit for row, bit in enumerate(bits) if nibble >> row & 1) for nibble in range(16)) for bits in _BITS
+)
+"""Bits of a cell from the four dots of its left, and of its right column."""
+
 
 def glyph(bits: int) -> str:
-    """The character of a cell; a space where there is no dot, since some fonts draw the empty one as eight rings."""
-    return chr(BLANK + bits) if bits else " "
+    """The character of a cell."""
+    return _GLYPHS[bits]
+
+
+def text_of(cells: bytes | bytearray) -> str:
+    """The characters of a row of cells."""
+    return codecs.charmap_decode(bytes(cells), "strict", _GLYPHS)[0]
 
 
 def above(bits: int) -> int:
@@ -53,21 +69,22 @@ class Canvas:
         self.height = max(height, 0)
         self.dots_x = self.width * DOTS_X
         self.dots_y = self.height * DOTS_Y
-        self._cells = [bytearray(self.width) for _ in range(self.height)]
+        self._columns = [0] * self.dots_x
+        self._inside = (1 << self.dots_y) - 1
 
     def set(self, x: int, y: int) -> None:
         """Sets a dot."""
         if 0 <= x < self.dots_x and 0 <= y < self.dots_y:
-            self._cells[y // DOTS_Y][x // DOTS_X] |= _BITS[x % DOTS_X][y % DOTS_Y]
+            self._columns[x] |= 1 << y
 
     def column(self, x: int, y0: int, y1: int) -> None:
         """Sets the dots of column `x` from `y0` to `y1`, both included, in either order."""
         if not 0 <= x < self.dots_x:
             return
-        top, bottom = max(min(y0, y1), 0), min(max(y0, y1), self.dots_y - 1)
-        bits, cell = _BITS[x % DOTS_X], x // DOTS_X
-        for y in range(top, bottom + 1):
-            self._cells[y // DOTS_Y][cell] |= bits[y % DOTS_Y]
+        if y0 > y1:
+            y0, y1 = y1, y0
+        if y1 >= 0:
+            self._columns[x] |= ((2 << y1) - (1 << max(y0, 0))) & self._inside
 
     def line(self, x0: int, y0: int, x1: int, y1: int) -> None:
         """Sets the dots of a straight line that leaves no gap."""
@@ -86,14 +103,32 @@ class Canvas:
 
     def has(self, x: int, y: int) -> bool:
         """Whether a dot is set."""
-        if not (0 <= x < self.dots_x and 0 <= y < self.dots_y):
-            return False
-        return bool(self._cells[y // DOTS_Y][x // DOTS_X] & _BITS[x % DOTS_X][y % DOTS_Y])
+        return 0 <= x < self.dots_x and 0 <= y < self.dots_y and bool(self._columns[x] >> y & 1)
 
     def cell(self, column: int, row: int) -> int:
         """The dots of a cell as bits; 0 is empty."""
-        return self._cells[row][column]
+        left, right = self._columns[column * 2 : column * 2 + 2]
+        shift = row * DOTS_Y
+        return _CELLS[0][left >> shift & 15] | _CELLS[1][right >> shift & 15]
+
+    def cells(self) -> list[bytearray]:
+        """Every cell as bits, a row of bytes a row of cells, top first."""
+        found = [bytearray(self.width) for _ in range(self.height)]
+        for x, dots in enumerate(self._columns):
+            if dots:
+                _scatter(found, dots, x // DOTS_X, _CELLS[x % DOTS_X])
+        return found
 
     def rows(self) -> list[str]:
         """The canvas as text, a string a row, top first."""
-        return ["".join(map(glyph, row)) for row in self._cells]
+        return [text_of(row) for row in self.cells()]
+
+
+def _scatter(rows: list[bytearray], dots: int, cell: int, bits: Sequence[int]) -> None:
+    """Puts the dots of a column into the cells of its rows, beginning at the first row that has some."""
+    row = ((dots & -dots).bit_length() - 1) // DOTS_Y
+    dots >>= row * DOTS_Y
+    while dots:
+        rows[row][cell] |= bits[dots & 15]
+        dots >>= DOTS_Y
+        row += 1

@@ -30,31 +30,41 @@ def columns(segments: Sequence[Segment], first_step: int, last_step: int, width:
     """The columns that hold a segment, from left to right; a segment, in order, counts at the middle of its steps."""
     if width < 1:
         return []
-    dots_per_step = (width - 1) / (last_step - first_step) if last_step > first_step else 0.0
+    seen = [segment for segment in segments if segment.last_step >= first_step and segment.first_step <= last_step]
+    if last_step <= first_step:
+        return gather(seen, [width // 2] * len(seen))
+    dots_per_step = (width - 1) / (last_step - first_step)
+    middles = [((segment.first_step + segment.last_step) / 2 - first_step) * dots_per_step for segment in seen]
+    return gather(seen, [min(max(round(middle), 0), width - 1) for middle in middles])
+
+
+def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[Column]:
+    """The columns of segments whose dot columns are `places`; those of one column stand next to each other."""
     found: list[Column] = []
-    group: list[Segment] = []
-    x = -1
-    for segment in segments:
-        if segment.last_step < first_step or segment.first_step > last_step:
-            continue
-        middle = (segment.first_step + segment.last_step) / 2
-        its_x = min(max(round((middle - first_step) * dots_per_step), 0), width - 1) if dots_per_step else width // 2
-        if its_x != x and group:
-            found.append(_merge(x, group))
-            group = []
-        x = its_x
-        group.append(segment)
-    return [*found, _merge(x, group)] if group else found
+    start, count = 0, len(segments)
+    while start < count:
+        x, stop = places[start], start + 1
+        while stop < count and places[stop] == x:
+            stop += 1
+        found.append(_merge(x, segments[start:stop]))
+        start = stop
+    return found
 
 
 def _merge(x: int, group: Sequence[Segment]) -> Column:
     if len(group) == 1:
         only = group[0]
         return Column(x, only.mean, only.min, only.max, only.num_bad)
-    bad = sum([segment.num_bad for segment in group])
-    finite = [segment for segment in group if segment.num_values]
-    if not finite:
+    total, count, bad, low, high = 0.0, 0, 0, math.inf, -math.inf
+    for segment in group:
+        bad += segment.num_bad
+        if segment.num_values:
+            count += segment.num_values
+            low, high = min(low, segment.min), max(high, segment.max)
+    if not count:
         return Column(x, math.nan, math.nan, math.nan, bad)
-    count = sum([segment.num_values for segment in finite])
-    mean = math.fsum([segment.mean * (segment.num_values / count) for segment in finite])
-    return Column(x, mean, min([s.min for s in finite]), max([s.max for s in finite]), bad)
+    # Shares instead of a sum: values near the end of the floats must not overflow.
+    for segment in group:
+        if segment.num_values:
+            total += segment.mean * (segment.num_values / count)
+    return Column(x, total, low, high, bad)

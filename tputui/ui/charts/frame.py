@@ -1,0 +1,101 @@
+"""What stands around the dots of a chart: labels of the y axis, the x axis with its marks, the line of events. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tputui.ui import axis
+from tputui.ui.braille import DOTS_X, DOTS_Y
+from tputui.ui.charts.domain import Domain
+from tputui.ui.charts.timeline import SIGNS, Sign, line_of
+from tputui.ui.lines import Line, Span
+
+NON_FINITE_MARK = SIGNS["non_finite"].mark
+CURSOR_MARK = "\u25b4"
+
+_LEAST_LEFT = 5
+_STRIP_NAME = "events"
+
+
+class Area(NamedTuple):
+    """Cells of a chart: those left of the dots, the y axis included, and those of the dots."""
+
+    left: int
+    across: int
+    rows: int
+
+
+def dot_row(value: float, scale: axis.Scale, dots: int) -> int:
+    """Dot row of a value, 0 at the top."""
+    return round((1.0 - scale.place(value)) * (dots - 1))
+
+
+def y_labels(scale: axis.Scale | None, rows: int) -> dict[int, str]:
+    """Ticks of the y axis by row."""
+    if scale is None:
+        return {}
+    values = axis.ticks(scale, max(2, rows // 2)) or [scale.low, scale.high]
+    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(scale.high - scale.low) or 1.0)
+    texts = (f"{value:.3g}" if scale.log else axis.label(value, step) for value in values)
+    return {dot_row(value, scale, rows * DOTS_Y) // DOTS_Y: text for value, text in zip(values, texts, strict=True)}
+
+
+def left_of(labels: Mapping[int, str]) -> int:
+    """Cells that the labels take, with the y axis."""
+    return max([len(text) + 1 for text in labels.values()] + [_LEAST_LEFT]) + 1
+
+
+def sided(body: Sequence[Line], labels: Mapping[int, str], left: int) -> list[Line]:
+    """Rows with the y axis at their left."""
+    return [
+        [
+            Span(f"{labels.get(row, ''):>{left - 1}}", "label"),
+            Span("\u2524" if row in labels else "\u2502", "dim"),
+            *line,
+        ]
+        for row, line in enumerate(body)
+    ]
+
+
+def cell_of(domain: Domain, step: float) -> int:
+    """The cell of a step; may lie outside."""
+    return domain.dot(domain.at(step)) // DOTS_X
+
+
+def x_axis(domain: Domain, area: Area, signs: Mapping[int, Sign], cursor: int | None) -> list[Line]:
+    """The ruler with signs on it, and the ticks below."""
+    places: dict[int, str] = {}
+    for value, name in domain.ticks(max(2, area.across // 9)):
+        places[domain.dot(value) // DOTS_X] = name
+    on_ruler = dict(signs)
+    for cell in places:
+        on_ruler.setdefault(cell, Sign("\u252c", "dim", ""))
+    if cursor is not None:
+        on_ruler[cursor] = Sign(CURSOR_MARK, "strong", "")
+    edge = Span(" " * (area.left - 1) + "\u2514", "dim")
+    ruler: Line = [edge, *line_of(on_ruler, area.across, "\u2500")]
+    return [ruler, [Span(_numbers(places, area), "label")]]
+
+
+def strip_line(signs: Mapping[int, Sign], area: Area) -> Line:
+    """The line of events below a chart."""
+    name = _STRIP_NAME if area.left > len(_STRIP_NAME) else ""
+    return [Span(f"{name:>{area.left - 1}} ", "dim"), *line_of(dict(signs), area.across)]
+
+
+def bad_signs(dots: Sequence[int]) -> dict[int, Sign]:
+    """The marks of values that are not finite, by cell."""
+    return {dot // DOTS_X: SIGNS["non_finite"] for dot in dots}
+
+
+def _numbers(places: Mapping[int, str], area: Area) -> str:
+    text = [" "] * (area.left + area.across)
+    free_from = 0
+    for cell, label in sorted(places.items()):
+        start = min(area.left + cell - len(label) // 2, len(text) - len(label))
+        if start >= free_from and start >= 0:
+            text[start : start + len(label)] = label
+            free_from = start + len(label) + 1
+    return "".join(text).rstrip()

@@ -1,0 +1,147 @@
+"""The loss of a run in the view that was chosen, with what is said above it. Pure but for what it remembers."""
+
+from __future__ import annotations
+
+import bisect
+import math
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import Mark, Segment
+from tputui.ui.charts import band, heat, multiples, overlay
+from tputui.ui.charts.frame import NON_FINITE_MARK
+from tputui.ui.charts.heat import HeatMemory
+from tputui.ui.charts.look import Look
+from tputui.ui.charts.scene import Chart, Scene, Whole, cut
+from tputui.ui.charts.smooth import smoothed
+from tputui.ui.charts.timeline import sign_of
+from tputui.ui.charts.watch import CoreWatch, Outlier, column_at
+from tputui.ui.lines import Line, Span, clean
+
+_LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
+
+
+class LossChart:
+    """Draws a run; what was judged or reduced once is not worked out again."""
+
+    def __init__(self) -> None:
+        self._watch = CoreWatch()
+        self._memory = HeatMemory()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all there is was looked at; if not, drawing again goes on."""
+        return self._watch.complete
+
+    def scene(self, whole: Whole, look: Look) -> Scene:
+        """What of the run is in sight, smoothed, and the core that stands out there."""
+        why_not = whole.grounds.why_not(look.x, whole.segments)
+        look = look._replace(x="step") if why_not else look
+        smooth = smoothed(whole.segments, look.weight) if look.weight else []
+        scene = cut(whole, smooth, look)
+        return scene._replace(outlier=self._watch.outlier(scene.cores))
+
+    def draw(self, scene: Scene, width: int, height: int) -> Chart | None:
+        """The chart; None where there is no room for one."""
+        if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not scene.segments:
+            return None
+        if scene.look.view == "overlay":
+            return overlay.draw(scene, width, height)
+        if scene.look.view == "multiples":
+            return multiples.draw(scene, width, height)
+        if scene.look.view == "heat":
+            return heat.draw(scene, width, height, self._memory)
+        return band.draw(scene, width, height)
+
+
+def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int) -> Line:
+    """What the lines of the chart are."""
+    newest = scene.segments[-1]
+    cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
+    line: Line = [
+        Span(" \u2500\u2500 ", "accent"),
+        Span(f"mean {fmt.number(scene.smooth[-1] if scene.smooth else newest.mean)} "),
+    ]
+    if scene.smooth:
+        line += [Span(" \u2500\u2500 ", "label"), Span("as measured ", "label")]
+    if scene.look.view == "band":
+        line += [
+            Span(" \u28ff\u28ff ", "band"),
+            Span(f"least to greatest of {cores} " if width >= 56 else f"{cores} ", "label"),
+        ]
+    elif scene.look.view == "overlay":
+        line += [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
+    if num_non_finite:
+        line.append(Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad"))
+    return line
+
+
+def odd_core(outlier: Outlier | None, num_cores: int, width: int) -> Line:
+    """Which core stands out, by how much and where."""
+    if outlier is None:
+        return [Span(" no core stands out from the others", "dim")] if num_cores > 1 else []
+    sign, side = ("\u25b4", "above") if outlier.by > 0 else ("\u25be", "below")
+    steps = f"steps {outlier.first_step:,} to {outlier.last_step:,}"
+    if outlier.first_step == outlier.last_step:
+        steps = f"step {outlier.first_step:,}"
+    by = fmt.number(abs(outlier.by), 3)
+    short = f" {sign} core {outlier.core}: {by} {side} the others, {steps}"
+    long = f" {sign} core {outlier.core} stands out most: up to {by} {side} the median core, {steps}"
+    return [Span(long if len(long) <= width else short, "alert")]
+
+
+def readout(scene: Scene) -> tuple[Line, Line]:
+    """What is under the cursor, in two parts: where it is, and the values there."""
+    step = scene.look.cursor
+    if step is None or not scene.segments:
+        return [], []
+    at = min(bisect.bisect_left(scene.segments, step, key=lambda each: each.last_step), len(scene.segments) - 1)
+    segment = scene.segments[at]
+    return _where(segment, scene, step), _values(segment, scene, scene.smooth[at] if scene.smooth else None)
+
+
+def _where(segment: Segment, scene: Scene, step: int) -> Line:
+    grounds = scene.grounds
+    steps = f"step {step:,}"
+    if segment.last_step > segment.first_step:
+        steps = f"steps {segment.first_step:,} to {segment.last_step:,}"
+    line: Line = [Span(f" {steps}", "strong")]
+    if not grounds.why_not("epoch", [segment]):
+        line.append(Span(f"  epoch {grounds.epoch_at(step):.2f}", "label"))
+    if not grounds.why_not("time", [segment]) and grounds.started is not None:
+        line.append(Span(f"  {fmt.duration(max(segment.t - grounds.started, 0.0))}", "label"))
+    if grounds.global_batch:
+        line.append(Span(f"  {step * grounds.global_batch:,} examples", "label"))
+    return line
+
+
+def _values(segment: Segment, scene: Scene, smooth: float | None) -> Line:
+    bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
+    if not segment.num_values:
+        return [Span(" no finite value", "bad"), *bad]
+    line: Line = [Span(f" mean {fmt.number(segment.mean)}", "accent")]
+    if smooth is not None and smooth == smooth:
+        line.append(Span(f"  smooth {fmt.number(smooth)}"))
+    if segment.max > segment.min:
+        line.append(Span(f"  {fmt.number(segment.min)} to {fmt.number(segment.max)}", "label"))
+    column = column_at(scene.cores, segment.first_step)
+    if column is not None and scene.outlier is not None and scene.outlier.core < len(column.means):
+        line.append(Span(f"  core {scene.outlier.core} {fmt.number(column.means[scene.outlier.core])}", "alert"))
+    elif column is not None and len(column.means) > 1:
+        line.append(_greatest(column.means.tolist()))
+    return [*line, *bad]
+
+
+def _greatest(means: list[float]) -> Span:
+    core = max(range(len(means)), key=lambda core: means[core] if means[core] == means[core] else -math.inf)
+    return Span(f"  highest core {core} {fmt.number(means[core])}", "label")
+
+
+def nearest_mark(marks: list[Mark], step: int) -> Line:
+    """The event nearest to a step."""
+    if not marks:
+        return []
+    mark = min(marks, key=lambda mark: abs(mark.step - step))
+    sign = sign_of(mark.kind)
+    away = mark.step - step
+    where = "here" if not away else f"{abs(away):,} steps {'later' if away > 0 else 'before'}"
+    return [Span(f"  {sign.mark} ", sign.tone), Span(f"{clean(mark.text)}, {where}", "label")]

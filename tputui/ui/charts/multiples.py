@@ -1,0 +1,126 @@
+"""A small chart for every core, or for every group of neighbours where they are many, all on the same axes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.snapshot import CoreColumn
+from tputui.ui import axis
+from tputui.ui.braille import DOTS_X, Canvas
+from tputui.ui.charts import layers, timeline
+from tputui.ui.charts.band import dot_of
+from tputui.ui.charts.domain import Domain
+from tputui.ui.charts.frame import Area
+from tputui.ui.charts.layers import Layer
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, hidden_by_log, place_of, scale_of
+from tputui.ui.charts.timeline import SIGNS
+from tputui.ui.charts.watch import grouped
+from tputui.ui.lines import Line, Span, Tone, fit, width_of
+
+_LEAST_WIDTH, _LEAST_ROWS = 14, 2
+_SHAPE = 5.0
+"""Cells across for one down that look best."""
+
+
+class _Tiling(NamedTuple):
+    groups: list[range]
+    across: int
+    """Charts beside each other."""
+    width: int
+    """Cells of a chart, its edge and the gap included."""
+    rows: int
+    """Rows of dots of a chart; its title comes above."""
+
+
+def draw(scene: Scene, width: int, height: int) -> Chart:
+    """The charts in reading order, and the line of events of all of them below."""
+    domain_whole = Domain(scene.segments, scene.look.x, scene.grounds, width * DOTS_X)
+    area = Area(0, width, 0)
+    num_cores = len(scene.cores[-1].means) if scene.cores else 0
+    tiling = _tile(num_cores, width, height - 1)
+    if tiling is None:
+        return Chart([[Span("there is no room for small charts here", "dim")]], area, domain_whole)
+    scale = scale_of(scene, scene.look.log)
+    domain = Domain(scene.segments, scene.look.x, scene.grounds, (tiling.width - 2) * DOTS_X)
+    lines: list[Line] = []
+    for first in range(0, len(tiling.groups), tiling.across):
+        charts = [_one(scene, cores, domain, scale, tiling) for cores in tiling.groups[first : first + tiling.across]]
+        lines += [[span for chart in charts for span in chart[row]] for row in range(tiling.rows + 1)]
+    lines += [[]] * (height - 1 - len(lines))
+    signs = timeline.strip(scene.marks, lambda mark: place_of(domain_whole, mark, scene.grounds), width)
+    bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
+    size = len(tiling.groups[0])
+    what = f"{bounds}{size} cores in each" if size > 1 else f"{bounds}a core in each"
+    lines.append(timeline.line_of(signs, width))
+    return Chart(lines, area, domain_whole, what, hidden_by_log(scene, scene.look.log))
+
+
+def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
+    """The tiling with the smallest groups that fits, its charts of the best shape."""
+    for rows in [num_cores // (1 << power) or 1 for power in range(max(num_cores, 1).bit_length() + 1)]:
+        groups = grouped(num_cores, rows)
+        fitting = [
+            _Tiling(groups, across, width // across, height // down - 1)
+            for across in range(1, min(len(groups), width // _LEAST_WIDTH) + 1)
+            if height // (down := math.ceil(len(groups) / across)) - 1 >= _LEAST_ROWS
+        ]
+        if groups and fitting:
+            return min(fitting, key=lambda one: abs(math.log(one.width / (one.rows + 1) / _SHAPE)))
+    return None
+
+
+def _one(scene: Scene, cores: range, domain: Domain, scale: axis.Scale | None, tiling: _Tiling) -> list[Line]:
+    """A chart: its title, then its rows, each as wide as the tiling says."""
+    canvas, band = Canvas(tiling.width - 2, tiling.rows), Canvas(tiling.width - 2, tiling.rows)
+    odd = scene.outlier is not None and scene.outlier.core in cores
+    bad = any(core in cores for column in scene.cores for core in column.bad_cores)
+    if scale is not None:
+        _trace(canvas, band, _reduced(scene.cores, cores, domain), scale, canvas.dots_y)
+    tone: Tone = "alert" if odd else "accent"
+    body = layers.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
+    edge = Span("\u2502", "alert" if odd else "dim")
+    title = fit(_title(scene, cores, odd=odd, bad=bad), tiling.width - 1)
+    rows: list[Line] = [title, *([edge, *line] for line in body)]
+    return [[*row, Span(" " * (tiling.width - width_of(row)))] for row in rows]
+
+
+def _title(scene: Scene, cores: range, *, odd: bool, bad: bool) -> Line:
+    if len(cores) == 1:
+        newest = scene.cores[-1].means[cores.start] if cores.start < len(scene.cores[-1].means) else math.nan
+        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(newest), "plain")]
+    else:
+        line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
+        if odd and scene.outlier is not None:
+            line.append(Span(f"  \u25b2 {scene.outlier.core}", "alert"))
+    return [*line, Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else line
+
+
+def _reduced(columns: Sequence[CoreColumn], cores: range, domain: Domain) -> dict[int, tuple[float, float, float]]:
+    """Least, mean and greatest of some cores by dot column."""
+    found: dict[int, tuple[float, float, float]] = {}
+    for column in columns:
+        part = column.means[cores.start : cores.stop]
+        total = sum(part)
+        values = part if total - total == 0.0 else [value for value in part if math.isfinite(value)]
+        if not values:
+            continue
+        x = domain.dot(domain.at((column.first_step + column.last_step) / 2))
+        low, mean, high = min(values), sum(values) / len(values), max(values)
+        known = found.get(x)
+        found[x] = (low, mean, high) if known is None else (min(low, known[0]), mean, max(high, known[2]))
+    return found
+
+
+def _trace(
+    canvas: Canvas, band: Canvas, points: dict[int, tuple[float, float, float]], scale: axis.Scale, dots: int
+) -> None:
+    row = dot_of(scale, dots)
+    before: tuple[int, int] | None = None
+    for x, (low, mean, high) in sorted(points.items()):
+        band.column(x, row(high), row(low))
+        y = row(mean)
+        canvas.line(*(before or (x, y)), x, y)
+        before = (x, y)

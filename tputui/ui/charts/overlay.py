@@ -1,0 +1,64 @@
+"""Every core as a line over the mean; of very many the ones that are farthest from it. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+from tputui.model.snapshot import CoreColumn
+from tputui.ui.charts import layers
+from tputui.ui.charts.band import blank, dot_of, setting, trace, trace_core
+from tputui.ui.charts.layers import Layer
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log
+from tputui.ui.columns import gather
+
+LINES_MAX = 64
+"""More lines than that cannot be told apart, and cost a frame."""
+
+_RECENT = 8
+"""Newest columns by which cores are chosen where there are too many."""
+
+
+def draw(scene: Scene, width: int, height: int) -> Chart:
+    """A line a core, the mean over them, the outlier on top."""
+    place = setting(scene, width, height)
+    cores, mean = Layer(blank(place.area), "band"), Layer(blank(place.area), "accent")
+    odd = Layer(blank(place.area), "alert")
+    shown = chosen(scene.cores)
+    if place.scale is not None:
+        row = dot_of(place.scale, mean.canvas.dots_y)
+        for core in shown:
+            trace_core(cores.canvas, scene.cores, core, place.domain, row)
+        means = [(column.x, column.mean) for column in gather(scene.segments, place.domain.dots())]
+        smooth = list(dict(zip(place.domain.dots(), scene.smooth, strict=True)).items()) if scene.smooth else means
+        trace(mean.canvas, smooth, row)
+        if scene.outlier is not None:
+            trace_core(odd.canvas, scene.cores, scene.outlier.core, place.domain, row)
+    body = layers.compose([cores, mean, odd], guide=cursor_cell(scene, place.domain))
+    drawn = finish(scene, body, place.domain, place.area, place.labels, height)
+    return Chart(drawn, place.area, place.domain, _note(scene.cores, shown), hidden_by_log(scene, scene.look.log))
+
+
+def chosen(columns: Sequence[CoreColumn]) -> list[int]:
+    """The cores that get a line: all of them, or those farthest above and below the others at the newest steps."""
+    if not columns:
+        return []
+    num_cores = len(columns[-1].means)
+    if num_cores <= LINES_MAX:
+        return list(range(num_cores))
+    sums = [0.0] * num_cores
+    for column in columns[-_RECENT:]:
+        if len(column.means) == num_cores:
+            sums = [total + value for total, value in zip(sums, column.means, strict=True)]
+    finite = [core for core in range(num_cores) if math.isfinite(sums[core])]
+    half = LINES_MAX // 2
+    found = {*heapq.nlargest(half, finite, key=sums.__getitem__), *heapq.nsmallest(half, finite, key=sums.__getitem__)}
+    return sorted(found)
+
+
+def _note(columns: Sequence[CoreColumn], shown: Sequence[int]) -> str:
+    num_cores = len(columns[-1].means) if columns else 0
+    if num_cores <= len(shown):
+        return f"{num_cores:,} lines" if num_cores else ""
+    return f"the {len(shown)} cores farthest out of {num_cores:,}"

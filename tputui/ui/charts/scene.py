@@ -1,0 +1,111 @@
+"""What a chart is drawn from, and what it gives back. Pure."""
+
+from __future__ import annotations
+
+import bisect
+from typing import NamedTuple
+
+from tputui.model.snapshot import CoreColumn, Mark, Segment
+from tputui.ui import axis
+from tputui.ui.braille import DOTS_X
+from tputui.ui.charts import frame, timeline
+from tputui.ui.charts.domain import Domain, Grounds
+from tputui.ui.charts.frame import Area
+from tputui.ui.charts.look import Look
+from tputui.ui.charts.timeline import Sign
+from tputui.ui.charts.watch import Outlier, seen
+from tputui.ui.lines import Line
+
+STRIP_FROM = 9
+"""Lines from which a chart has a line of events of its own; below that the signs stand on the ruler."""
+
+
+class Scene(NamedTuple):
+    """The part of a run that is in sight."""
+
+    segments: list[Segment]
+    smooth: list[float]
+    """The moving average at each segment; empty where there is none."""
+    cores: list[CoreColumn]
+    marks: list[Mark]
+    grounds: Grounds
+    look: Look
+    outlier: Outlier | None
+
+
+class Chart(NamedTuple):
+    """A drawn chart."""
+
+    lines: list[Line]
+    area: Area
+    """Where its dots are; without a cell across where the chart has no x axis of its own."""
+    domain: Domain
+    note: str = ""
+    """For the frame."""
+    hidden: int = 0
+    """Points that a logarithmic axis cannot show."""
+
+
+class Whole(NamedTuple):
+    """Everything that a run told a chart."""
+
+    segments: list[Segment]
+    cores: list[CoreColumn]
+    marks: list[Mark]
+    grounds: Grounds
+
+
+def cut(whole: Whole, smooth: list[float], look: Look, outlier: Outlier | None = None) -> Scene:
+    """What of a run is in sight."""
+    segments = whole.segments
+    if look.window is None or not segments:
+        return Scene(segments, smooth, whole.cores, whole.marks, whole.grounds, look, outlier)
+    first, last = look.bounds(segments[0].first_step, segments[-1].last_step)
+    start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
+    stop = bisect.bisect_right(segments, last, key=lambda segment: segment.first_step)
+    marks = [mark for mark in whole.marks if first <= mark.step <= last]
+    cores = seen(whole.cores, first, last)
+    return Scene(segments[start:stop], smooth[start:stop], cores, marks, whole.grounds, look, outlier)
+
+
+def place_of(domain: Domain, mark: Mark, grounds: Grounds) -> int:
+    """The cell of an event: by its time where time is the axis, by its step elsewhere."""
+    if domain.kind == "time" and grounds.started is not None:
+        return domain.dot(mark.t - grounds.started) // DOTS_X
+    return frame.cell_of(domain, mark.step)
+
+
+def finish(
+    scene: Scene, body: list[Line], domain: Domain, area: Area, labels: dict[int, str], height: int
+) -> list[Line]:
+    """The body of a chart with its axes and the line of events."""
+    signs = timeline.strip(scene.marks, lambda mark: place_of(domain, mark, scene.grounds), area.across)
+    dots = [dot for segment, dot in zip(scene.segments, domain.dots(), strict=True) if segment.num_bad]
+    bad = frame.bad_signs(dots)
+    cursor = cursor_cell(scene, domain)
+    strip = height >= STRIP_FROM
+    on_ruler: dict[int, Sign] = bad if strip else {**signs, **bad}
+    lines = [*frame.sided(body, labels, area.left), *frame.x_axis(domain, area, on_ruler, cursor)]
+    return [*lines, frame.strip_line(signs, area)] if strip else lines
+
+
+def rows_for(height: int) -> int:
+    """Rows of dots in a chart of so many lines."""
+    return height - (3 if height >= STRIP_FROM else 2)
+
+
+def cursor_cell(scene: Scene, domain: Domain) -> int | None:
+    """The cell of the cursor; None where there is none in sight."""
+    if scene.look.cursor is None or not scene.segments:
+        return None
+    return frame.cell_of(domain, scene.look.cursor)
+
+
+def scale_of(scene: Scene, log: bool) -> axis.Scale | None:
+    """The y axis that holds everything in sight."""
+    return axis.scale_for([bound for segment in scene.segments for bound in (segment.min, segment.max)], log)
+
+
+def hidden_by_log(scene: Scene, log: bool) -> int:
+    """Points that a logarithmic axis cannot show: those whose mean, or a core of which, is not positive."""
+    return sum(1 for segment in scene.segments if segment.min <= 0.0) if log else 0
