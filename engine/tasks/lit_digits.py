@@ -46,8 +46,8 @@ class LitDigits(LightningModule):
         self.log("val_accuracy", (logits.argmax(dim=1) == labels).float().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """`capturable` keeps Adam's step count on the device."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, capturable=True)
+        """Adam."""
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
 class DigitsDataModule(LightningDataModule):
