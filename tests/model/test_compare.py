@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 import pytest
@@ -198,6 +199,23 @@ def test_another_batch_is_judged_by_examples() -> None:
     found = verdict(other, base)
     assert found.ratio == pytest.approx(2, rel=0.02)
     assert found.sentence.endswith("faster than A in examples/s") or found.sentence.endswith("as A in examples/s")
+
+
+def test_runs_of_other_tasks_are_not_judged() -> None:
+    other = paces.run("b")
+    assert other.plan is not None
+    found = verdict(made.changed(other, plan=msgspec.structs.replace(other.plan, task="tabular")), paces.run("a"))
+    assert (found.ratio, found.short) == (None, "another task")
+    assert found.sentence == "no verdict on B: its task is tabular, that of A digits"
+
+
+def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
+    base, run = paces.run("a", noise=0.8, reports=70), paces.run("b", noise=0.8, reports=70, step_s=0.0004, seed=3)
+    found = verdict(run, base)
+    assert found.low is not None
+    assert found.low > 2
+    assert re.fullmatch(r"B is \d+x to \d+x as fast as A", found.sentence)
+    assert re.fullmatch(r"B is \d+x to \d+x as slow as A", verdict(base, run).sentence)
 
 
 def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:

@@ -65,6 +65,7 @@ class ComparedRun(View, frozen=True, kw_only=True):
     total_steps: int | None
     loss: float | None
     """Newest mean over the cores."""
+    task: str | None
     device: str | None
     num_cores: int | None
     global_batch: int | None
@@ -150,6 +151,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         steps=snapshot.steps,
         total_steps=plan.total_steps if plan else None,
         loss=snapshot.loss[-1].mean if snapshot.loss else None,
+        task=plan.task if plan else None,
         device=topology.device if topology else None,
         num_cores=topology.num_cores if topology else None,
         global_batch=plan.global_batch if plan else None,
@@ -165,7 +167,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
 
 
 def _side(run: ComparedRun) -> Side:
-    return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch)
+    return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch, run.task)
 
 
 def _pace(snapshot: Snapshot) -> Steady | None:

@@ -63,6 +63,15 @@ class Ratio(NamedTuple):
         """Whether the interval leaves out 1."""
         return not self.low <= 1.0 <= self.high
 
+    @property
+    def within(self) -> float:
+        """Half of the interval."""
+        return (self.high - self.low) / 2
+
+    def inverse(self) -> Ratio:
+        """With the runs exchanged."""
+        return Ratio(1 / self.ratio, 1 / self.high, 1 / self.low)
+
 
 def steady(reports: Sequence[tuple[float, float]]) -> Steady | None:
     """The pace by reports (seconds a step, examples a second) in order; None where none makes sense."""

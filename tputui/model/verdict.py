@@ -16,6 +16,8 @@ METHOD = (
 
 _TIMES_FROM = 2.0
 """From this ratio on it is told as such: `2.1x as fast`, and no longer in percent."""
+_WIDE = 0.25
+"""Share of a ratio that it may be off at most to be told with one figure for both sides."""
 
 
 class Side(NamedTuple):
@@ -27,6 +29,7 @@ class Side(NamedTuple):
     num_cores: int | None
     device: str | None
     global_batch: int | None
+    task: str | None
 
 
 class PaceVerdict(View, frozen=True, kw_only=True):
@@ -53,6 +56,9 @@ def judged(run: Side, base: Side) -> PaceVerdict:
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
         return _refused(run, base, f"no verdict on {run.label}: {without.label}: {without.no_pace}", "no pace yet")
+    if None not in (run.task, base.task) and run.task != base.task:
+        sentence = f"no verdict on {run.label}: its task is {run.task}, that of {base.label} {base.task}"
+        return _refused(run, base, sentence, "another task")
     ratio = pacing.judge(run.pace, base.pace)
     if ratio is None:
         told = " and ".join(f"{side.label} has {side.pace.num_reports}" for side in (base, run) if side.pace)
@@ -96,36 +102,33 @@ def _refused(run: Side, base: Side, sentence: str, short: str) -> PaceVerdict:
 
 def _by_pace(run: Side, base: Side, ratio: Ratio) -> tuple[str, str]:
     """`B is 7 % +- 2 % faster than A`. Faster is by examples a second, slower by the time that an example takes."""
-    within = _half(ratio)
     in_examples = "" if run.global_batch == base.global_batch else " in examples/s"
     if not ratio.stands_out:
-        value, off = percent(abs(ratio.ratio - 1), within)
+        value, off = percent(abs(ratio.ratio - 1), ratio.within)
         sign = "-" if ratio.ratio < 1 and float(value.split()[0]) else ""
         noise = f"({sign}{value} +- {off})"
         between = f"between {run.label} and {base.label}{in_examples}"
         return f"no difference {between} that stands out of the noise {noise}", f"within noise {noise}"
-    word, times = "faster", ratio.ratio
-    if times < 1:
-        word, times, within = "slower", 1 / times, within / times**2
-    if times >= _TIMES_FROM:
-        told = f"{_times(times, within)} as {'fast' if word == 'faster' else 'slow'}"
-        return f"{run.label} is {told} as {base.label}{in_examples}", told
-    value, off = percent(times - 1, within)
+    word, adverb, told = ("faster", "fast", ratio) if ratio.ratio > 1 else ("slower", "slow", ratio.inverse())
+    if told.ratio >= _TIMES_FROM:
+        times = f"{_times(told)} as {adverb}"
+        return f"{run.label} is {times} as {base.label}{in_examples}", times
+    value, off = percent(told.ratio - 1, told.within)
     return f"{run.label} is {value} +- {off} {word} than {base.label}{in_examples}", f"{value} +- {off} {word}"
 
 
 def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tuple[str, str]:
     """`B's 8 cores do 5.1x +- 0.2x of A's 1 core, 64 % of linear`: the same whichever of them is the base."""
-    many, few, times, within = run, base, ratio.ratio, _half(ratio)
-    if (base.num_cores or 0) > (run.num_cores or 0) or (base.num_cores == run.num_cores and times < 1):
-        many, few, times, within = base, run, 1 / times, within / times**2
+    many, few, told = run, base, ratio
+    if (base.num_cores or 0, 1.0) > (run.num_cores or 0, ratio.ratio):
+        many, few, told = base, run, ratio.inverse()
     share = "" if scaling is None else f", {scaling * 100:.0f} % of linear"
     kinds = (f" {many.device}", f" {few.device}") if many.device != few.device else ("", "")
+    do = "does" if many.num_cores == 1 else "do"
     sentence = (
-        f"{many.label}'s {_cores(many, kinds[0])} do {_times(times, within)} of {few.label}'s {_cores(few, kinds[1])}"
-        f"{share}"
+        f"{many.label}'s {_cores(many, kinds[0])} {do} {_times(told)} of {few.label}'s {_cores(few, kinds[1])}{share}"
     )
-    return sentence, f"{_times(ratio.ratio, _half(ratio))} of {base.label}{share}"
+    return sentence, f"{_times(ratio)} of {base.label}{share}"
 
 
 def _is_scaling(run: Side, base: Side) -> bool:
@@ -140,15 +143,18 @@ def _scaling(run: Side, base: Side, ratio: float) -> float | None:
     return as_cores if run.num_cores > base.num_cores else 1 / as_cores
 
 
-def _half(ratio: Ratio) -> float:
-    return (ratio.high - ratio.low) / 2
+def _times(told: Ratio) -> str:
+    """`5.1x +- 0.2x`; its bounds where it is known so badly that they do not lie alike around it."""
+    digits = _digits(told.within, told.ratio)
+    if told.within > _WIDE * told.ratio:
+        return f"{told.low:.{_digits(told.low / 2, told.low)}f}x to {told.high:.{digits}f}x"
+    return f"{told.ratio:.{digits}f}x +- {told.within:.{digits}f}x"
 
 
-def _times(times: float, within: float) -> str:
-    digits = (
-        0 if within >= 1.95 else 1 if within >= 0.095 or times >= 10 else 2 if within >= 0.0095 or times >= 1 else 3
-    )
-    return f"{times:.{digits}f}x +- {within:.{digits}f}x"
+def _digits(within: float, times: float) -> int:
+    if within >= 1.95:
+        return 0
+    return 1 if within >= 0.095 or times >= 10 else 2 if within >= 0.0095 or times >= 1 else 3
 
 
 def _cores(side: Side, kind: str) -> str:

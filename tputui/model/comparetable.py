@@ -1,0 +1,118 @@
+"""The figures of a comparison as text: a row a figure, a cell a run. Pure; the screen and `tputui compare` share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tputui.model import format as fmt
+from tputui.model.compare import ComparedRun, Comparison, MeterFigure
+from tputui.telemetry.events import Split
+
+SPLITS: dict[Split, str] = {"train": "train", "valid": "valid"}
+
+BEST = "\u2605"
+"""Beside the best value of a row."""
+
+
+class FigureRow(NamedTuple):
+    """A figure of every run."""
+
+    name: str
+    cells: list[str]
+    """In the order of the runs; `format.UNKNOWN` where nobody told."""
+    best: int | None = None
+    """Index of the run that is best in it, where one is alone so."""
+
+
+def figure_rows(comparison: Comparison) -> list[FigureRow]:
+    """Every figure that some run has."""
+    rows = [FigureRow(name, [tell(run) for run in comparison.runs]) for name, tell in _FIGURES]
+    known = [row for row in rows if any(cell != fmt.UNKNOWN for cell in row.cells)]
+    return known + list(_meter_rows(comparison.runs))
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Why figures are missing or of another kind; runs with the same reason in one sentence."""
+    told: dict[str, list[str]] = {}
+    for run in comparison.runs:
+        for sentence in _reasons(run):
+            told.setdefault(sentence, []).append(run.label)
+    return [f"{', '.join(labels)}: {sentence}" for sentence, labels in told.items()]
+
+
+def meter_name(split: Split, name: str) -> str:
+    """`valid loss`."""
+    return f"{SPLITS[split]} {name}"
+
+
+def _reasons(run: ComparedRun) -> Iterable[str]:
+    if run.trouble is not None:
+        yield run.trouble
+        return
+    if run.no_pace is not None:
+        yield f"no pace: {run.no_pace}"
+    peak = run.peak_memory
+    if peak.of == "host":
+        yield f"memory of the host's processes, not of the device: {peak.reason}"
+    elif peak.of is None:
+        yield f"no peak memory: {peak.reason}"
+
+
+def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
+    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
+    for key in dict.fromkeys(key for one in found for key in one):
+        meters = [one.get(key) for one in found]
+        name = meter_name(*key)
+        yield FigureRow(f"{name}, last", [fmt.number(meter.final) if meter else fmt.UNKNOWN for meter in meters])
+        yield FigureRow(f"{name}, best", [_best(meter) for meter in meters], _winner(meters))
+
+
+def _best(meter: MeterFigure | None) -> str:
+    return f"{fmt.number(meter.best)} e{meter.best_epoch}" if meter and meter.best is not None else fmt.UNKNOWN
+
+
+def _winner(meters: list[MeterFigure | None]) -> int | None:
+    """The run with the best value; None where others reach it too, or there are no others."""
+    values = {
+        index: meter.best if meter.less_is_better else -meter.best
+        for index, meter in enumerate(meters)
+        if meter is not None and meter.best is not None
+    }
+    if len(values) < 2:
+        return None
+    first, second = sorted(values, key=values.__getitem__)[:2]
+    return first if values[first] < values[second] else None
+
+
+def _epochs(run: ComparedRun) -> str:
+    return f"{run.epoch}/{run.num_epochs}" if run.num_epochs else fmt.UNKNOWN
+
+
+def _cores(run: ComparedRun) -> str:
+    return f"{run.num_cores:,} {run.device}" if run.num_cores else fmt.UNKNOWN
+
+
+def _pace(run: ComparedRun) -> str:
+    if run.pace is None:
+        return fmt.UNKNOWN
+    return fmt.rate(run.pace.examples_per_s, "").removesuffix(" /s")
+
+
+_FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
+    ("state", lambda run: run.condition),
+    ("cores", _cores),
+    ("epochs", _epochs),
+    ("steps", lambda run: fmt.count(run.steps)),
+    ("duration", lambda run: fmt.duration(run.duration_s)),
+    ("steady step time", lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
+    ("10 to 90 % of it", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
+    ("examples/s", _pace),
+    ("reports judged", lambda run: fmt.count(run.pace.num_reports) if run.pace else fmt.UNKNOWN),
+    ("reports of warm-up", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
+    ("compiles", lambda run: fmt.count(run.compiles)),
+    ("recompiles", lambda run: fmt.count(run.recompiles)),
+    ("compile time", lambda run: fmt.duration(run.compile_s)),
+    ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
+    ("memory of", lambda run: run.peak_memory.of or fmt.UNKNOWN),
+)
