@@ -133,16 +133,16 @@ def failure(state: RunState) -> Failure | None:
     )
 
 
-def logs(state: RunState) -> list[LogLine]:
-    """The newest lines by time. What several hosts' workers tell alike of the tool's doings stands once."""
+def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:
+    """The newest lines by time, at most `most`. What several hosts' workers tell alike of the tool's doings stands once."""
     lines: list[LogLine] = []
     for writer in state.in_order:
-        start = max(0, len(writer.logs) - LOG_LINES_SHOWN)
+        start = max(0, len(writer.logs) - most)
         lines.extend(islice(writer.logs, start, None))
     lines.sort(key=lambda line: line.t if math.isfinite(line.t) else -math.inf)
     if len(state.workers) > 1:
         lines = _told_once(lines)
-    return lines[-LOG_LINES_SHOWN:]
+    return lines[-most:]
 
 
 def _told_once(lines: list[LogLine]) -> list[LogLine]:

@@ -109,6 +109,11 @@ class Pump:
         """The screen has drawn the newest frame."""
         self._drawn.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the thread is to end."""
+        return self._stopped.is_set()
+
     def stop(self) -> None:
         """Ends the thread soon."""
         self._stopped.set()

@@ -90,8 +90,10 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
         Binding("up,k,shift+tab", "choose(-1)", show=False),
     ]
 
-    def __init__(self, question: str, choices: Sequence[Choice[ValueT]], note: str = "") -> None:
+    def __init__(self, question: str, choices: Sequence[Choice[ValueT]], note: str = "", first: int = 0) -> None:
+        """`first` is the choice that stands chosen."""
         super().__init__()
+        self._first = first
         self._question = question
         self._choices = choices
         self._note = note
@@ -104,6 +106,7 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
         """As high as what it says."""
         choices = self.query_one(Choices)
         choices.styles.height = choices.lines_needed + 4
+        choices.choose(self._first)
         choices.focus()
 
     def on_key(self, event: events.Key) -> None:
@@ -152,9 +155,4 @@ class Confirm(ChoiceScreen[bool]):
 
     def __init__(self, question: str, yes: str, no: str = "cancel: nothing is done", note: str = "") -> None:
         """`yes` says what will be done; its key is `y`."""
-        super().__init__(question, (Choice("y", yes, True), Choice(CANCEL_KEY, no, None)), note)
-
-    def on_mount(self) -> None:
-        """Cancelling stands chosen."""
-        super().on_mount()
-        self.query_one(Choices).choose(1)
+        super().__init__(question, (Choice("y", yes, True), Choice(CANCEL_KEY, no, None)), note, first=1)

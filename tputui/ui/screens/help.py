@@ -1,23 +1,38 @@
-"""The help: made from the key map, so that it cannot tell what is not so."""
+"""The help: made from the key map, so that it cannot tell what is not so; by task, and searched as one types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from tputui.model.snapshot import Snapshot
+from tputui.ui.edited import Edited, press, spans
 from tputui.ui.keys import Key
-from tputui.ui.lines import Line, Span, wrap
+from tputui.ui.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
-HelpPart = tuple[tuple[str, str], ...]
-"""Heads (with an empty second text) and pairs of key and sentence."""
-
 _KEY_WIDTH = 12
+
+
+class Told(NamedTuple):
+    """A key, or a group of them where `sentence` is empty."""
+
+    shown: str
+    sentence: str
+
+
+class HelpPart(NamedTuple):
+    """What the panel shows."""
+
+    lines: tuple[Told, ...]
+    typed: Edited | None = None
+    """What is searched for; None where nothing is."""
+    is_typing: bool = False
 
 
 class HelpPanel(Panel[HelpPart]):
@@ -30,19 +45,50 @@ class HelpPanel(Panel[HelpPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> HelpPart:
         """Nothing of a snapshot is help."""
-        return ()
+        return HelpPart(())
 
     def draw(self, part: HelpPart, width: int, height: int) -> Drawing:
-        """A line a key."""
+        """A line a key, those alone that are searched for."""
+        found = matching(part.lines, part.typed.text if part.typed is not None else "")
         rows: list[Line] = []
-        for shown, sentence in part:
+        for shown, sentence in found:
             if not sentence:
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
             first, *rest = wrap(sentence, max(width - _KEY_WIDTH - 3, 10))
             rows.append([Span(f"  {shown:<{_KEY_WIDTH}}", "accent"), Span(first)])
             rows += [[Span(" " * (_KEY_WIDTH + 2)), Span(piece)] for piece in rest]
-        return Drawing(rows, note="esc closes")
+        if not found and part.typed is not None:
+            rows = paragraph(f"no key does {part.typed.text!r}", width, height)
+        return Drawing(rows, head=_search_line(part, found, width), note="/ finds  esc closes")
+
+
+def _search_line(part: HelpPart, found: Sequence[Told], width: int) -> tuple[Line, ...]:
+    if part.typed is None:
+        return ()
+    count: Line = [Span(f" [{_num_keys(found)}/{_num_keys(part.lines)}] ", "label")]
+    room = max(width - 3 - width_of(count), 4)
+    typed = spans(part.typed, room) if part.is_typing else [Span(part.typed.text, "strong")]
+    return ([Span(" / ", "accent"), *typed, *count],)
+
+
+def _num_keys(lines: Sequence[Told]) -> int:
+    return sum(1 for line in lines if line.sentence)
+
+
+def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
+    """The keys whose name, sentence or group holds every word of `wanted`, below the heads of their groups."""
+    parts = wanted.lower().split()
+    found: list[Told] = []
+    head: Told | None = None
+    for line in lines:
+        if not line.sentence:
+            head = line
+            continue
+        text = f"{head.shown if head else ''} {line.shown} {line.sentence}".lower()
+        if all(part in text for part in parts):
+            found += [head, line] if head is not None and head not in found else [line]
+    return found
 
 
 class HelpScreen(ModalScreen[None]):
@@ -50,16 +96,20 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark", "dismiss", show=False),
+        Binding("escape,q,question_mark", "leave", show=False),
+        Binding("slash", "find", show=False),
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("pagedown,space", "scroll(10)", show=False),
         Binding("pageup", "scroll(-10)", show=False),
+        Binding("home,g", "scroll(-1000000)", show=False),
+        Binding("end,G,shift+g", "scroll(1000000)", show=False),
     ]
 
     def __init__(self, keys: Sequence[Key], panels: Sequence[tuple[str, str]] = ()) -> None:
+        """`panels` are their keys, and their names with what they show."""
         super().__init__()
-        self._part = help_part(keys, panels)
+        self._part = HelpPart(help_lines(keys, panels))
 
     def compose(self) -> ComposeResult:
         """The panel."""
@@ -67,19 +117,50 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Fills it."""
-        self.query_one(HelpPanel).show(self._part)
+        self._show(self._part)
+
+    def on_key(self, event: events.Key) -> None:
+        """While one types, every key is part of what is searched for, or ends it."""
+        part = self._part
+        if not part.is_typing or part.typed is None:
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key == "enter":
+            self._show(part._replace(is_typing=False))
+        elif event.key == "escape":
+            self._show(HelpPart(part.lines))
+        else:
+            edited = press(part.typed, event.key, event.character)
+            if edited is not None:
+                self._show(part._replace(typed=edited))
+
+    def action_find(self) -> None:
+        """Begins to search."""
+        self._show(self._part._replace(typed=self._part.typed or Edited.of(""), is_typing=True))
+
+    def action_leave(self) -> None:
+        """Ends a search, else the help."""
+        if self._part.typed is not None:
+            self._show(HelpPart(self._part.lines))
+        else:
+            self.dismiss(None)
 
     def action_scroll(self, rows: int) -> None:
         """Scrolls."""
         self.query_one(HelpPanel).scroll_rows(rows)
 
+    def _show(self, part: HelpPart) -> None:
+        self._part = part
+        self.query_one(HelpPanel).show(part)
 
-def help_part(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> HelpPart:
-    """The keys by group, then the panels with what they show."""
-    found: list[tuple[str, str]] = []
+
+def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[Told, ...]:
+    """The keys by group, the panels with what they show among those of the group `panels`."""
+    found: list[Told] = []
     for group in dict.fromkeys(key.group for key in keys):
-        found.append((group, ""))
-        found += [(key.shown, key.help) for key in keys if key.group == group and not key.shown.isdigit()]
+        found.append(Told(group, ""))
+        found += [Told(key.shown, key.help) for key in keys if key.group == group and not key.shown.isdigit()]
         if group == "panels":
-            found += list(panels)
+            found += [Told(*panel) for panel in panels]
     return tuple(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual import events
+
 from tputui.ui.keys import Key
 from tputui.ui.lines import Line, Span, bar, fit, width_of
 from tputui.ui.pump import PlayerState
@@ -47,6 +49,8 @@ class KeyBar(Drawn):
         super().__init__(id=id)
         self._keys = keys
         self._panels = panels
+        self._places: list[tuple[int, str]] = []
+        """Cell at which each entry ends, and its action; none for the panels."""
 
     def show(self, keys: Sequence[Key]) -> None:
         """Takes the keys that are in force now."""
@@ -56,14 +60,23 @@ class KeyBar(Drawn):
 
     def paint(self, width: int, height: int) -> list[Line]:
         """The keys that have a word, as many as fit; closer to each other where that shows more."""
-        entries = [(key.shown.split()[0], key.footer) for key in self._keys if key.footer]
-        entries += [(self._panels, "panels")] if self._panels else []
-        wide = sum(len(shown) + len(word) + 3 for shown, word in entries)
+        entries = [(key.shown.split()[0], key.footer, key.action) for key in self._keys if key.footer]
+        entries += [(self._panels, "panels", "")] if self._panels else []
+        wide = sum(len(shown) + len(word) + 3 for shown, word, _ in entries)
         gap = " " if wide <= width + 1 else ""
         line: Line = []
-        for shown, word in entries:
+        self._places = []
+        for shown, word, action in entries:
             line += [Span(f" {shown} ", "accent"), Span(f"{word}{gap}", "label")]
+            self._places.append((width_of(line), action))
         return [fit(line, width)]
+
+    async def on_click(self, event: events.Click) -> None:
+        """Does what the key that is clicked does."""
+        action = next((action for end, action in self._places if event.x < end), "")
+        if action:
+            event.stop()
+            await self.app.run_action(action, default_namespace=self.screen)
 
 
 def clock(seconds: float) -> str:

@@ -101,6 +101,11 @@ class Body(Widget):
         if isinstance(event.control, Panel) and event.control.id is not None:
             self.selected = event.control.id
 
+    def on_panel_opened(self, event: Panel.Opened) -> None:
+        """A panel was clicked twice."""
+        event.stop()
+        self.maximise(not self.maximised)
+
     def place(self) -> None:
         """Places the panels."""
         width, height = self.size

@@ -22,8 +22,10 @@ _SEPARATOR = Span(" \u00b7 ", "dim")
 class Header(Drawn):
     """Four lines on the run."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:
+        """`read_only` is said of a view that may ask nothing of the run."""
         super().__init__(id=id)
+        self._read_only = read_only
         self._snapshot: Snapshot | None = None
         self._replaying = False
         self._notice = ""
@@ -44,14 +46,14 @@ class Header(Drawn):
         if snapshot is None:
             return [[Span(" reading the run ...", "dim")]]
         return [
-            _state_line(snapshot, width, self._replaying),
+            _state_line(snapshot, width, self._replaying, self._read_only),
             _progress_line(snapshot, width),
             _pace_line(snapshot, width),
             [Span(f" \u276f {self._notice}", "info")] if self._notice else _message_line(snapshot),
         ]
 
 
-def _state_line(snapshot: Snapshot, width: int, replaying: bool) -> Line:
+def _state_line(snapshot: Snapshot, width: int, replaying: bool, read_only: bool) -> Line:
     sign = words.CONDITIONS[snapshot.condition]
     left: Line = [
         Span(f" {clean(snapshot.run)} ", "strong"),
@@ -62,7 +64,8 @@ def _state_line(snapshot: Snapshot, width: int, replaying: bool) -> Line:
         left.append(Span(f" {doing}", "plain"))
     elif snapshot.exit_code is not None:
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
-    right: Line = [Span("replay " if replaying else "", "info"), *_age(snapshot, replaying)]
+    role = "replay " if replaying else "read-only " if read_only else ""
+    right: Line = [Span(role, "info"), *_age(snapshot, replaying)]
     return spread(left, right, width)
 
 

@@ -1,17 +1,28 @@
-"""The log: what training printed and what the tool has to say, following the end."""
+"""The log: what training printed and what the tool has to say, of every process in order of time.
+
+It follows the end until a line is selected; then nothing moves until it follows again. Selecting a line says which
+moment it is of, and a moment can be shown, so that the charts and the log look at the same one.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
-from tputui.model.snapshot import LogLine, Snapshot
-from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, clean, paragraph, wrap
-from tputui.ui.widgets.panel import Drawing, Panel
+from textual import events
+from textual.message import Message
 
-_TONES: dict[str, Tone] = {"info": "plain", "warning": "warn", "error": "bad"}
-_SIGNS = {"info": "", "warning": "\u25b2 warning: ", "error": "\u2716 error: "}
+from tputui.model.snapshot import LogLine, Snapshot
+from tputui.ui import keys, words
+from tputui.ui.edited import Edited, press, spans
+from tputui.ui.lines import Line, Span, clean, paragraph, width_of
+from tputui.ui.logfold import Entry, lanes_of
+from tputui.ui.logstore import LINES_MAX, LogStore
+from tputui.ui.logview import LEVELS, Rows, Sieve, compiled, sifted
+from tputui.ui.viewstate import undo_of, views_of
+from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+
+SHOWN_AT_ONCE = 1_000
+"""As many lines as a snapshot holds: with fewer, there are none before them."""
 
 
 class LogPart(NamedTuple):
@@ -24,32 +35,334 @@ class LogPart(NamedTuple):
 class LogPanel(Panel[LogPart]):
     """The log, newest line last."""
 
+    BINDINGS = keys.bindings(keys.LOG)
+
     key = "7"
     name_shown = "log"
-    what = "what training printed and what the tool has to say; follows the end until you scroll up"
+    what = (
+        "what training printed and what the tool has to say, by time; the same line of N cores stands once; follows "
+        "the end until a line is selected, with the arrows or the mouse"
+    )
     follows_end = True
+
+    class LineSelected(Message):
+        """A line was selected by the user."""
+
+        def __init__(self, t: float) -> None:
+            super().__init__()
+            self.t = t
+            """Unix time of the line."""
+
+    class OlderWanted(Message):
+        """Lines before the first one are to be read, and handed to `take_older`."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._store = LogStore()
+        self._sieve = Sieve()
+        self._wrapped = True
+        self._typed: Edited | None = None
+        """The expression as it is typed; None while nobody types."""
+        self._expression = ""
+        """The newest one that is sound."""
+        self._trouble = ""
+        self._chosen: int | None = None
+        """Entry that is selected."""
+        self._entries: list[Entry] = []
+        self._num_found = 0
+        self._rows: Rows | None = None
+        self._older = ""
+        """What is to be said of the lines before the first one."""
 
     @staticmethod
     def pick(snapshot: Snapshot) -> LogPart:
         """The newest lines."""
         return LogPart(snapshot.logs, "" if snapshot.logs else words.nothing_yet(snapshot, "log line"))
 
+    def on_mount(self) -> None:
+        """As the user left it."""
+        self._wrapped = views_of(self.app).get("log.wrapped", True)
+
+    def show(self, part: LogPart) -> None:
+        """Takes newer lines; those before stay, and what is selected stays in its place."""
+        if part == self._part:
+            return
+        chosen, num_cut = self._chosen_entry, self._store.num_cut
+        self._store.take(part.logs)
+        self._sift()
+        if chosen is not None:
+            self._chosen = self._find(chosen, self._chosen or 0)
+        if self._top is not None and self._store.num_cut > num_cut:
+            self._top = max(self._top - (self._store.num_cut - num_cut), 0)
+        super().show(part)
+
+    # Drawing.
+
     def draw(self, part: LogPart, width: int, height: int) -> Drawing:
-        """A line a line, long ones wrapped."""
-        if not part.logs:
-            return Drawing(paragraph(part.why_none, width, height))
-        sources = len({line.source for line in part.logs}) > 1
-        return Drawing([row for line in part.logs for row in _rows(line, width, sources)])
+        """What is typed, why lines are missing, the lines."""
+        head = self._head(width)
+        if not self._store.lines:
+            return Drawing(paragraph(part.why_none, width, height), head=head)
+        if not self._entries:
+            return Drawing(paragraph(self._why_nothing(), width, height), head=head, note=self._note())
+        several = len({line.source for line in part.logs}) > 1
+        self._rows = Rows(
+            self._entries,
+            width,
+            wrapped=self._wrapped,
+            with_source=several,
+            pattern=self._sieve.pattern,
+            chosen=self._chosen,
+        )
+        return Drawing(self._rows, head=head, note=self._note())
 
+    def _head(self, width: int) -> tuple[Line, ...]:
+        lines: list[Line] = []
+        if self._typed is not None:
+            right: Line = [Span(f" {self._count()} ", "label")]
+            if self._trouble:
+                right = [Span(f" no regular expression yet: {self._trouble} ", "warn")]
+            room = max(width - 3 - width_of(right), 8)
+            lines.append([Span(" / ", "accent"), *spans(self._typed, room), *right])
+        if self._older and self._top == 0:
+            lines.append([Span(f" {self._older}", "dim")])
+        return tuple(lines)
 
-def _rows(line: LogLine, width: int, with_source: bool) -> list[Line]:
-    clock = time.strftime("%H:%M:%S", time.localtime(line.t))
-    source = f"{clean(line.source)} " if with_source and width >= 60 else ""
-    head = f" {clock} {source}"
-    tone = _TONES[line.level]
-    first, *rest = wrap(_SIGNS[line.level] + clean(line.text), max(width - len(head), 8))
-    indent = " " * len(head)
-    return [
-        [Span(f" {clock} ", "dim"), Span(source, "label"), Span(first, tone)],
-        *([Span(indent), Span(piece, tone)] for piece in rest),
-    ]
+    def _count(self) -> str:
+        return f"[{self._num_found:,}/{len(self._store.lines):,}]"
+
+    def _note(self) -> str:
+        parts = [self._sieve.lane, LEVELS[self._sieve.level][0]]
+        if self._expression and self._typed is None:
+            parts.append(f"/{self._expression}/ {self._count()}")
+        elif any(parts):
+            parts.append(self._count())
+        if not self._wrapped:
+            parts.append("cut")
+        return " \u00b7 ".join(part for part in parts if part)
+
+    def _why_nothing(self) -> str:
+        of = f" of {self._sieve.lane}" if self._sieve.lane else ""
+        level = f" among {LEVELS[self._sieve.level][0]}" if self._sieve.level else ""
+        found = f" matches /{self._expression}/" if self._expression else " is here"
+        return f"no line{of}{level}{found}, of {len(self._store.lines):,} lines"
+
+    # What is selected.
+
+    @property
+    def _chosen_entry(self) -> Entry | None:
+        return self._entries[self._chosen] if self._chosen is not None and self._chosen < len(self._entries) else None
+
+    def scroll_rows(self, rows: int) -> None:
+        """Selects the line so many rows away, down if positive; past the last one the end is followed again."""
+        if not self._entries or self._rows is None:
+            return
+        if self._chosen is None:
+            chosen = len(self._entries) - 1 if rows > -2 else max(len(self._entries) - 1 + rows, 0)
+            if rows > 0:
+                return
+        elif abs(rows) == 1:
+            chosen = self._chosen + rows
+        else:
+            target = min(max(self._rows.first_row(self._chosen) + rows, 0), len(self._rows) - 1)
+            chosen = self._rows.entry_at(target) if target < len(self._rows) - 1 else len(self._entries) - 1
+        if chosen >= len(self._entries) or (rows > len(self._entries)):
+            self.follow()
+            return
+        if chosen <= 0 and rows < 0:
+            self._say_of_older()
+        self._select(max(chosen, 0))
+
+    def follow(self) -> None:
+        """Back to the end, with no line selected."""
+        self._chosen = None
+        super().follow()
+
+    def show_moment(self, t: float) -> None:
+        """Selects the last line that was written by the unix time `t`, and brings it into sight; tells nobody."""
+        before = [index for index, entry in enumerate(self._entries) if entry.line.t <= t]
+        if before:
+            self._choose(before[-1], centred=True)
+
+    def _select(self, index: int) -> None:
+        self._choose(index)
+        self.post_message(self.LineSelected(self._entries[index].line.t))
+
+    def _choose(self, index: int, *, centred: bool = False) -> None:
+        """Selects an entry and scrolls by as little as brings it into sight, or to the middle."""
+        self._chosen = index
+        if self._rows is None:
+            return
+        room = max(self.size.height - FRAME - len(self._head(self.size.width)), 1)
+        first = min(self._rows.first_row(index), max(len(self._rows) - 1, 0))
+        last = self._rows.first_row(index + 1) - 1
+        top = self._first_row()
+        nearest = min(max(top, last - room + 1), first)
+        top = first - room // 2 if centred and not top <= first < top + room else nearest
+        self._top = min(max(top, 0), self._hidden_rows)
+        self.redraw()
+
+    def _find(self, entry: Entry, near: int) -> int | None:
+        """Where an entry stands now; the one before its moment where it is gone."""
+        if near < len(self._entries) and self._entries[near].line == entry.line:
+            return near
+        earlier = None
+        for index, each in enumerate(self._entries):
+            if each.line == entry.line:
+                return index
+            if each.line.t <= entry.line.t:
+                earlier = index
+        return earlier
+
+    def on_click(self, event: events.Click) -> None:
+        """Selects the line that is clicked."""
+        row = event.y - 1 - len(self._head(self.size.width))
+        if self._rows is None or not self._entries or row < 0 or event.y >= self.size.height - 1:
+            return
+        row += self._first_row()
+        if row < len(self._rows):
+            self._top = self._first_row()
+            self._select(self._rows.entry_at(row))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls with the wheel; nothing is selected by it."""
+        event.stop()
+        event.prevent_default()
+        super().scroll_rows(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls with the wheel; nothing is selected by it."""
+        event.stop()
+        event.prevent_default()
+        super().scroll_rows(-3)
+        if self._top == 0:
+            self._say_of_older()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """What is selected stays in sight."""
+        self.call_after_refresh(lambda: self._keep_in_sight(self._chosen_entry))
+
+    # Which lines are wanted.
+
+    def on_key(self, event: events.Key) -> None:
+        """While an expression is typed, every key is part of it, or ends it."""
+        if self._typed is None:
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key == "enter":
+            self._typed = None
+            self._trouble = ""
+            self.redraw()
+        elif event.key == "escape":
+            self.action_drop_search()
+        else:
+            edited = press(self._typed, event.key, event.character)
+            if edited is not None:
+                self._type(edited)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Puts what is pasted into the expression."""
+        if self._typed is not None:
+            event.stop()
+            self._type(self._typed.insert(event.text))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the key that drops a search to the screen where there is none."""
+        if action == "drop_search":
+            return self._typed is not None or bool(self._expression)
+        return True
+
+    def action_search(self) -> None:
+        """Begins to type an expression, with the one that is in force."""
+        self._typed = Edited.of(self._expression)
+        self.redraw()
+
+    def action_drop_search(self) -> None:
+        """Shows all lines again; the one that is selected stays so."""
+        self._typed, self._trouble, self._expression = None, "", ""
+        self._change(self._sieve._replace(pattern=None))
+
+    def action_next_lane(self) -> None:
+        """The lines of the next process or core, or of all."""
+        lanes = ["", *lanes_of(self._store.lines)]
+        here = lanes.index(self._sieve.lane) if self._sieve.lane in lanes else 0
+        self._change_undoably("lines shown", self._sieve._replace(lane=lanes[(here + 1) % len(lanes)]))
+
+    def action_next_level(self) -> None:
+        """The lines of the next level and above."""
+        self._change_undoably("level of lines", self._sieve._replace(level=(self._sieve.level + 1) % len(LEVELS)))
+
+    def action_toggle_wrap(self) -> None:
+        """Long lines are wrapped, or cut."""
+        before = self._wrapped
+        undo_of(self.app).push("wrapping of lines", lambda: self._wrap(before))
+        self._wrap(not before)
+
+    def _wrap(self, wrapped: bool) -> None:
+        self._wrapped = wrapped
+        views_of(self.app).set("log.wrapped", wrapped)
+        self._keep_in_sight(self._chosen_entry)
+
+    def _type(self, edited: Edited) -> None:
+        self._typed = edited
+        pattern, self._trouble = compiled(edited.text)
+        if self._trouble:
+            self.redraw()
+            return
+        self._expression = edited.text
+        self._change(self._sieve._replace(pattern=pattern))
+
+    def _change_undoably(self, what: str, sieve: Sieve) -> None:
+        before = self._sieve
+        # The search in force when it is taken back stays.
+        undo_of(self.app).push(what, lambda: self._change(self._sieve._replace(lane=before.lane, level=before.level)))
+        self._change(sieve)
+
+    def _change(self, sieve: Sieve) -> None:
+        """Other lines are wanted; what is selected, or the first line in sight, keeps its place if it can."""
+        chosen = self._chosen_entry
+        self._sieve = sieve
+        self._sift()
+        self._chosen = self._find(chosen, 0) if chosen is not None else None
+        if chosen is None:
+            self._top = None
+        self._keep_in_sight(self._chosen_entry)
+
+    def _keep_in_sight(self, chosen: Entry | None) -> None:
+        self.redraw()
+        if chosen is not None and self._chosen is not None:
+            self._choose(self._chosen, centred=True)
+
+    def _sift(self) -> None:
+        self._entries, self._num_found = sifted(self._store.lines, self._sieve)
+        self._rows = None
+
+    # Lines before the first one.
+
+    def action_older(self) -> None:
+        """Asks for the lines before the first one."""
+        if len(self._store.lines) < SHOWN_AT_ONCE:
+            self._older = "this is the first line"
+        elif len(self._store.lines) >= LINES_MAX:
+            self._older = f"no more than {LINES_MAX:,} lines are held; the files keep all of them"
+        else:
+            self._older = "reading the lines before these from the journals ..."
+            self.post_message(self.OlderWanted())
+        self.redraw()
+
+    def take_older(self, lines: list[LogLine], where: str) -> None:
+        """Puts lines before the first one; `where` says where all of them are."""
+        chosen = self._chosen_entry
+        added = self._store.take_older(lines)
+        first = clean(where)
+        self._older = f"{added:,} lines were read from the journals; {first}" if added else f"nothing before; {first}"
+        self._sift()
+        if chosen is not None:
+            self._chosen = self._find(chosen, 0)
+        self._keep_in_sight(chosen)
+
+    def _say_of_older(self) -> None:
+        if not self._older and len(self._store.lines) >= SHOWN_AT_ONCE:
+            self._older = "a reads the lines before these from the journals"
+            self.redraw()

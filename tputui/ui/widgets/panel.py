@@ -46,6 +46,9 @@ class Panel(Drawn, Generic[PartT]):
     class Selected(Message):
         """The panel has the focus now."""
 
+    class Opened(Message):
+        """The panel is wanted over the whole screen, or back."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._part: PartT | None = None
@@ -110,6 +113,11 @@ class Panel(Drawn, Generic[PartT]):
         """Back to where the panel likes to be: the end if it follows, else the start."""
         self._top = None
         self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """A second click in a row wants the panel over the whole screen, or back."""
+        if event.chain == 2:
+            self.post_message(self.Opened())
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scrolls with the wheel."""
