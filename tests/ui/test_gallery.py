@@ -294,8 +294,8 @@ def skipped(count: int, told: int) -> Snapshot:
 
 def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
     async def script(pilot: AppPilot) -> None:
-        assert "\u25b2 3 of at most 500 examples left out (x)" in text(pilot.app.screen)
-        await pilot.press("x")
+        assert "\u25b2 3 of at most 500 examples left out (d)" in text(pilot.app.screen)
+        await pilot.press("d")
         shown = text(pilot.app.screen)
         assert isinstance(pilot.app.screen, SkippedScreen)
         assert "train.csv, row 1, column image_path: images/00001.jpg  training" in shown
@@ -309,11 +309,11 @@ def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
 
 def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("x", "end")
+        await pilot.press("d", "end")
         assert "and 20 more: each stands as a warning in the log (7)" in text(pilot.app.screen)
         await pilot.press("home", "down", "up", "pagedown", "pageup")
         assert "row 1," in text(pilot.app.screen)
-        await pilot.press("x")
+        await pilot.press("d")
         assert isinstance(pilot.app.screen, MonitorScreen)
 
     drive(monitor(skipped(120, 100)), script, size=(80, 24))
@@ -322,7 +322,7 @@ def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
 def test_nothing_is_told_where_none_was_left_out() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "left out" not in text(pilot.app.screen)
-        await pilot.press("x")
+        await pilot.press("d")
         assert "no example was left out" in text(pilot.app.screen)
 
     drive(monitor(made.running()), script)
@@ -332,7 +332,7 @@ def test_examples_left_out_while_the_list_is_open_are_added() -> None:
     source = made.HandSource(skipped(1, 1))
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("x")
+        await pilot.press("d")
         source.served = skipped(2, 2)
         await until(pilot, lambda: "images/00002.jpg" in text(pilot.app.screen))
 
@@ -363,6 +363,6 @@ def test_no_colour(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.Mo
 def test_left_out(snap_compare: Compare) -> None:
     async def script(pilot: AppPilot) -> None:
         await first_frame(pilot)
-        await pilot.press("x")
+        await pilot.press("d")
 
     assert snap_compare(monitor(skipped(3, 3)), terminal_size=(120, 36), run_before=script)

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from textual.binding import Binding, BindingType
 
-When = Literal["always", "live", "replay"]
+When = Literal["always", "live", "timed"]
+"""`live`: not in a recording. `timed`: where time can be played, in a recording and in a live view that keeps it."""
 
 
 class Key(NamedTuple):
@@ -27,13 +28,50 @@ class Key(NamedTuple):
 
 
 _PLAYER: tuple[Key, ...] = (
-    Key("space", "space", "play_or_pause", "play/pause", "play or pause", "replay", "replay"),
     Key(
-        "left", "\u2190", "seek(-1)", "", "back by 5 %, at least 10 s where the run is long enough", "replay", "replay"
+        "space",
+        "space",
+        "play_or_pause",
+        "play/pause",
+        "play or pause; a live view stands still, or goes on",
+        "time",
+        "timed",
     ),
-    Key("right", "\u2192", "seek(1)", "", "forward by as much", "replay", "replay"),
-    Key("left_square_bracket,less_than_sign", "[ <", "speed(-1)", "", "half the speed", "replay", "replay"),
-    Key("right_square_bracket,greater_than_sign", "] >", "speed(1)", "", "twice the speed", "replay", "replay"),
+    Key("left", "\u2190", "seek(-1)", "", "back in time by 5 %, at least 10 s; a live run goes on", "time", "timed"),
+    Key("right", "\u2192", "seek(1)", "", "forward by as much", "time", "timed"),
+    Key("left_square_bracket", "[", "speed(-1)", "", "half the speed", "time", "timed"),
+    Key("right_square_bracket", "]", "speed(1)", "", "twice the speed", "time", "timed"),
+    Key("b", "b", "back_to_now", "now", "back to now; in a replay to its end", "time", "timed"),
+)
+
+_EVENTS: tuple[Key, ...] = (
+    Key("n", "n", "event(1)", "", "next event: moves the time where it is played, else the cursor", "time"),
+    Key("N,shift+n", "N", "event(-1)", "", "event before", "time"),
+)
+
+_CHART: tuple[Key, ...] = (
+    Key(
+        "v",
+        "v",
+        "next_view(1)",
+        "view",
+        "next view: band, a line a core, a small chart a core, map of core and step",
+        "chart",
+    ),
+    Key("V,shift+v", "V", "next_view(-1)", "", "view before", "chart"),
+    Key("plus,equals_sign", "+", "smooth(1)", "", "smoother; what was measured stays behind", "chart"),
+    Key("minus", "-", "smooth(-1)", "", "less smooth", "chart"),
+    Key("l", "l", "toggle_log", "", "y axis linear or logarithmic; the map: from the others, or the loss", "chart"),
+    Key("x", "x", "next_x", "", "x axis: step, epoch, time, examples", "chart"),
+    Key("i", "i", "zoom(1)", "", "zoom in around the cursor, else at the newest; also the wheel", "chart"),
+    Key("o", "o", "zoom(0)", "", "zoom out", "chart"),
+    Key("a", "a", "show_all", "", "all of the run", "chart"),
+    Key("less_than_sign", "<", "pan(-1)", "", "earlier steps, where zoomed in", "chart"),
+    Key("greater_than_sign", ">", "pan(1)", "", "later steps", "chart"),
+    Key(
+        "comma", ",", "cursor(-1)", "", "cursor that reads values to the left; also a click; esc takes it away", "chart"
+    ),
+    Key("full_stop", ".", "cursor(1)", "", "cursor to the right", "chart"),
 )
 
 HANDS: tuple[Key, ...] = (
@@ -46,12 +84,12 @@ HANDS: tuple[Key, ...] = (
 """What every screen has; the application does it."""
 
 LOG: tuple[Key, ...] = (
-    Key("slash", "/", "search", "", "search by regular expression, live as typed; enter keeps it, esc drops it", "log"),
-    Key("n", "n", "next_hit(1)", "", "next line that the search finds", "log"),
-    Key("N,shift+n", "N", "next_hit(-1)", "", "the one before", "log"),
-    Key("f", "f", "next_source", "", "lines of one process only, then of the next one, then of all", "log"),
+    Key("slash", "/", "search", "", "only lines that a regular expression finds, live as typed; enter keeps it", "log"),
+    Key("escape", "esc", "drop_search", "", "drop the search, staying at the selected line", "log"),
+    Key("f", "f", "next_lane", "", "lines of one process or core only, then of the next one, then of all", "log"),
     Key("v", "v", "next_level", "", "all lines, warnings and errors, errors alone", "log"),
     Key("w", "w", "toggle_wrap", "", "wrap long lines, or cut them", "log"),
+    Key("a", "a", "older", "", "read the lines before the first one from the journals", "log"),
 )
 """In force while the log is selected."""
 
@@ -60,8 +98,9 @@ MONITOR: tuple[Key, ...] = (
     Key("c", "c", "checkpoint", "checkpoint", "ask the run to save a checkpoint now", "run", "live"),
     Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live"),
     *_PLAYER,
+    *_EVENTS,
     Key("home", "home", "home", "", "to the beginning: of the replay, or of the panel", "move"),
-    Key("end", "end", "end", "", "to the end: of the replay, or of the panel", "move"),
+    Key("end", "end", "end", "", "to the end: of the replay, or of the panel; back to now", "move"),
     *(
         Key(
             str(number),
@@ -71,13 +110,14 @@ MONITOR: tuple[Key, ...] = (
             "select this panel; again: full screen",
             "panels",
         )
-        for number in range(1, 9)
+        for number in (*range(1, 10), 0)
     ),
     Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
     Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
     Key("enter,z", "enter z", "maximise", "full screen", "selected panel over the whole screen, and back", "panels"),
-    Key("escape", "esc", "restore", "", "back from the full screen", "panels"),
-    Key("l", "l", "toggle_log", "", "y axis of the loss linear or logarithmic", "panels"),
+    Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen", "panels"),
+    *_CHART,
+    Key("f", "f", "next_kind", "", "events of one kind, then of the next, then all", "events"),
     Key(
         "p",
         "p",
@@ -86,7 +126,7 @@ MONITOR: tuple[Key, ...] = (
         "pictures of a few predictions over the whole terminal, where the task draws some",
         "panels",
     ),
-    Key("x", "x", "skipped", "", "the examples that were left out; the header tells how many, if any", "panels"),
+    Key("d", "d", "skipped", "", "data that was left out: the header tells how many examples, if any", "panels"),
     Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down", "move"),
     Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll the selected panel up", "move"),
     Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move"),
@@ -134,7 +174,11 @@ def bindings(keys: Iterable[Key]) -> list[BindingType]:
     return [Binding(key.keys, key.action, key.footer or key.help, show=False) for key in keys]
 
 
-def in_force(keys: Iterable[Key], *, replaying: bool) -> list[Key]:
-    """The keys that do something in a live view, or in a replay."""
-    unfit: When = "live" if replaying else "replay"
-    return [key for key in keys if key.when != unfit]
+def in_force(keys: Iterable[Key], *, replaying: bool, timed: bool | None = None) -> list[Key]:
+    """The keys that do something in a live view, or in a replay; `timed` where time can be played, as in any replay."""
+    unfit = set[When]()
+    if replaying:
+        unfit.add("live")
+    if not (replaying if timed is None else timed):
+        unfit.add("timed")
+    return [key for key in keys if key.when not in unfit]

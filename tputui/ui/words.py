@@ -111,7 +111,7 @@ def alarms(snapshot: Snapshot) -> list[str]:
         lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
         found.append(f"{regions} damaged region{'s' if regions > 1 else ''}{lost}")
     if snapshot.skipped.count:
-        found.append(f"{left_out(snapshot.skipped)} (x)")
+        found.append(f"{left_out(snapshot.skipped)} (d)")
     if snapshot.dropped_steps:
         found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped")
     if snapshot.xla is not None and snapshot.xla.recompiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -16,6 +17,7 @@ from tputui.model.snapshot import ENDED, Snapshot
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
+from tputui.ui.older import OlderLines, older_lines
 from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.pump import Frame, Pump, Source
 from tputui.ui.screens.confirm import ConfirmStop
@@ -26,6 +28,7 @@ from tputui.ui.widgets.bars import KeyBar, PlayerBar
 from tputui.ui.widgets.body import NAMES, PANEL_TYPES, Body
 from tputui.ui.widgets.chart import LossPanel
 from tputui.ui.widgets.header import Header
+from tputui.ui.widgets.log import LogPanel
 from tputui.ui.words import REQUEST_NAMES
 
 NOTICE_S = 6.0
@@ -66,6 +69,13 @@ class MonitorScreen(Screen[MonitorResult]):
             self.sentence = sentence
             self.shown_s = shown_s
 
+    class OlderRead(Message):
+        """Lines of the log before the newest ones were read."""
+
+        def __init__(self, found: OlderLines) -> None:
+            super().__init__()
+            self.found = found
+
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
         super().__init__()
         self._run_dir = run_dir
@@ -78,7 +88,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def compose(self) -> ComposeResult:
         """Head, panels, bars."""
-        yield Header(id="header")
+        yield Header(read_only=self._read_only and not self._replaying, id="header")
         yield Body(id="body")
         if self._replaying:
             yield PlayerBar(id="player")
@@ -115,6 +125,16 @@ class MonitorScreen(Screen[MonitorResult]):
                 self.query_one(PlayerBar).show(frame.player)
             self._show_above(frame)
 
+    def keys_in_force(self) -> list[keys.Key]:
+        """The keys that do something now, those of the selected panel included."""
+        body = self.query_one(Body)
+        of_panel = keys.LOG if body.selected == "log" else ()
+        return [*keys.in_force(keys.MONITOR, replaying=self._replaying), *of_panel]
+
+    def panels_told(self) -> list[tuple[str, str]]:
+        """Each panel with what it shows."""
+        return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
+
     def _footer_keys(self) -> list[keys.Key]:
         """The keys in force; that of the pictures where there are some."""
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
@@ -128,6 +148,25 @@ class MonitorScreen(Screen[MonitorResult]):
             self._above.show(frame)
         else:
             self._above.show(frame.snapshot)
+
+    # The log before its newest lines.
+
+    def on_log_panel_older_wanted(self, message: LogPanel.OlderWanted) -> None:
+        """Reads them."""
+        message.stop()
+        self._read_older()
+
+    @work(thread=True, group="older", exclusive=True)
+    def _read_older(self) -> None:
+        frame = self.frame
+        until = frame.snapshot.now if frame is not None and self._replaying else math.inf
+        found = older_lines(self._run_dir, until, lambda: self._pump.is_stopped)
+        self.post_message(self.OlderRead(found))
+
+    def on_monitor_screen_older_read(self, message: OlderRead) -> None:
+        """Hands them to the log."""
+        message.stop()
+        self.query_one(LogPanel).take_older(message.found.lines, message.found.where)
 
     # What may be asked of the run.
 
@@ -195,7 +234,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_select(self, number: int) -> None:
         """Selects a panel; the selected one again fills the screen."""
-        body, name = self.query_one(Body), NAMES[number - 1]
+        body, name = self.query_one(Body), NAMES[number - 1]  # 0 is the last one, the failure
         if body.selected == name:
             body.maximise(not body.maximised)
         else:
@@ -211,12 +250,51 @@ class MonitorScreen(Screen[MonitorResult]):
         body.maximise(not body.maximised)
 
     def action_restore(self) -> None:
-        """Back from the full screen."""
-        self.query_one(Body).maximise(False)
+        """Takes the cursor away; without one, back from the full screen."""
+        if self._loss.look.cursor is not None:
+            self._loss.read_at(None)
+        else:
+            self.query_one(Body).maximise(False)
+
+    # The chart of the loss, whichever panel is selected.
+
+    @property
+    def _loss(self) -> LossPanel:
+        return self.query_one(LossPanel)
 
     def action_toggle_log(self) -> None:
         """Switches the y axis of the loss."""
-        self.query_one(LossPanel).toggle_log()
+        self._loss.toggle_log()
+
+    def action_next_view(self, by: int) -> None:
+        """The next view of the loss."""
+        self._loss.next_view(by)
+
+    def action_next_x(self) -> None:
+        """The next x axis."""
+        self._loss.next_x()
+
+    def action_smooth(self, by: int) -> None:
+        """More smoothing, or less."""
+        self._loss.smooth(by)
+
+    def action_zoom(self, closer: int) -> None:
+        """Zooms in or out."""
+        self._loss.zoom(bool(closer))
+
+    def action_pan(self, by: int) -> None:
+        """Moves what is in sight of the run."""
+        self._loss.pan(by)
+
+    def action_show_all(self) -> None:
+        """The whole run."""
+        self._loss.show_all()
+
+    def action_cursor(self, by: int) -> None:
+        """Moves the cursor that reads values."""
+        self._loss.move_cursor(by)
+
+    # Scrolling.
 
     def action_scroll(self, rows: int) -> None:
         """Scrolls the selected panel."""
@@ -247,8 +325,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""
-        panels = [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
-        self.app.push_screen(HelpScreen(keys.in_force(keys.MONITOR, replaying=self._replaying), panels))
+        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying)
+        self.app.push_screen(HelpScreen([*in_force, *keys.LOG], self.panels_told()))
 
     def action_leave(self) -> None:
         """Leaves; the run goes on."""

@@ -18,7 +18,7 @@ from tputui.ui.widgets.panel import Drawing, Panel
 class SkippedPanel(Panel[SkippedView]):
     """A list of examples."""
 
-    key = "x"
+    key = "d"
     name_shown = "left out"
     what = "the examples that were left out, each with what is wrong with it"
 
@@ -50,7 +50,7 @@ class SkippedScreen(ModalScreen[None]):
 
     CSS_PATH = "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,x", "dismiss", show=False),
+        Binding("escape,q,d", "dismiss", show=False),
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("pagedown,space", "scroll(10)", show=False),

@@ -11,7 +11,7 @@ from tputui.ui.widgets.panel import Drawing, Panel
 class FailurePanel(Panel[Failure | None]):
     """The failure of the run; in sight only where there is one."""
 
-    key = "8"
+    key = "0"
     name_shown = "failure"
     what = "what broke training, with its traceback; there only when it did"
 
