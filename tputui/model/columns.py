@@ -26,9 +26,9 @@ CELLS_MAX = 1 << 18
 """Means kept of one writer, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
 COLUMNS_LEAST = 64
 """... these."""
-DECODED_VALUES_MAX = 1_000_000
+DECODED_VALUES_MAX = 100_000
 """Values decoded of one writer before reports are sampled."""
-SAMPLED_SHARE = 16
+SAMPLED_SHARE = 32
 """One value in so many is decoded after that."""
 
 
@@ -61,10 +61,19 @@ class Columns:
         self._most = most
         self._stride = 1
         """Steps that a column may span."""
+        self._last = 0
+        """Newest step of the records so far."""
         self._seen = 0
         """Values in the records so far."""
         self._decoded = 0
         """Those that were looked at."""
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns up to the newest step."""
+        if not self.columns or self.columns[-1].last >= self._last:
+            return self.columns
+        return [*self.columns[:-1], self.columns[-1]._replace(last=self._last)]
 
     @property
     def width(self) -> int:
@@ -91,16 +100,17 @@ class Columns:
             return
         self.count += 1
         self._seen += record.n * num_cores
+        if last > self._last:
+            self._last = last
         if values is None:
-            if self.columns and last > self.columns[-1].last:
-                self.columns[-1] = self.columns[-1]._replace(last=last)
             return
         if not self.columns:
             self._most = min(self._most, max(COLUMNS_LEAST, CELLS_MAX // num_cores // 2 * 2))
         self._decoded += len(values)
+        flat = values.tolist()
         for row in range(0, record.n, self._stride):
             rows = min(self._stride, record.n - row)
-            part = values[row * num_cores : (row + rows) * num_cores]
+            part = flat[row * num_cores : (row + rows) * num_cores]
             self._push(_reduced(record.first + row, rows, part, num_cores))
         while len(self.columns) > self._most:
             self.columns = halved(self.columns, _joined)
@@ -110,7 +120,8 @@ class Columns:
         """Another one that holds the same and goes on by itself."""
         copy = Columns(self._most)
         copy.columns, copy.count = self.columns.copy(), self.count
-        copy._stride, copy._seen, copy._decoded = self._stride, self._seen, self._decoded
+        copy._last, copy._stride = self._last, self._stride
+        copy._seen, copy._decoded = self._seen, self._decoded
         return copy
 
     def _push(self, column: Column) -> None:
@@ -119,6 +130,8 @@ class Columns:
             if newest.last < column.first and column.last - newest.first < self._stride:
                 self.columns[-1] = _joined(newest, column)
                 return
+            # Steps that were passed over since belong to the column before.
+            self.columns[-1] = newest._replace(last=max(newest.last, column.first - 1))
         self.columns.append(column)
 
 
@@ -130,15 +143,15 @@ def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]
     parts = [(columns, cores) for columns, cores in parts if columns.columns]
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
     if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
-        return [_shown(column, column.means, tuple(column.bad)) for column in parts[0][0].columns]
+        return [_shown(column, column.means, tuple(column.bad)) for column in parts[0][0].shown]
     if not parts:
         return []
-    frame = min((columns.columns for columns, _ in parts), key=len)
+    frame = min((columns.shown for columns, _ in parts), key=len)
     edges = [column.first for column in frame]
     means = [array("f", [math.nan]) * num_cores for _ in frame]
     bad: list[list[int]] = [[] for _ in frame]
     for columns, cores in parts:
-        for place, column in _gathered(columns.columns, edges).items():
+        for place, column in _gathered(columns.shown, edges).items():
             for core, mean in zip(cores, column.means, strict=False):
                 means[place][core] = mean
             bad[place] += [cores[core] for core in column.bad if core < len(cores)]
@@ -161,16 +174,13 @@ def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreCol
     return CoreColumn(first_step=column.first, last_step=column.last, means=means, bad_cores=bad)
 
 
-def _reduced(first: int, rows: int, values: array[float], num_cores: int) -> Column:
+def _reduced(first: int, rows: int, values: list[float], num_cores: int) -> Column:
     """A column of `rows` steps from their values, [rows][cores]."""
     last = first + rows - 1
-    means = values
-    if rows > 1:
-        means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)])
+    means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
         return Column(first, last, rows, means, None, False)
     counts = array("L", [rows]) * num_cores
-    means = means[:]
     for core, mean in enumerate(means):
         if not math.isfinite(mean):
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections import Counter
 from typing import NamedTuple
 
 from tputui.model.snapshot import ThroughputPoint
-from tputui.model.thinned import Thinned
+from tputui.model.thinned import POINTS_MAX, halved
 from tputui.telemetry.events import ProgressReported
 
 _LOG_WIDTH = math.log(1.01)
@@ -16,21 +16,33 @@ _LEAST_S, _MOST_S = 1e-9, 1e9
 """A report that says less or more was not measured."""
 
 
-class _Report(NamedTuple):
-    """One report, or neighbouring ones together."""
+class _Reports(NamedTuple):
+    """Neighbouring reports together."""
 
     t: float
     step: int
     num_steps: int
-    step_s: float
-    examples_per_s: float
+    total_s: float
+    num_examples: float
 
-    def join(self, later: _Report) -> _Report:
-        num_steps = self.num_steps + later.num_steps
-        self_s, later_s = self.num_steps * self.step_s, later.num_steps * later.step_s
-        total_s = self_s + later_s
-        examples_per_s = (self.examples_per_s * self_s + later.examples_per_s * later_s) / total_s
-        return _Report(later.t, later.step, num_steps, total_s / num_steps, examples_per_s)
+    def join(self, later: _Reports) -> _Reports:
+        """Both together."""
+        return _Reports(
+            later.t,
+            later.step,
+            self.num_steps + later.num_steps,
+            self.total_s + later.total_s,
+            self.num_examples + later.num_examples,
+        )
+
+    def to_point(self) -> ThroughputPoint:
+        """As it stands in a snapshot."""
+        return ThroughputPoint(
+            t=self.t,
+            step=self.step,
+            step_s=self.total_s / self.num_steps,
+            examples_per_s=self.num_examples / self.total_s,
+        )
 
 
 class Pace:
@@ -38,24 +50,41 @@ class Pace:
 
     def __init__(self) -> None:
         self.num_reports = 0
-        self._steps: Counter[int] = Counter()
+        self._steps: dict[int, int] = {}
         """By the bin of its step time: how many steps were reported."""
-        self._history: Thinned[_Report] = Thinned(_Report.join)
+        self._history: list[_Reports] = []
+        """Each of `_stride` reports together."""
+        self._stride = 1
         self._newest_step = 0
+        # The reports since, added up; a long run is opened by ten thousand of them.
+        self._in_open = 0
+        self._open_t = 0.0
+        self._open_steps = 0
+        self._open_s = 0.0
+        self._open_examples = 0.0
 
     def add(self, event: ProgressReported) -> None:
         """Takes a report in; one without a step time that can be is passed over."""
-        num_steps = event.step - self._newest_step if self._newest_step else min(event.step, event.report_steps)
-        self._newest_step = max(self._newest_step, event.step)
-        if not (_LEAST_S <= event.step_s <= _MOST_S and math.isfinite(event.examples_per_s) and num_steps > 0):
+        step, step_s = event.step, event.step_s
+        num_steps = step - self._newest_step if self._newest_step else min(step, event.report_steps)
+        if num_steps <= 0 or not (_LEAST_S <= step_s <= _MOST_S and math.isfinite(event.examples_per_s)):
             return
+        self._newest_step = step
         self.num_reports += 1
-        self._steps[round(math.log(event.step_s) / _LOG_WIDTH)] += num_steps
-        self._history.add(_Report(event.t, event.step, num_steps, event.step_s, event.examples_per_s))
+        place = round(math.log(step_s) / _LOG_WIDTH)
+        self._steps[place] = self._steps.get(place, 0) + num_steps
+        total_s = num_steps * step_s
+        self._in_open += 1
+        self._open_t = event.t
+        self._open_steps += num_steps
+        self._open_s += total_s
+        self._open_examples += event.examples_per_s * total_s
+        if self._in_open == self._stride:
+            self._close()
 
     def quantile(self, share: float) -> float:
         """The step time in seconds that `share` of the steps keep, exact to 1 %. Needs a report."""
-        left = share * self._steps.total()
+        left = share * sum(self._steps.values())
         place = 0
         for place in sorted(self._steps):
             left -= self._steps[place]
@@ -65,14 +94,22 @@ class Pace:
 
     def points(self) -> list[ThroughputPoint]:
         """The reports in order, bounded in number."""
-        return [
-            ThroughputPoint(t=one.t, step=one.step, step_s=one.step_s, examples_per_s=one.examples_per_s)
-            for one in self._history.items
-        ]
+        newest = [self._open()] if self._in_open else []
+        return [reports.to_point() for reports in [*self._history, *newest]]
 
     def fork(self) -> Pace:
         """Another one that holds the same and goes on by itself."""
-        copy = Pace()
-        copy.num_reports, copy._newest_step = self.num_reports, self._newest_step
-        copy._steps, copy._history = self._steps.copy(), self._history.fork()
-        return copy
+        other = copy.copy(self)
+        other._steps, other._history = self._steps.copy(), self._history.copy()
+        return other
+
+    def _open(self) -> _Reports:
+        return _Reports(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
+
+    def _close(self) -> None:
+        self._history.append(self._open())
+        self._in_open = self._open_steps = 0
+        self._open_s = self._open_examples = 0.0
+        if len(self._history) == POINTS_MAX:
+            self._history = halved(self._history, _Reports.join)
+            self._stride *= 2

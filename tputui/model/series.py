@@ -38,15 +38,17 @@ class Piece(NamedTuple):
 
     def join(self, other: Piece) -> Piece:
         """Both together."""
+        # Comparisons rather than min and max: a long run is opened by ten thousand of these.
+        later = other.last >= self.last
         return Piece(
-            min(self.first, other.first),
-            max(self.last, other.last),
+            self.first if self.first <= other.first else other.first,
+            other.last if later else self.last,
             self.total + other.total,
-            min(self.least, other.least),
-            max(self.greatest, other.greatest),
+            self.least if self.least <= other.least else other.least,
+            self.greatest if self.greatest >= other.greatest else other.greatest,
             self.num_values + other.num_values,
             self.num_bad + other.num_bad,
-            other.t if other.last >= self.last else self.t,
+            other.t if later else self.t,
         )
 
     def to_segment(self) -> Segment:
@@ -142,6 +144,8 @@ def _summary(record: StepsRecorded) -> Piece:
 
 
 def _reduced(first: int, last: int, values: list[float], t: float) -> Piece:
+    if math.isfinite(sum(values)):
+        return Piece(first, last, math.fsum(values), min(values), max(values), len(values), 0, t)
     mean, least, greatest, bad = blocks.summarise(values)
     num_values = len(values) - bad
     if not num_values:

@@ -305,12 +305,13 @@ class WriterState:
         if not math.isfinite(event.t):
             event = msgspec.structs.replace(event, t=self.newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
-        is_loss = event.metric == "loss"
-        wanted = find_bad or series.wants_values(event) or (is_loss and self.columns.wants_values(event))
-        values = self._decoded(event) if wanted else None
-        series.add(event, values if series.wants_values(event) else None)
-        if is_loss:
-            self.columns.add(event, values)
+        columns = self.columns if event.metric == "loss" else None
+        in_series = series.wants_values(event)
+        in_columns = columns is not None and columns.wants_values(event)
+        values = self._decoded(event) if find_bad or in_series or in_columns else None
+        series.add(event, values if in_series else None)
+        if columns is not None:
+            columns.add(event, values if in_columns else None)
         self._mark_bad(event, values)
         if find_bad and values is not None:
             self._keep_bad(event, values)
