@@ -29,6 +29,7 @@ EXIT_CODES = exit_codes(
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, optional=True, help="name of a run, or its directory; else the newest that is running")
+    parser.add_option("--read-only", action="store_true", help="ask nothing of the run from the screen")
     viewing.add_view_options(parser)
 
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = parent_of(args)
     run_dir = find_run(args.run, parent) if args.run is not None else _newest_running(parent)
     try:
-        snapshot = viewing.watch(run_dir, no_ui=args.no_ui, as_json=args.json)
+        snapshot = viewing.watch(run_dir, args, read_only=args.read_only)
     except KeyboardInterrupt:
         narrate("left; the run goes on")
         return ExitCode.DONE

@@ -38,6 +38,9 @@ COMMANDS: dict[str, str] = {
 
 HELP_COLUMNS = 78
 
+_VIEW_OPTIONS = ("--read-only", "--ascii", "--reset-view")
+"""Options of the list that the commands with a screen have too; before a command they are the command's."""
+
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -92,7 +95,7 @@ def _dispatch(words: list[str]) -> ExitCode:
     place = _command_place(words)
     top = _top_parser().parse(words[:place])
     if place == len(words):
-        return _without_a_command(top.runs_dir)
+        return _without_a_command(top)
     name = words[place]
     if name not in COMMANDS:
         near = nearest(name, COMMANDS)
@@ -102,7 +105,8 @@ def _dispatch(words: list[str]) -> ExitCode:
     parser = Parser(f"tputui {name}", textwrap.fill(command.DESCRIPTION, HELP_COLUMNS), command.EXIT_CODES)
     _add_runs_dir(parser, top.runs_dir)
     command.add_arguments(parser)
-    return command.run(parser.parse(words[place + 1 :]))
+    given_before = [word for word in words[:place] if word in _VIEW_OPTIONS]
+    return command.run(parser.parse(given_before + words[place + 1 :]))
 
 
 def _load(name: str) -> Command:
@@ -128,9 +132,14 @@ def _top_parser() -> Parser:
         f"commands:\n{lines}",
         "`tputui COMMAND --help` says what a command prints and what it exits with.",
     )
-    parser.usage = "tputui [--runs-dir DIR] [COMMAND ...]"
+    parser.usage = "tputui [--runs-dir DIR] [--read-only] [--ascii] [--reset-view] [COMMAND ...]"
     parser.add_option("--version", action="version", version=f"tputui {__version__}")
     _add_runs_dir(parser, None)
+    parser.add_option("--read-only", action="store_true", help="ask nothing of any run from the screen")
+    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
+    parser.add_option(
+        "--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them"
+    )
     return parser
 
 
@@ -140,16 +149,17 @@ def _add_runs_dir(parser: Parser, default: str | None) -> None:
     )
 
 
-def _without_a_command(flag: str | None) -> ExitCode:
+def _without_a_command(args: argparse.Namespace) -> ExitCode:
     """The list of runs: live in a terminal, else printed."""
     from tputui.cli import runs
     from tputui.cli.console import has_screen
     from tputui.telemetry import rundir
 
-    parent = rundir.runs_dir(flag, os.environ)
+    parent = rundir.runs_dir(args.runs_dir, os.environ)
     if not has_screen():
         return runs.print_table(parent)
-    from tputui.ui.app import run_list
+    from tputui.ui.app import ViewOptions, run_list
 
-    run_list(parent)
+    options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
+    run_list(parent, read_only=args.read_only, options=options)
     return ExitCode.DONE

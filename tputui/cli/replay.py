@@ -26,6 +26,7 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--speed", type=speed, metavar="N", help="times as fast as it was (1 in the screen)")
+    parser.add_option("--read-only", action="store_true", help="as it is always: nothing can be asked of a recording")
     viewing.add_view_options(parser)
 
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if screen:
         from tputui.ui.app import run_monitor
 
-        run_monitor(source, run_dir, read_only=True)
+        run_monitor(source, run_dir, read_only=True, options=viewing.view_options(args))
         return ExitCode.DONE
     try:
         headless.follow(source, sys.stdout, as_json=args.json)

@@ -5,6 +5,7 @@ Leaving a view never ends a run. Must not read journals itself: `Session` does.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tputui import headless, session
 from tputui.cli.console import has_screen, narrate
@@ -22,6 +24,9 @@ from tputui.model.format import inert
 from tputui.model.snapshot import ENDED, RunCondition, Snapshot
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
+
+if TYPE_CHECKING:
+    from tputui.ui.app import ViewOptions
 
 _CODES: dict[RunCondition, ExitCode] = {
     "done": ExitCode.DONE,
@@ -35,6 +40,22 @@ def add_view_options(parser: Parser) -> None:
     """Declares how a run is shown."""
     parser.add_option("--no-ui", action="store_true", help="print lines; so it is too where stdout is no terminal")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
+    add_screen_options(parser)
+
+
+def add_screen_options(parser: Parser) -> None:
+    """Declares how the live screen looks."""
+    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
+    parser.add_option(
+        "--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them"
+    )
+
+
+def view_options(args: argparse.Namespace) -> ViewOptions:
+    """What the command line says of the screen. Imports what draws it."""
+    from tputui.ui.app import ViewOptions
+
+    return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
 
 
 def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
@@ -42,15 +63,16 @@ def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
     return not no_ui and not as_json and has_screen()
 
 
-def watch(run_dir: Path, *, no_ui: bool, as_json: bool) -> Snapshot:
-    """Shows a run until it ends or the viewer leaves; returns what is true then."""
+def watch(run_dir: Path, args: argparse.Namespace, *, read_only: bool = False) -> Snapshot:
+    """Shows a run until it ends or the viewer leaves; returns what is true then. `args` has the options of a view."""
     source = session.Session.live(run_dir)
-    if wants_screen(no_ui=no_ui, as_json=as_json):
+    if wants_screen(no_ui=args.no_ui, as_json=args.json):
         from tputui.ui.app import run_monitor
 
-        return run_monitor(source, run_dir).snapshot or session.load(run_dir)
+        left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args))
+        return left.snapshot or session.load(run_dir)
     try:
-        return headless.follow(source, sys.stdout, as_json=as_json)
+        return headless.follow(source, sys.stdout, as_json=args.json)
     finally:
         source.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 _ASCII_TERMINALS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
 """Terminals whose font holds neither braille nor most signs."""
@@ -17,6 +17,21 @@ class Looks(NamedTuple):
 
     ascii_only: bool = False
     colour: bool = True
+
+
+@runtime_checkable
+class KnowsLooks(Protocol):
+    """The application, as screens see it that draw pictures."""
+
+    ascii_only: bool
+
+    @property
+    def without_colour(self) -> bool: ...
+
+
+def draws_characters(app: object) -> bool:
+    """Whether pictures and maps are to be made of characters, since there is no colour, or no half block."""
+    return isinstance(app, KnowsLooks) and (app.ascii_only or app.without_colour)
 
 
 def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Looks:

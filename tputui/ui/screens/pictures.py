@@ -17,6 +17,7 @@ from textual.screen import Screen
 from tputui.model.snapshot import PicturesView
 from tputui.ui import keys
 from tputui.ui.halfblocks import Pixels, coloured, grey
+from tputui.ui.looks import draws_characters
 from tputui.ui.mosaic import Drawer
 from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.pngs import Shelf, scaled
@@ -62,7 +63,7 @@ class PicturesScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Pictures, bars."""
-        yield GalleryPanel(Drawer(scaled, grey if self._without_colour() else coloured), id="gallery")
+        yield GalleryPanel(Drawer(scaled, grey if draws_characters(self.app) else coloured), id="gallery")
         if self._replaying:
             yield PlayerBar(id="player")
         yield KeyBar(keys.in_force(keys.PICTURES, replaying=self._replaying), id="keys")
@@ -91,9 +92,6 @@ class PicturesScreen(Screen[None]):
     def _wanted(self) -> PicturesView | None:
         return self._frame.snapshot.pictures if self._frame is not None else None
 
-    def _without_colour(self) -> bool:
-        return self.app.no_color or self.app.console.color_system is None
-
     def _look(self) -> None:
         if self._wanted is not None:
             self._read_files(self._wanted)
@@ -110,6 +108,14 @@ class PicturesScreen(Screen[None]):
             examples = examples_of(message.view, message.shown)
             self.query_one(GalleryPanel).show(GalleryPart(self._frame.snapshot.run, message.view, examples, ""))
 
+    def keys_in_force(self) -> list[keys.Key]:
+        """The keys that do something now."""
+        return keys.in_force(keys.PICTURES, replaying=self._replaying)
+
+    def panels_told(self) -> list[tuple[str, str]]:
+        """There are no panels to select."""
+        return []
+
     def action_close(self) -> None:
         """Back to the monitor."""
         self.dismiss(None)
@@ -124,7 +130,7 @@ class PicturesScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Shows the keys."""
-        self.app.push_screen(HelpScreen(keys.in_force(keys.PICTURES, replaying=self._replaying)))
+        self.app.push_screen(HelpScreen(self.keys_in_force()))
 
     def action_play_or_pause(self) -> None:
         """Plays or pauses; at the end it plays from the beginning."""
