@@ -10,8 +10,7 @@ from pathlib import Path
 from engine import checkpoint, forecast, machine, shared
 from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
-from engine.data.skips import TooManyBad
-from engine.errors import Problem, Refused, Unable
+from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
 from engine.learner import Learner

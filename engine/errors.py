@@ -27,6 +27,10 @@ class Refused(Exception):
         self.problems = problems
 
 
+class BadSource(ValueError):
+    """The user's files, or the keys that name them, cannot be used; the text is one sentence in the user's words."""
+
+
 class Unable(Exception):
     """This machine cannot train: no torch_xla, versions that do not fit, a device that is taken."""
 
@@ -41,6 +45,10 @@ PEER_LOST = 75
 
 class OutOfMemory(Exception):
     """A step needs more memory than there is; the text is a page: what is big, and what would help."""
+
+
+class TooManyBad(Exception):
+    """More examples cannot be used than may be left out; the text names the last one."""
 
 
 class BadExample(Exception):

@@ -16,7 +16,7 @@ class Feeds:
         """`own` are the places of the cores that are fed, `put` moves their rows to the device; `skipped` is told of
         every example that is left out.
 
-        Raises `engine.data.skips.TooManyBad` where the source alone has too many of them.
+        Raises `engine.errors.TooManyBad` where the source alone has too many of them.
         """
         budget = Budget(plan.max_bad_rows, skipped)
         for bad in splits.skipped:

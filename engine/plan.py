@@ -5,14 +5,17 @@ Torch-free and quick: the strict check prints it before anything starts, and the
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from engine import machine as machines
-from engine.errors import Problem, Refused
+from engine.errors import BadSource, Problem, Refused
 from engine.machine import Machine
 from engine.tasks import registry
 from engine.tasks.base import Options, Sizes, Task
 from tputui.config import RunConfig
+
+A_KEY = re.compile(r"data\.\w+")
 
 
 class Plan(NamedTuple):
@@ -96,13 +99,13 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
 
 
 def _sizes(task: Task, data: Options, seed: int) -> Sizes:
-    """The splits' sizes. What cannot be read or used is told of `[data]`, any other failure of the task."""
+    """The splits' sizes. What cannot be read or used is told of its key in `[data]`, any other failure of the task."""
     try:
         found: Any = task.sizes(data, seed)
     except Refused:
         raise
     except (OSError, ValueError) as error:
-        raise Refused([Problem("data", f"sizes() failed: {registry.reason(error)}")]) from error
+        raise Refused([_of_data(error)]) from error
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
         raise Refused([Problem("task", f"sizes() failed: {registry.reason(error)}")]) from error
     if (
@@ -112,6 +115,16 @@ def _sizes(task: Task, data: Options, seed: int) -> Sizes:
     ):
         raise Refused([Problem("task", f"sizes() returned {found!r}; it is to return Sizes(train, valid)")])
     return Sizes(*found)
+
+
+def _of_data(error: OSError | ValueError) -> Problem:
+    """What the task says of the user's files; where it only broke over them, that it was in `sizes`."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return Problem("data", f"{error.filename}: {error.strerror}")
+    if isinstance(error, BadSource) or (isinstance(error, OSError) and error.errno is None):
+        key, _, words = str(error).partition(": ")
+        return Problem(key, words) if A_KEY.fullmatch(key) else Problem("data", str(error))
+    return Problem("data", f"sizes() failed: {registry.reason(error)}")
 
 
 def _problems(plan: Plan) -> list[Problem]:

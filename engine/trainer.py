@@ -133,6 +133,8 @@ class Trainer:
         best_before = self._best, self._best_epoch
         figure = verdict.figure(config.checkpoint.monitor)
         best = self._is_best(figure)
+        if math.isnan(figure):
+            self._reports.warn(f"{config.checkpoint.monitor} is no number, so epoch {ended.epoch} cannot be the best")
         # The checkpoint tells all of this, so it stands before it is saved.
         if best:
             self._best, self._best_epoch = figure, ended.epoch

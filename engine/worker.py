@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from engine import machine, plan, ranks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
-from engine.errors import PEER_LOST, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, PeerLost, Refused, TooManyBad, Unable
 from engine.plan import Plan
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
@@ -195,7 +195,8 @@ class Worker:
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
         text = "".join(traceback.format_exception(error))
-        sys.stderr.write(text)
+        # Where in the code it was found says nothing more of the user's own data or configuration.
+        sys.stderr.write(f"{self._who}{error}\n" if isinstance(error, TOLD_IN_FULL) else text)
         self._reporter.emit(
             ev.FailureRaised(
                 t=time.time(),
@@ -212,6 +213,8 @@ class Worker:
 
 PEER_TOLD_S = 10.0
 """How long the loop leaves it to the main thread to say which process it has lost."""
+TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
+"""Errors whose sentence is all there is to say."""
 _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 

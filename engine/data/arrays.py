@@ -59,7 +59,7 @@ def read_arrays(options: ArrayData) -> Raw:
 def renamed(options: ArrayData) -> ArrayData:
     """The options with the columns that `read_arrays` makes. Raises `ValueError` where labels are missing."""
     if not options.labels_file:
-        refuse("data.labels_file is missing: the .npy file of the labels")
+        refuse("data.labels_file: name the .npy file of the labels")
     labels = mapped(options.labels_file)
     names = label_columns(options, 1 if labels.ndim == 1 else int(np.prod(labels.shape[1:])))
     group = GROUP if options.groups_file else ""

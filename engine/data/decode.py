@@ -9,7 +9,7 @@ bytes.
 from __future__ import annotations
 
 import io
-import warnings
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,10 @@ from torchvision.io import ImageReadMode, decode_jpeg, decode_png
 JPEG, PNG, NPY = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY"
 MODES = {1: ImageReadMode.GRAY, 3: ImageReadMode.RGB}
 BITS_16 = 256
+MOST_PIXELS = 2**28 // 3
+"""A larger image is not decoded, since a file of a few KiB may unfold to GiB; Pillow has the same limit."""
+NO_SIZES = (0xC4, 0xC8, 0xCC)
+"""Markers of JPEG between 0xC0 and 0xCF that begin no frame."""
 
 
 class Unreadable(Exception):
@@ -67,6 +71,7 @@ def _pixels(data: bytes, channels: int) -> torch.Tensor:
         raise Unreadable("the file is empty")
     if not data.startswith((JPEG, PNG)):
         return _by_pillow(data, channels)
+    _check_size(*(_png_size(data) if data.startswith(PNG) else _jpeg_size(data)))
     encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     try:
         if data.startswith(JPEG):
@@ -80,13 +85,44 @@ def _pixels(data: bytes, channels: int) -> torch.Tensor:
     return torch.from_numpy((pixels.numpy() // BITS_16).astype(np.uint8))
 
 
+def _check_size(height: int, width: int) -> None:
+    if height * width > MOST_PIXELS:
+        raise Unreadable(f"the image has {height:,} x {width:,} pixels; at most {MOST_PIXELS:,} are decoded")
+
+
+def _png_size(data: bytes) -> tuple[int, int]:
+    """Height and width as the header says; 0 where there is none, which the decoder tells of."""
+    if len(data) < 24:
+        return 0, 0
+    width, height = struct.unpack_from(">II", data, 16)
+    return height, width
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """As `_png_size`, found by hopping from segment to segment."""
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # Padding.
+            at += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in NO_SIZES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return height, width
+        else:
+            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return 0, 0
+
+
 def _by_pillow(data: bytes, channels: int) -> torch.Tensor:
     opened = _opened(data)
     if opened.mode in ("I;16", "I;16B", "I;16L", "I"):
         gray = np.asarray(opened, dtype=np.int64) // BITS_16
         array = np.repeat(gray.clip(0, 255).astype(np.uint8)[None], channels, axis=0)
         return torch.from_numpy(array)
-    array = np.array(opened.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    try:
+        array = np.array(opened.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"the image cannot be converted: {_first_line(error)}") from error
     return torch.from_numpy(array.reshape(*array.shape[:2], channels)).permute(2, 0, 1)
 
 
@@ -95,9 +131,11 @@ def _opened(data: bytes) -> Any:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        found = Image.open(io.BytesIO(data))
+        _check_size(found.height, found.width)
+        if found.format == "EPS":  # Pillow would have another program run it.
+            raise Unreadable("PostScript is a program, not an image; save it as PNG")
+        return ImageOps.exif_transpose(found)
     except UnidentifiedImageError as error:
         raise Unreadable("this is no image of a known format") from error
     except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
@@ -118,7 +156,7 @@ def _stored(data: bytes) -> npt.NDArray[Any]:
 def _array(data: bytes) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, MemoryError) as error:
         raise Unreadable(f"the array cannot be read: {_first_line(error)}") from error
     if array.dtype.kind not in "iuf":
         raise Unreadable("the array holds no numbers")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.rows import Names
-from engine.errors import BadExample
+from engine.errors import BadExample, BadSource
 
 MOST_SHOWN = 10
 
@@ -38,13 +38,13 @@ class Findings:
         return usable
 
     def settle(self) -> tuple[BadExample, ...]:
-        """The rows to leave out. Raises `ValueError` where they are too many."""
+        """The rows to leave out. Raises `BadSource`, a `ValueError`, where they are too many."""
         bad = [
             BadExample(row, self._names.place(row, column), why) for row, (column, why) in sorted(self._found.items())
         ]
         if len(bad) > self._limit:
             allowed = f"; max_bad_rows = {self._limit} may be left out" if self._limit else ""
-            raise ValueError(listed([str(example) for example in bad]) + allowed)
+            raise BadSource(listed([str(example) for example in bad]) + allowed)
         return tuple(bad)
 
 
@@ -55,5 +55,5 @@ def listed(problems: list[str]) -> str:
 
 
 def refuse(*problems: str) -> NoReturn:
-    """Raises `ValueError` with the problems."""
-    raise ValueError(listed(list(problems)))
+    """Raises `BadSource`, a `ValueError`, with the problems."""
+    raise BadSource(listed(list(problems)))

@@ -10,15 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.data.sampler import Share
-from engine.errors import BadExample
+from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split
 
 Tell = Callable[[Split, BadExample, int, int], None]
 """Told of an example that is left out: its split, what is wrong, how many there are now, and the limit."""
-
-
-class TooManyBad(Exception):
-    """More examples cannot be used than may be left out; the text names the last one."""
 
 
 class Budget:

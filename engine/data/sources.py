@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from engine.data import arrays, folders, tfrecord
 from engine.data.assemble import assemble
@@ -41,7 +42,7 @@ def open_rows(options: SourceOptions) -> Rows:
     options = msgspec.structs.replace(options, source=located(options.source))
     source = options.source
     if not source:
-        refuse("data.source is missing: name a table, a folder with a folder for each class, or TFRecord files")
+        refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData):
         return assemble(arrays.read_arrays(options), arrays.renamed(options))
     if isinstance(options, ImageData):
@@ -98,6 +99,7 @@ def cut(options: SourceOptions, seed: int) -> Cut:
     notes += _leak_notes(torn, options, rows)
     if valid.all() or not valid.any():
         refuse(f"{options.source}: every row is in {'validation' if valid.any() else 'training'}; both need some")
+    notes += [*_one_sided(rows, ~valid, "training"), *_one_sided(rows, valid, "validation")]
     return Cut(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
 
 
@@ -116,6 +118,24 @@ def num_folds(options: SourceOptions) -> int:
     folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
     presplit = bool(options.split_column) or (folder and folders.has_splits(source))
     return 0 if presplit else options.folds
+
+
+def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
+    """A note where all rows of a part have the same class, or the same answer to binary labels."""
+    labels = rows.labels
+    if labels is None or (labels.dtype != np.int64 and not np.isin(labels, (0, 1)).all()):
+        return []
+    held = labels[part].reshape(int(part.sum()), -1)
+    alike = np.flatnonzero((held == held[0]).all(axis=0))
+    if not len(alike):
+        return []
+    if labels.ndim == 1:
+        said = f'the class "{rows.label_names[held[0, 0]]}"'
+    else:
+        said = ", ".join(f"{rows.label_names[place]} = {held[0, place]:g}" for place in alike[:SHOWN_IN_NOTE])
+        said += f" and {len(alike) - SHOWN_IN_NOTE} more labels alike" if len(alike) > SHOWN_IN_NOTE else ""
+    without = "there is nothing to learn of it" if what == "training" else "it has no AUC"
+    return [f"every row of {what} has {said}, so {without}"]
 
 
 def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str]:

@@ -6,7 +6,9 @@ happens to be free. The result is the same either way, and with any number of th
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -154,12 +156,21 @@ class Store:
             raise self._bad(row, name, f"the file cannot be read: {error.strerror or error}") from error
 
     def _read(self, name: str, row: int) -> bytes:
-        with open(self.rows.files[name][row], "rb", buffering=0) as file:
+        with open(self.rows.files[name][row], "rb", buffering=0, opener=_regular) as file:
             if self.rows.spans is None or name != "image":
                 return file.read()
             start, size = self.rows.spans[row]
             file.seek(int(start))
             return file.read(int(size))
+
+
+def _regular(path: str, flags: int) -> int:
+    """Opens a file, and nothing that never ends or has to be waited for. Raises `OSError`."""
+    fd = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
 def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:

@@ -19,6 +19,7 @@ from engine.data.rows import Names, Raw
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
 FIRST_ROW = 2
 """The header is row 1."""
+NOT_UTF8 = "it is not UTF-8; save it as UTF-8"
 IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -44,6 +45,8 @@ def column(raw: Raw, name: str, key: str) -> pl.Series:
         columns = ", ".join(raw.frame.columns[:20]) + (", ..." if raw.frame.width > 20 else "")
         hint = f'did you mean "{near[0]}"?' if near else f"its {what}s: {columns}"
         refuse(f'{raw.source} has no {what} "{name}" (data.{key}); {hint}')
+    if f"{name}_duplicated_0" in raw.frame.columns:
+        refuse(f'{raw.source} has two columns "{name}" (data.{key}); rename one of them')
     return raw.frame[name]
 
 
@@ -56,6 +59,8 @@ def texts(raw: Raw, name: str, key: str) -> pl.Series:
             series = whole
     if series.dtype == pl.Binary:
         series = pl.Series(name, [None if cell is None else cell.decode("utf-8", "replace") for cell in series])
+    if series.dtype.is_nested():
+        refuse(f'{raw.source}: the column "{name}" (data.{key}) holds {series.dtype}, not text or numbers')
     stripped = series.cast(pl.String, strict=False).str.strip_chars()
     return stripped.replace("", None)
 
@@ -91,16 +96,30 @@ def _text(path: Path, name: str, separator: str) -> pl.DataFrame:
         refuse(f"{name} is empty; its first row must name the columns")
     except pl.exceptions.PolarsError as error:
         refuse(f"{name} cannot be read as a table: {_reason(str(error))}")
-    if frame.width == 1 and not separator and ";" in frame.columns[0]:
-        refuse(f'{name} seems to have ";" between its cells; write data.separator = ";"')
-    return _without_blank_end(frame)
+    _check_header(frame.columns, name, separator)
+    stripped = [column.strip() for column in frame.columns]
+    return _without_blank_end(frame.rename(dict(zip(frame.columns, stripped, strict=True))))
+
+
+def _check_header(columns: list[str], name: str, separator: str) -> None:
+    """Refuses what reads as a table and is none as it was meant."""
+    if any("\0" in column or "\ufffd" in column for column in columns):
+        refuse(f"{name} cannot be read as a table: {NOT_UTF8}")
+    if any("\r" in column for column in columns):
+        refuse(f"{name} ends its lines with a carriage return alone; save it with the line ends of Unix or Windows")
+    if len({column.strip() for column in columns}) < len(columns):
+        refuse(f"{name} has two columns of one name: {', '.join(columns[:20])}")
+    if len(columns) == 1 and not separator:
+        for found, written in ((";", ";"), ("\t", "\\t"), ("|", "|")):
+            if found in columns[0]:
+                refuse(f'{name} seems to have "{written}" between its cells; write data.separator = "{written}"')
 
 
 def _reason(error: str) -> str:
     if "more fields" in error:
         return "a row has more cells than the header; put a text that holds the separator in double quotes"
     if "utf-8" in error:
-        return "it is not UTF-8; save it as UTF-8"
+        return NOT_UTF8
     return error.strip().splitlines()[0]
 
 

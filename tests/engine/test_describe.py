@@ -129,7 +129,7 @@ IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
         (TASK.replace('("loss",)', '"loss"'), "task", 'meters is no tuple of names that begins with "loss"'),
         (TASK.replace(IN_SIZES, "        return {}['images']"), "task", "sizes() failed: KeyError: 'images'"),
         (TASK.replace(IN_SIZES, "        return 'many'"), "task", "sizes() returned 'many'"),
-        (TASK.replace(IN_SIZES, "        open('/nonexistent/images')"), "data", "FileNotFoundError"),
+        (TASK.replace(IN_SIZES, "        open('/nonexistent/images')"), "data", "/nonexistent/images: No such file"),
     ],
     ids=lambda value: value if len(value) < 80 else "a task",
 )
@@ -144,6 +144,35 @@ def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
     assert problem["key"] == key
     assert words in problem["message"]
     assert "\n" not in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "message"),
+    [
+        ({"source": "none.csv"}, "data", "none.csv: no such file; data.source names it from the folder the run is"),
+        ({"source": "a.csv"}, "data", "a.csv row 3, column image: there is no file "),
+        ({"source": ""}, "data.source", "name a table, a folder with a folder for each class"),
+        (
+            {"source": "b.csv", "label": "kinds"},
+            "data",
+            'b.csv has no column "kinds" (data.label); did you mean "kind"?',
+        ),
+        ({"source": "b.csv", "folds": 9, "fold": 0}, "data.folds", "2 rows cannot be cut into 9 folds"),
+    ],
+)
+def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
+    tmp_path: Path, keys: dict[str, object], key: str, message: str
+) -> None:
+    (tmp_path / "0.png").write_bytes(b"seen only in training")
+    (tmp_path / "a.csv").write_text("image,kind\n0.png,cat\n1.png,dog\n")
+    (tmp_path / "b.csv").write_text("image,kind\n0.png,cat\n0.png,dog\n")
+    tables = config.to_builtins(config.parse(LINE, "line.toml"))
+    tables = {**tables, "task": "image_labels", "data": {"batch_per_core": 1, "label": "kind", **keys}, "model": {}}
+    done = describe("image_labels", "--check", stdin=json.dumps(tables), cwd=tmp_path)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert problem["key"] == key
+    assert problem["message"].startswith(message)
 
 
 @pytest.mark.parametrize(

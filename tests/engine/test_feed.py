@@ -11,8 +11,8 @@ import torch
 
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares, valid_shares
-from engine.data.skips import Budget, Skips, TooManyBad
-from engine.errors import BadExample
+from engine.data.skips import Budget, Skips
+from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split
 
 BROKEN = 37

@@ -168,7 +168,7 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
     ("keys", "says"),
     [
         ({"source": "x.csv"}, "data.source: name the .npy file of the features"),
-        ({"labels_file": ""}, "data.labels_file is missing"),
+        ({"labels_file": ""}, "data.labels_file: name the .npy file of the labels"),
         ({"labels_file": "b.npy"}, 'label_kind = "class" takes one column, and 2 are named'),
         ({"label_kind": "float"}, "data.label_kind: the task tells labels, not numbers"),
         ({"labels_file": "none.npy"}, "none.npy: no such file"),

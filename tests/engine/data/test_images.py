@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +166,52 @@ def test_an_image_that_is_cut_short_is_named(scene: Path) -> None:
     whole = (scene / "image" / "5.jpg").read_bytes()
     (scene / "image" / "5.jpg").write_bytes(whole[: len(whole) // 2])
     _raises_for_row_5(scene, "column n", "the image cannot be decoded", "5.jpg")
+
+
+def bomb(kind: str) -> bytes:
+    """A small file that says it holds billions of pixels."""
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(out, kind)
+    data, side = bytearray(out.getvalue()), 60_000
+    at = data.index(b"\xff\xc0") + 5 if kind == "JPEG" else 16
+    struct.pack_into(">HH" if kind == "JPEG" else ">II", data, at, side, side)
+    if kind == "PNG":
+        struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_an_image_that_unfolds_to_gigabytes_is_not_decoded(scene: Path, kind: str) -> None:
+    (scene / "image" / "5.jpg").write_bytes(bomb(kind))
+    _raises_for_row_5(scene, "column n", "the image has 60,000 x 60,000 pixels; at most 89,478,485", "5.jpg")
+
+
+def test_an_array_that_says_it_is_larger_than_memory_is_named(scene: Path) -> None:
+    (scene / "depth").rename(scene / "old")
+    (scene / "depth").mkdir()
+    for number in range(COUNT):
+        np.save(scene / "depth" / f"{number}.npy", np.ones((4, 4)))
+    with (scene / "depth" / "5.npy").open("wb") as file:
+        head = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**7)}
+        np.lib.format.write_array_header_1_0(file, head)
+    splits = images.load(options(scene, depth="depth/{n}.npy"), 0)
+    _fetch_fails(splits, "column n", "the array cannot be read", "5.npy")
+
+
+def test_what_no_image_is_made_of_is_named(scene: Path) -> None:
+    Image.new("LAB", (8, 8)).save(scene / "image" / "5.jpg", "TIFF")
+    _fetch_fails(images.load(options(scene, channels=1), 0), "column n", "cannot be converted", "5.jpg")
+    Image.new("RGB", (8, 8)).save(scene / "image" / "5.jpg", "EPS")
+    _raises_for_row_5(scene, "column n", "PostScript is a program", "5.jpg")
+
+
+def test_a_path_to_what_never_ends_is_not_read(scene: Path) -> None:
+    (scene / "image" / "5.jpg").unlink()
+    (scene / "image" / "5.jpg").symlink_to("/dev/zero")
+    _raises_for_row_5(scene, "column n", "it is no regular file", "5.jpg")
+    (scene / "image" / "5.jpg").unlink()
+    os.mkfifo(scene / "image" / "5.jpg")
+    _raises_for_row_5(scene, "column n", "it is no regular file", "5.jpg")
 
 
 def test_a_mask_or_depth_that_cannot_be_read_is_named(scene: Path) -> None:

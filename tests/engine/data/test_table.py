@@ -197,12 +197,32 @@ def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_
         (b"id,kind\na0,cat,extra\n", "a row has more cells than the header"),
         (b"id,kind\na0,c\xff\n", "it is not UTF-8"),
         (b"id;kind\na0;cat\n", 'write data.separator = ";"'),
+        (b"id\tkind\na0\tcat\n", 'write data.separator = "\\t"'),
+        (b"id,kind\ra0,cat\ra1,dog\r", "ends its lines with a carriage return alone"),
+        ("id,kind\na0,cat\n".encode("utf-16"), "it is not UTF-8"),
+        (b"id,kind,kind\na0,cat,dog\n", 'has two columns "kind" (data.label)'),
+        (b"id,kind, kind\na0,cat,dog\n", "has two columns of one name"),
     ],
 )
 def test_a_file_that_is_no_table_says_why(images: Path, content: bytes, says: str) -> None:
     wanted = options(images)
     (images / "train.csv").write_bytes(content)
     assert says in refused(wanted)
+
+
+def test_a_byte_order_mark_and_quoted_cells_are_read(images: Path) -> None:
+    wanted = options(images)
+    rows = "".join(f'"a{number}","c ""{number % 2}"", x"\r\n' for number in range(6))
+    (images / "train.csv").write_bytes(b"\xef\xbb\xbf" + f'"id","kind"\r\n{rows}'.encode())
+    assert sources.open_rows(wanted).label_names == ('c "0", x', 'c "1", x')
+
+
+def test_nested_cells_and_blanks_around_names(images: Path) -> None:
+    spaced = options(images, header=" id , kind, patient,fold,x,y")
+    assert len(sources.open_rows(spaced)) == 6
+    pl.DataFrame({"id": ["a0", "a1"], "kind": [["cat"], ["dog"]]}).write_parquet(images / "t.parquet")
+    wanted = ImageData(source=str(images / "t.parquet"), image="images/{id}.png", label="kind")
+    assert 't.parquet: the column "kind" (data.label) holds List(String), not text or numbers' in refused(wanted)
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
@@ -216,6 +236,16 @@ def test_blank_lines_at_the_end_are_no_rows(images: Path) -> None:
 
 def test_a_class_that_never_occurs_is_noted(images: Path) -> None:
     assert "no row has the class cow" in sources.open_rows(options(images, classes=("cat", "cow", "dog"))).notes
+
+
+def test_a_split_without_a_contrast_is_noted(images: Path) -> None:
+    rows = [row.replace("dog", "cat") for row in GOOD[:4]] + ["a4,dog,r,2,0,0", "a5,dog,r,2,0,1"]
+    notes = sources.cut(options(images, tuple(rows), fold_column="fold", fold=2), 0).notes
+    assert 'every row of training has the class "cat", so there is nothing to learn of it' in notes
+    assert 'every row of validation has the class "dog", so it has no AUC' in notes
+    binary = options(images, label=["x", "y"], label_kind="binary", fold_column="fold", fold=2)
+    assert sources.cut(binary, 0).notes == ("every row of validation has x = 0, so it has no AUC",)
+    assert sources.cut(options(images, fold_column="fold"), 0).notes == ()
 
 
 def test_the_check_of_a_table_needs_no_torch(images: Path) -> None:
