@@ -1,4 +1,4 @@
-"""What steers the replay of a recorded run: which moment is played, how fast, and when the recording begins and ends.
+"""What steers a look at a run over time: which moment is shown, how fast it moves, from when to when a recording goes.
 
 The ends are found by reading the first and the last record of each journal, so that opening a long run costs nothing.
 """
@@ -27,67 +27,129 @@ class Span(NamedTuple):
     end: float
 
 
-class Player:
-    """The moment of a recording that is played. Moves with the clock of the one who watches."""
+class Reach(NamedTuple):
+    """From when to when a run can be played, in unix time."""
 
-    def __init__(self, spans: list[Span], speed: float, clock: Callable[[], float]) -> None:
-        """Plays from the start at once. Raises `ValueError` on a speed that is not more than 0."""
-        self.spans = spans
-        self.start = min((span.start for span in spans), default=0.0)
-        """Unix time of the first fact."""
-        self.end = max((span.end for span in spans), default=0.0)
-        """Unix time of the last fact."""
+    start: float
+    end: float
+    growing: bool = False
+    """Whether the end moves on: the run goes on."""
+
+
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""What a person chooses from."""
+
+
+class Player:
+    """The moment of a run that is looked at. Moves with the clock of the one who watches.
+
+    Of a recording, or of a run that is followed: then the moment is now, until a person looks back, plays on from
+    there, and reaches now again or asks for it.
+    """
+
+    def __init__(
+        self, reach: Callable[[], Reach], clock: Callable[[], float], *, speed: float = 1.0, follows: bool = False
+    ) -> None:
+        """Plays from the start at once, or `follows` the end. Raises `ValueError` on a speed not more than 0."""
+        self._reach = reach
         self._clock = clock
         self._speed = _checked(speed)
+        self._follows = follows
+        """Whether there is a now to follow."""
+        self._live = follows
         self._playing = True
-        self._anchor = self.start
+        self._anchor = reach().start
         self._anchor_clock = clock()
 
     @property
+    def start(self) -> float:
+        """Unix time of the first fact."""
+        return self._reach().start
+
+    @property
+    def end(self) -> float:
+        """Unix time of the last fact, or of now while the run goes on."""
+        return self._reach().end
+
+    @property
     def position(self) -> float:
-        """The moment played, in unix time of the recording."""
-        if not self._playing:
-            return self._anchor
-        gone = (self._clock() - self._anchor_clock) * self._speed
-        return min(self.end, max(self.start, self._anchor + gone))
+        """The moment that is looked at, in unix time of the run."""
+        reach = self._reach()
+        return reach.end if self._live else self._at(reach)
 
     @property
     def at_end(self) -> bool:
-        """Whether the recording is through."""
-        return self.position >= self.end
+        """Whether there is nothing after the moment."""
+        reach = self._reach()
+        return self._live or self._at(reach) >= reach.end
 
     @property
     def playing(self) -> bool:
         """Whether the moment moves."""
-        return self._playing and not self.at_end
+        reach = self._reach()
+        return reach.growing if self._live else self._playing and self._at(reach) < reach.end
+
+    @property
+    def live(self) -> bool:
+        """Whether now is followed. Never so in a recording."""
+        return self._live
 
     @property
     def speed(self) -> float:
-        """Seconds of the recording played in a second."""
+        """Seconds of the run played in a second."""
         return self._speed
 
     def pause(self) -> None:
         """Stays at this moment."""
         self._move(self.position)
-        self._playing = False
+        self._playing = self._live = False
 
     def play(self) -> None:
-        """Goes on; from the start where the recording is through."""
+        """Goes on; from the start where there is nothing after the moment and nothing more to come."""
+        if self._live and self._reach().growing:
+            return
         self._move(self.start if self.at_end else self.position)
-        self._playing = True
+        self._playing, self._live = True, False
 
     def seek(self, t: float) -> None:
-        """Goes to a moment, in unix time, within the recording."""
-        self._move(min(self.end, max(self.start, t)))
+        """Goes to a moment, in unix time, within the run. From now on back it stays there until it is played."""
+        reach = self._reach()
+        if self._follows and t >= reach.end:
+            self.follow()
+            return
+        if self._live:
+            self._playing = self._live = False
+        self._move(min(reach.end, max(reach.start, t)))
+
+    def follow(self) -> None:
+        """Returns to now; in a recording, to its end."""
+        self._move(self.end)
+        self._live = self._follows
 
     def set_speed(self, speed: float) -> None:
         """Plays on at another speed. Raises `ValueError` where it is not more than 0."""
+        speed = _checked(speed)
         self._move(self.position)
-        self._speed = _checked(speed)
+        self._speed = speed
+
+    def catch_up(self) -> None:
+        """Follows now again where playing has reached it."""
+        if self._follows and not self._live and self._playing and self.at_end:
+            self.follow()
+
+    def _at(self, reach: Reach) -> float:
+        """The moment, where now is not followed."""
+        gone = (self._clock() - self._anchor_clock) * self._speed if self._playing else 0.0
+        return min(reach.end, max(reach.start, self._anchor + gone))
 
     def _move(self, t: float) -> None:
         self._anchor = t
         self._anchor_clock = self._clock()
+
+
+def reach_of(spans: list[Span]) -> Reach:
+    """From when to when a recording goes."""
+    return Reach(min((span.start for span in spans), default=0.0), max((span.end for span in spans), default=0.0))
 
 
 def spans(run_dir: Path) -> list[Span]:

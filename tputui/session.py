@@ -17,39 +17,45 @@ from tputui.model.liveness import Verdict, judge
 from tputui.model.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
-from tputui.replay import Player, spans
+from tputui.replay import Player, Reach, Span, reach_of, spans
 from tputui.telemetry import control, rundir
 from tputui.telemetry.journal import Damage
-from tputui.telemetry.merge import Fact, Merge
+from tputui.telemetry.merge import Fact
+from tputui.track import Places, Track
 
 POLL_BUDGET_S = 0.05
 
 
 class Session:
-    """A run that is looked at. Not for use from two threads at once."""
+    """A run that is looked at. Not for use from two threads at once.
 
-    def __init__(self, run_dir: Path, clock: Callable[[], float], player: Player | None) -> None:
+    A recorded run has one track, read up to the moment that its player plays. A run that is followed has one that is
+    read to the newest fact always, and while a person looks back a second one, read up to that moment; so nothing has
+    to be made up for on the way back to now.
+    """
+
+    def __init__(self, run_dir: Path, clock: Callable[[], float], recorded: list[Span] | None, speed: float) -> None:
         """Use `live` or `replay`."""
         self.run_dir = run_dir
-        self.player = player
-        """What steers a replay; None where the run is followed live."""
-        self.caught_up = False
-        """Whether everything that is written up to this moment was read."""
         self._clock = clock
-        self._merge = Merge(run_dir)
-        self._state = RunState()
+        self._recorded = recorded is not None
+        self._reach = reach_of(recorded) if recorded is not None else None
+        """From when to when a recording goes."""
+        self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
-        self._opened = False
-        """Whether everything was read once since the start or the last rewind."""
-        self._moment = player.start if player else -math.inf
-        """The moment of a replay up to which the last poll read."""
-        self._trouble: str | None = None
-        self._last_words = {span.writer: span.end for span in player.spans} if player else {}
+        self._places = Places()
+        self._track = Track(run_dir, self._places)
+        self._back: Track | None = None
+        """What is looked back at."""
+        self._over = False
+        """Whether a run that is followed was told to have ended when that was last asked."""
+        self.player = Player(self._reach_now, clock, speed=speed, follows=not self._recorded)
+        """What steers the moment that is looked at."""
 
     @classmethod
     def live(cls, run_dir: Path, clock: Callable[[], float] = time.time) -> Session:
         """Follows a run as it is written. `clock` gives unix time."""
-        return cls(run_dir, clock, None)
+        return cls(run_dir, clock, None, 1.0)
 
     @classmethod
     def replay(cls, run_dir: Path, *, speed: float = 1.0, clock: Callable[[], float] = time.monotonic) -> Session:
@@ -57,29 +63,33 @@ class Session:
 
         Raises `ValueError` on a speed that is not more than 0.
         """
-        return cls(run_dir, clock, Player(spans(run_dir), speed, clock))
+        return cls(run_dir, clock, spans(run_dir), speed)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that is written up to the moment that is looked at was read."""
+        return self._shown.caught_up
 
     def poll(self, budget_s: float = POLL_BUDGET_S) -> list[Fact]:
-        """Reads on for about `budget_s` and returns the facts that were taken in."""
-        until = math.inf
-        if self.player is not None:
-            moment = self.player.position
-            if moment < self._moment:
-                self._rewind()
-            self._moment = moment
-            # The last fact of a journal need not be its newest; at the end nothing may be held back.
-            until = math.inf if moment >= self.player.end else moment
-        fresh = [fact for fact in self._read(until, budget_s) if self._is_new(fact)]
-        self._opened = self._opened or self.caught_up
-        for fact in fresh:
-            self._state.apply(*fact)
-        return fresh
+        """Reads on for about `budget_s` and returns the facts that were taken in, at the moment that is looked at."""
+        if self._recorded:
+            return self._play(self._track, budget_s)
+        self.player.catch_up()
+        if self.player.live:
+            self._end_look_back()
+            return self._track.read(math.inf, budget_s)
+        self._track.read(math.inf, budget_s / 2)
+        self._judge_now()
+        if self._back is None:
+            self._back = Track(self.run_dir, self._places)
+        return self._play(self._back, budget_s / 2)
 
     def snapshot(self) -> Snapshot:
-        """What is true now, or at the moment played; of a run that is still being read in, as far as it was read."""
+        """What is true now, or at the moment looked at; of a run that is still being read in, as far as it was read."""
+        track = self._shown
         now, verdict = self._judge()
         manifest, why = self._read_manifest()
-        final = self._is_through() if self.player else verdict.condition in ENDED
+        final = self._is_through() if track is not self._track or self._recorded else verdict.condition in ENDED
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
         around = Surroundings(
             now=now,
@@ -89,105 +99,118 @@ class Session:
             config=manifest.config if manifest else None,
             requests=[_request_view(request) for request in self._requests(now)],
             damage=[_region(damage) for damage in self._damage(final)],
-            warnings=[text for text in (gone, self._trouble, None if gone else why) if text],
+            warnings=[text for text in (gone, track.trouble, None if gone else why) if text],
         )
-        return take(self._state, around, verdict)
+        return take(track.state, around, verdict)
 
     @property
     def settled(self) -> bool:
         """Whether nothing more will come: the end record was read or no process is left, or a replay is through."""
-        if self.player is not None:
+        if self._recorded:
             return self._is_through()
-        if not self._opened:
+        if not self._track.opened:
             return False
-        _, verdict = self._judge()
+        _, verdict = self._judge_now()
         if verdict.condition not in ENDED:
             return False
-        return verdict.exit_code is not None or not any(w.name in verdict.living for w in self._state.supervisors)
+        supervisors = self._track.state.supervisors
+        return verdict.exit_code is not None or not any(w.name in verdict.living for w in supervisors)
 
     def close(self) -> None:
         """Closes the journals."""
-        self._merge.close()
+        self._end_look_back()
+        self._track.close()
 
-    def _read(self, until: float, budget_s: float) -> list[Fact]:
-        try:
-            facts, self.caught_up = self._merge.poll(until, budget_s)
-        except FileNotFoundError:
-            # The directory went away. What was read stays, and files that are open are read on at the next poll.
-            self.caught_up = True
-            return []
-        except OSError as error:
-            # Records that were read and not handed over are lost with this reader; a new one brings them again, and
-            # those that were taken in already change nothing.
-            self._trouble = f"the run cannot be read: {error.strerror or error}: {error.filename or self.run_dir}"
-            self._merge.close()
-            self._merge = Merge(self.run_dir)
-            self.caught_up = True
-            return []
-        self._trouble = None
-        return facts
+    @property
+    def _shown(self) -> Track:
+        """The track of the moment that is looked at."""
+        return self._back or self._track
+
+    def _play(self, track: Track, budget_s: float) -> list[Fact]:
+        moment = self.player.position
+        return track.read(moment, budget_s, whole=moment >= self.player.end)
+
+    def _end_look_back(self) -> None:
+        if self._back is not None:
+            self._back.close()
+            self._back = None
+
+    def _reach_now(self) -> Reach:
+        """From when to when the run can be looked at."""
+        if self._reach is not None:
+            return self._reach
+        now, state = self._clock(), self._track.state
+        first, newest = state.first_t, state.newest_t
+        start = first if first is not None else now
+        if self._over and newest is not None:
+            return Reach(start, newest)
+        return Reach(start, max(start, now), growing=True)
 
     def _damage(self, final: bool) -> list[Damage]:
         """What of the run cannot be read, or is not there; `final` says that no more will be written."""
         if not self.run_dir.is_dir():
-            return self._merge.damage(final=final)
+            return self._shown.damage(final=final)
         manifest, _ = self._read_manifest()
-        regions = [*([] if manifest else manifest_damage(self.run_dir)), *self._merge.damage(final=final)]
+        regions = [*([] if manifest else manifest_damage(self.run_dir)), *self._shown.damage(final=final)]
         if not (final and self.caught_up):
             return regions
         files = _journal_files(self.run_dir)
         if files is None:
             return regions
-        return regions + completeness.missing(self._state, files, regions, over=final)
-
-    def _is_new(self, fact: Fact) -> bool:
-        writer = self._state.writers.get(fact.writer)
-        return writer is None or fact.seq > writer.last_seq
+        return regions + completeness.missing(self._shown.state, files, regions, over=final)
 
     def _is_through(self) -> bool:
-        return self.player is not None and self.caught_up and self._moment >= self.player.end
+        """Whether the moment that is looked at is the end, and all before it was read."""
+        return self._shown.caught_up and self._shown.moment >= self.player.end
 
     def _judge(self) -> tuple[float, Verdict]:
         """The moment that is looked at, and what is told of the run's life then."""
-        reading = not (self.caught_up if self.player else self._opened)
-        if reading and self._state.writers:
-            # Judged as of now, a run that is half read would be told lost until its end record comes.
-            times = [writer.newest_t for writer in self._state.writers.values() if writer.newest_t is not None]
-            now = min(times, default=self._now())
-            return now, judge(self._state, dict.fromkeys(self._state.writers, True), now)
-        now = self._now()
+        track = self._shown
+        if track is self._track and not self._recorded:
+            return self._judge_now()
+        if not track.caught_up and track.state.writers:
+            return _half_read(track.state, track.moment)
+        return track.moment, judge(track.state, self._alive_at(track), track.moment)
+
+    def _judge_now(self) -> tuple[float, Verdict]:
+        """The same of a run that is followed, now."""
+        state, now = self._track.state, self._clock()
+        if not self._track.opened and state.writers:
+            return _half_read(state, now)
         manifest, _ = self._read_manifest()
-        created = manifest.created if manifest and self.player is None else None
-        return now, judge(self._state, self._alive(now), now, created)
+        alive = {name: self._process_lives(name) for name in state.writers}
+        verdict = judge(state, alive, now, manifest.created if manifest else None)
+        self._over = verdict.condition in ENDED
+        return now, verdict
 
-    def _now(self) -> float:
-        return self._moment if self.player is not None else self._clock()
+    def _alive_at(self, track: Track) -> dict[str, bool | None]:
+        """By writer: whether it had more to say after the moment of a track, or may have."""
+        return {name: track.moment < self._last_word(name, track) for name in track.state.writers}
 
-    def _alive(self, now: float) -> dict[str, bool | None]:
-        if self.player is not None:
-            return {name: now < self._last_words.get(name, now) for name in self._state.writers}
-        return {name: self._process_lives(name) for name in self._state.writers}
+    def _last_word(self, name: str, track: Track) -> float:
+        if self._recorded:
+            return self._last_words.get(name, track.moment)
+        writer = self._track.state.writers.get(name)
+        if writer is None or not self._track.opened or self._process_lives(name):
+            return math.inf
+        return writer.newest_t if writer.newest_t is not None else math.inf
 
     def _process_lives(self, name: str) -> bool | None:
-        opened = self._state.writers[name].opened
+        opened = self._track.state.writers[name].opened
         if opened is None:
             return None
         return rundir.is_alive(
             rundir.ProcessId(host=opened.host, host_id=opened.host_id, pid=opened.pid, pid_started=opened.pid_started)
         )
 
-    def _rewind(self) -> None:
-        self._merge.close()
-        self._merge = Merge(self.run_dir)
-        self._state = RunState()
-        self._opened = self.caught_up = False
-
     def _requests(self, now: float) -> list[control.Request]:
         try:
             requests = control.read_all(self.run_dir)
         except OSError:
             return []
-        return [request for request in requests if request.t <= now] if self.player else requests
+        if self._back is None and not self._recorded:
+            return requests
+        return [request for request in requests if request.t <= now]
 
     def _read_manifest(self) -> tuple[rundir.Manifest | None, str | None]:
         """The manifest, or why it cannot be read."""
@@ -197,6 +220,13 @@ class Session:
             except rundir.RunNotFound as error:
                 return None, str(error)
         return self._manifest, None
+
+
+def _half_read(state: RunState, now: float) -> tuple[float, Verdict]:
+    """What is told of a run as far as it was read; judged as of now it would be told lost until its end is read."""
+    times = [writer.newest_t for writer in state.writers.values() if writer.newest_t is not None]
+    now = min(times, default=now)
+    return now, judge(state, dict.fromkeys(state.writers, True), now)
 
 
 def manifest_damage(run_dir: Path) -> list[Damage]:

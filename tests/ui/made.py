@@ -493,6 +493,7 @@ class HandPlayer:
 
     def __init__(self) -> None:
         self.start, self.end, self.position, self.speed, self.playing = NOW, NOW + 100, NOW + 40, 1.0, True
+        self.live = False
 
     def play(self) -> None:
         self.playing = True
@@ -502,6 +503,9 @@ class HandPlayer:
 
     def seek(self, t: float) -> None:
         self.position = t
+
+    def follow(self) -> None:
+        self.position = self.end
 
     def set_speed(self, speed: float) -> None:
         self.speed = speed

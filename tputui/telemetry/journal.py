@@ -89,6 +89,26 @@ class Position(NamedTuple):
     size: int
 
 
+class Bookmark(NamedTuple):
+    """A place between two records of a journal, from which a reader goes on as the one that took it would have."""
+
+    journal: str = ""
+    """File name of the journal; empty at its start."""
+    offset: int = 0
+    """Bytes before it."""
+    next_seq: int = 0
+    """Number of the record that is expected next."""
+    damage: tuple[Damage, ...] = ()
+    """Damage met before it."""
+    bad_start: int | None = None
+    """Where damage begins that has not ended yet."""
+    bad_reason: str = ""
+
+
+START = Bookmark()
+"""Before the first record of any journal."""
+
+
 class Tail:
     """Reads the records of a journal as it grows."""
 
@@ -121,6 +141,19 @@ class Tail:
             self._mark_bad(start, f"no newline within {LINE_BYTES_MAX} bytes")
             self._partial = b""
         return records
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """The place after the records that were read."""
+        offset = self._read_to - len(self._partial)
+        damage = tuple(self.damage)
+        return Bookmark(self.name, offset, self._expected_seq, damage, self._bad_start, self._bad_reason)
+
+    def go_to(self, place: Bookmark) -> None:
+        """Reads on from a place of this journal."""
+        self._read_to, self._partial, self._expected_seq = place.offset, b"", place.next_seq
+        self.damage = list(place.damage)
+        self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
 
     @property
     def position(self) -> Position:

@@ -11,14 +11,14 @@ import heapq
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import Record
 from tputui.telemetry.events import Event
-from tputui.telemetry.journal import READ_BYTES, Damage, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, Position, Tail
 from tputui.telemetry.sealed import SealedTail
 
 DISCOVERY_INTERVAL_S = 0.5
@@ -35,11 +35,16 @@ class Fact(NamedTuple):
 class RecordTail(Protocol):
     """A journal, plain or sealed."""
 
+    name: str
+
     def read(self, max_bytes: int = READ_BYTES) -> list[Record]: ...
     def regions(self, *, final: bool) -> list[Damage]: ...
     def close(self) -> None: ...
     @property
     def position(self) -> Position: ...
+    @property
+    def bookmark(self) -> Bookmark: ...
+    def go_to(self, place: Bookmark) -> None: ...
 
 
 class _Cursor:
@@ -90,6 +95,26 @@ class Merge:
             quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
             if quiet or time.monotonic() >= deadline:
                 return facts, quiet
+
+    def bookmarks(self) -> dict[str, Bookmark]:
+        """By writer: the place in its journal up to which records were handed out; not of one that holds some back."""
+        return {name: cursor.tail.bookmark for name, cursor in self._cursors.items() if not cursor.waiting}
+
+    def go_to(self, places: Mapping[str, Bookmark]) -> set[str]:
+        """Hands out each writer's records from a place on, whatever was handed out before.
+
+        Returns the writers for which that was done: a place of another file than the one that is read, which may
+        have been sealed since, is none. Raises `OSError` where the directory cannot be read.
+        """
+        self._discover()
+        moved: set[str] = set()
+        for writer, cursor in self._cursors.items():
+            place = places.get(writer)
+            if place is not None and place.journal in ("", cursor.tail.name):
+                cursor.tail.go_to(place)
+                cursor.waiting.clear()
+                moved.add(writer)
+        return moved
 
     def damage(self, *, final: bool) -> list[Damage]:
         """Damaged regions met so far. `final` says that no writer lives, so that half lines are damage too."""

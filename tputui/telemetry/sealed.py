@@ -18,7 +18,7 @@ import msgspec
 from tputui.telemetry import blocks
 from tputui.telemetry.codec import DamagedLine, Record, decode, encode
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.journal import READ_BYTES, SUFFIX, Damage, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, Position, Tail
 from tputui.telemetry.rundir import SEALED_SUFFIX
 
 FRAME_VALUES = 65_536
@@ -107,6 +107,15 @@ class SealedTail:
             if magic != _MAGIC or signature != _SIGNATURE or end >= self._size:
                 return
             self._offset = end
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """The place after the frames that were read."""
+        return Bookmark(self.name, self._offset, self._expected_seq, tuple(self.damage))
+
+    def go_to(self, place: Bookmark) -> None:
+        """Reads on from a place of this journal."""
+        self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
 
     @property
     def position(self) -> Position:

@@ -1,14 +1,15 @@
-"""What keys do to the player of a replay. Pure but for the player that is handed in."""
+"""What keys do to the player of a run. Pure but for the player that is handed in."""
 
 from __future__ import annotations
 
-from tputui.ui.pump import Player
+from bisect import bisect_left, bisect_right
 
-_SPEED_LEAST, _SPEED_MOST = 0.1, 1000.0
+from tputui.replay import SPEEDS
+from tputui.ui.pump import Player
 
 
 def play_or_pause(player: Player) -> None:
-    """Toggles; at the end it plays from the beginning."""
+    """Toggles; at the end of what does not go on it plays from the beginning."""
     if player.playing:
         player.pause()
         return
@@ -18,12 +19,46 @@ def play_or_pause(player: Player) -> None:
 
 
 def seek_by(player: Player, direction: int) -> None:
-    """Seeks by a twentieth of the recording, or by 10 s where that is more and the recording is long enough."""
+    """Seeks by a twentieth of the run, or by 10 s where that is more and the run is long enough."""
     length = player.end - player.start
     stride = max(length / 20, min(10.0, length / 10))
     player.seek(min(max(player.position + direction * stride, player.start), player.end))
 
 
+def to_newest(player: Player) -> None:
+    """To now, which a live run then follows; to the end of a recording."""
+    player.follow()
+
+
+def by_step(marks: Sequence[Mark], step: int | None, by: int) -> Mark | None:
+    """The event after a step, or the one before; from no step the newest one."""
+    if step is None:
+        return marks[-1] if marks else None
+    if by > 0:
+        return next((mark for mark in marks if mark.step > step), None)
+    return next((mark for mark in reversed(marks) if mark.step < step), None)
+
+
+def by_time(marks: Sequence[Mark], t: float, by: int) -> Mark | None:
+    """The event after a moment in unix time, or the one before."""
+    if by > 0:
+        return next((mark for mark in marks if mark.t > t), None)
+    return next((mark for mark in reversed(marks) if mark.t < t), None)
+
+
+def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> list[Mark]:
+    """What happened in a whole recording. Takes as long as reading it does; gives up when stopped."""
+    session = Session.live(run_dir)
+    try:
+        session.poll()
+        while not session.caught_up and not is_stopped():
+            session.poll()
+        return session.snapshot().marks
+    finally:
+        session.close()
+
+
 def next_speed(speed: float, direction: int) -> float:
-    """Twice or half the speed, from a tenth to a thousand times."""
-    return min(max(speed * 2.0**direction, _SPEED_LEAST), _SPEED_MOST)
+    """The next one of `SPEEDS` up or down; the last one stays."""
+    place = bisect_right(SPEEDS, speed) if direction > 0 else bisect_left(SPEEDS, speed) - 1
+    return SPEEDS[min(max(place, 0), len(SPEEDS) - 1)]

@@ -22,7 +22,7 @@ _BUDGET_S = 0.04
 
 
 class Player(Protocol):
-    """What plays a recorded run."""
+    """What moves through the time of a run, recorded or going on."""
 
     @property
     def start(self) -> float: ...
@@ -34,9 +34,12 @@ class Player(Protocol):
     def speed(self) -> float: ...
     @property
     def playing(self) -> bool: ...
+    @property
+    def live(self) -> bool: ...
     def play(self) -> None: ...
     def pause(self) -> None: ...
     def seek(self, t: float) -> None: ...
+    def follow(self) -> None: ...
     def set_speed(self, speed: float) -> None: ...
 
 
@@ -53,13 +56,15 @@ class Source(Protocol):
 
 
 class PlayerState(NamedTuple):
-    """Where a replay stands; times in unix seconds."""
+    """Which moment of a run is shown; times in unix seconds."""
 
     start: float
     end: float
     position: float
     speed: float
     playing: bool
+    live: bool = False
+    """Whether now is followed; never so in a recording."""
 
 
 class Frame(NamedTuple):
@@ -141,5 +146,5 @@ def take_frame(source: Source) -> Frame:
     player = source.player
     state = None
     if player is not None:
-        state = PlayerState(player.start, player.end, player.position, player.speed, player.playing)
+        state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
     return Frame(source.snapshot(), state, source.caught_up)
