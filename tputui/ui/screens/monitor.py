@@ -80,7 +80,7 @@ class MonitorScreen(Screen[MonitorResult]):
         super().__init__()
         self._run_dir = run_dir
         self._read_only = read_only
-        self._replaying = source.player is not None
+        self._replaying = source.player is not None and not source.player.live
         self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
         self._notices = 0
         self._above: PicturesScreen | SkippedScreen | None = None
@@ -121,7 +121,7 @@ class MonitorScreen(Screen[MonitorResult]):
             self.query_one(Header).show(frame.snapshot, replaying=self._replaying)
             self.query_one(Body).show(frame.snapshot)
             self.query_one(KeyBar).show(self._footer_keys())
-            if frame.player is not None:
+            if frame.player is not None and self._replaying:
                 self.query_one(PlayerBar).show(frame.player)
             self._show_above(frame)
 
