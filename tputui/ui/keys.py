@@ -114,7 +114,15 @@ MONITOR: tuple[Key, ...] = (
     ),
     Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
     Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
-    Key("enter,z", "enter z", "maximise", "full screen", "selected panel over the whole screen, and back", "panels"),
+    Key(
+        "enter",
+        "enter",
+        "open",
+        "full screen",
+        "selected panel over the whole screen, and back; to a chosen event",
+        "panels",
+    ),
+    Key("z", "z", "maximise", "", "selected panel over the whole screen, and back, whatever is chosen", "panels"),
     Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen", "panels"),
     *_CHART,
     Key("f", "f", "next_kind", "", "events of one kind, then of the next, then all", "events"),
@@ -166,6 +174,51 @@ RUNS: tuple[Key, ...] = (
     Key("home,g", "home g", "move(-1000000)", "", "first run", "move"),
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+)
+
+COMPARE: tuple[Key, ...] = (
+    Key("q", "q", "leave", "back", "leave the comparison; nothing that trains is touched", "runs"),
+    Key("n,right_square_bracket", "n ]", "choose(1)", "next", "choose the next run", "runs"),
+    Key("p,left_square_bracket", "p [", "choose(-1)", "", "choose the run before", "runs"),
+    Key("b", "b", "rebase", "base", "have the others stand beside the chosen run", "runs"),
+    Key("space", "space", "hide", "hide", "hide the curve of the chosen run, or show it again", "runs"),
+    Key("a", "a", "show_all", "", "show every curve", "runs"),
+    Key("m", "m", "next_meter(1)", "meter", "chart the next meter by epoch; after the last one the loss", "chart"),
+    Key("M,shift+m", "M", "next_meter(-1)", "", "chart the meter before", "chart"),
+    Key("x", "x", "next_x", "x axis", "x axis: step, epoch, time from the start, examples", "chart"),
+    Key("l", "l", "toggle_log", "", "y axis linear or logarithmic", "chart"),
+    Key(
+        "plus,equals_sign", "+", "smooth(1)", "", "smoother; of the chosen run what was measured stays behind", "chart"
+    ),
+    Key("minus", "-", "smooth(-1)", "", "less smooth", "chart"),
+    Key("left,comma", "\u2190 ,", "cursor(-1)", "", "cursor that reads every run to the left; also a click", "chart"),
+    Key("right,full_stop", "\u2192 .", "cursor(1)", "", "cursor to the right", "chart"),
+    Key("shift+left,less_than_sign", "<", "cursor(-10)", "", "cursor ten cells to the left", "chart"),
+    Key("shift+right,greater_than_sign", ">", "cursor(10)", "", "cursor ten cells to the right", "chart"),
+    *(
+        Key(str(number), str(number), f"select({number})", "", "select this panel; again: full screen", "panels")
+        for number in range(1, 5)
+    ),
+    Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
+    Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
+    Key(
+        "enter",
+        "enter",
+        "open",
+        "full screen",
+        "selected panel over the whole screen, and back; to a chosen event",
+        "panels",
+    ),
+    Key("z", "z", "maximise", "", "selected panel over the whole screen, and back, whatever is chosen", "panels"),
+    Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen, then leave", "panels"),
+    Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down; in the runs the next run", "move"),
+    Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll it up; in the runs the run before", "move"),
+    Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move"),
+    Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move"),
+    Key("home,g", "home g", "scroll(-1000000)", "", "to its beginning", "move"),
+    Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to its end", "move"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "runs"),
+    *HANDS,
 )
 
 

@@ -1,10 +1,16 @@
-"""What keys do to the player of a run. Pure but for the player that is handed in."""
+"""What keys do to time: the player of a run, and the events it goes to.
+
+Reads a recording where its events are asked for, in whichever thread that is called from; draws nothing.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from tputui.model.snapshot import Mark
 from tputui.replay import SPEEDS
+from tputui.session import Session
 from tputui.ui.pump import Player
 
 
@@ -59,6 +65,7 @@ def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> list[Mark]:
 
 
 def next_speed(speed: float, direction: int) -> float:
-    """The next one of `SPEEDS` up or down; the last one stays."""
-    place = bisect_right(SPEEDS, speed) if direction > 0 else bisect_left(SPEEDS, speed) - 1
-    return SPEEDS[min(max(place, 0), len(SPEEDS) - 1)]
+    """The next of the speeds that a person chooses from, faster or slower."""
+    if direction > 0:
+        return next((faster for faster in SPEEDS if faster > speed), SPEEDS[-1])
+    return next((slower for slower in reversed(SPEEDS) if slower < speed), SPEEDS[0])

@@ -46,6 +46,13 @@ def seconds(value: float) -> str:
     return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
 
 
+def clock(seconds: float) -> str:
+    """A place in a run: `1:02:07`, `02:07`."""
+    whole = int(seconds)
+    minutes = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 3600}:{minutes}" if whole >= 3600 else minutes
+
+
 def phase_in_short(phase: Phase | None, phase_s: float) -> str:
     """The phase in one word, with its age where it takes long enough to be told."""
     if phase is None:

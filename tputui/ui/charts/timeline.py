@@ -73,6 +73,20 @@ def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
     return [*line, Span(text, tone)] if text else line  # type: ignore[arg-type]
 
 
+def over(line: Line, signs: dict[int, Sign]) -> Line:
+    """A line of narrow characters with signs in place of some of them."""
+    found: Line = []
+    at = 0
+    for span in line:
+        rest = 0
+        for cell in sorted(cell for cell in signs if at <= cell < at + len(span.text)):
+            found += [Span(span.text[rest : cell - at], span.tone), Span(signs[cell].mark, signs[cell].tone)]
+            rest = cell - at + 1
+        found.append(Span(span.text[rest:], span.tone))
+        at += len(span.text)
+    return [span for span in found if span.text]
+
+
 def legend() -> str:
     """Every sign with its word, for the help."""
     return ", ".join(f"{sign.mark} {sign.word}" for sign in SIGNS.values())

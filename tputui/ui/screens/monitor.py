@@ -13,12 +13,14 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
-from tputui.model.snapshot import ENDED, Snapshot
+from tputui.model.snapshot import ENDED, Mark, Snapshot
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
+from tputui.ui.charts.timeline import sign_of
+from tputui.ui.lines import clean
 from tputui.ui.older import OlderLines, older_lines
-from tputui.ui.playing import next_speed, play_or_pause, seek_by
+from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
 from tputui.ui.pump import Frame, Pump, Source
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
@@ -27,7 +29,8 @@ from tputui.ui.screens.skipped import SkippedScreen
 from tputui.ui.widgets.bars import KeyBar, PlayerBar
 from tputui.ui.widgets.body import NAMES, PANEL_TYPES, Body
 from tputui.ui.widgets.chart import LossPanel
-from tputui.ui.widgets.header import Header
+from tputui.ui.widgets.events import EventsPanel
+from tputui.ui.widgets.header import Behind, Header
 from tputui.ui.widgets.log import LogPanel
 from tputui.ui.words import REQUEST_NAMES
 
@@ -69,6 +72,13 @@ class MonitorScreen(Screen[MonitorResult]):
             self.sentence = sentence
             self.shown_s = shown_s
 
+    class MarksFound(Message):
+        """What happened in a recording was read."""
+
+        def __init__(self, marks: list[Mark]) -> None:
+            super().__init__()
+            self.marks = marks
+
     class OlderRead(Message):
         """Lines of the log before the newest ones were read."""
 
@@ -80,7 +90,13 @@ class MonitorScreen(Screen[MonitorResult]):
         super().__init__()
         self._run_dir = run_dir
         self._read_only = read_only
+        self._timed = source.player is not None
+        """Whether time can be played: in a replay, and in a live view that can look back."""
         self._replaying = source.player is not None and not source.player.live
+        self._newest: Snapshot | None = None
+        """The newest one of a live run, also while somebody looks back."""
+        self._known_marks: list[Mark] = []
+        """What happened in all of a recording, once somebody asked for it."""
         self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
         self._notices = 0
         self._above: PicturesScreen | SkippedScreen | None = None
@@ -90,9 +106,9 @@ class MonitorScreen(Screen[MonitorResult]):
         """Head, panels, bars."""
         yield Header(read_only=self._read_only and not self._replaying, id="header")
         yield Body(id="body")
-        if self._replaying:
+        if self._timed:
             yield PlayerBar(id="player")
-        yield KeyBar(self._footer_keys(), panels="1-7", id="keys")
+        yield KeyBar(self._footer_keys(), panels="1-9", id="keys")
 
     def on_mount(self) -> None:
         """Starts to read."""
@@ -129,17 +145,36 @@ class MonitorScreen(Screen[MonitorResult]):
         """The keys that do something now, those of the selected panel included."""
         body = self.query_one(Body)
         of_panel = keys.LOG if body.selected == "log" else ()
-        return [*keys.in_force(keys.MONITOR, replaying=self._replaying), *of_panel]
+        return [*keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed), *of_panel]
 
     def panels_told(self) -> list[tuple[str, str]]:
         """Each panel with what it shows."""
         return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
 
+    @property
+    def _looks_back(self) -> bool:
+        """Whether a live view shows another moment than now."""
+        player = self.frame.player if self.frame is not None else None
+        return player is not None and not self._replaying and not player.live
+
+    def _behind(self, frame: Frame) -> Behind | None:
+        if not self._looks_back or frame.player is None:
+            return None
+        steps = self._newest.steps if self._newest is not None else frame.snapshot.steps
+        return Behind(max(frame.player.end - frame.player.position, 0.0), max(steps, frame.snapshot.steps))
+
+    def _marks_of_all(self, frame: Frame) -> list[Mark]:
+        """What happened in the whole run as far as it is known, also after the moment that is shown."""
+        ahead = self._newest.marks if self._newest is not None and not self._replaying else self._known_marks
+        return ahead or frame.snapshot.marks
+
     def _footer_keys(self) -> list[keys.Key]:
         """The keys in force; that of the pictures where there are some."""
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
-        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying)
-        return [key for key in in_force if has_pictures or key.action != "pictures"]
+        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed)
+        hidden = {"pictures"} if not has_pictures else set()
+        hidden |= {"play_or_pause", "back_to_now"} if not (self._replaying or self._looks_back) else set()
+        return [key for key in in_force if key.action not in hidden]
 
     def _show_above(self, frame: Frame) -> None:
         if self._above is None or not self._above.is_mounted:
@@ -159,7 +194,8 @@ class MonitorScreen(Screen[MonitorResult]):
     @work(thread=True, group="older", exclusive=True)
     def _read_older(self) -> None:
         frame = self.frame
-        until = frame.snapshot.now if frame is not None and self._replaying else math.inf
+        past = self._replaying or self._looks_back
+        until = frame.snapshot.now if frame is not None and past else math.inf
         found = older_lines(self._run_dir, until, lambda: self._pump.is_stopped)
         self.post_message(self.OlderRead(found))
 
@@ -202,7 +238,7 @@ class MonitorScreen(Screen[MonitorResult]):
             return f"{what}: this view is read-only"
         if self.frame is None:
             return f"{what}: the run has not been read yet"
-        condition = self.frame.snapshot.condition
+        condition = (self._newest or self.frame.snapshot).condition
         return f"{what}: the run has ended ({condition})" if condition in ENDED else ""
 
     @work(thread=True, group="requests")
@@ -325,31 +361,111 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""
-        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying)
+        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed)
         self.app.push_screen(HelpScreen([*in_force, *keys.LOG], self.panels_told()))
 
     def action_leave(self) -> None:
         """Leaves; the run goes on."""
         self.dismiss(MonitorResult("quit", self.frame.snapshot if self.frame is not None else None))
 
-    # The player of a replay.
+    # Events.
+
+    def action_open(self) -> None:
+        """Goes to the event that is chosen; elsewhere the selected panel fills the screen."""
+        panel = self.query_one(Body).panel
+        if not (isinstance(panel, EventsPanel) and panel.go()):
+            self.action_maximise()
+
+    def action_next_kind(self) -> None:
+        """Events of the next kind alone."""
+        self.query_one(EventsPanel).next_kind()
+
+    def on_events_panel_wanted(self, message: EventsPanel.Wanted) -> None:
+        """Goes to an event."""
+        message.stop()
+        self._go_to(message.mark)
+
+    def action_event(self, by: int) -> None:
+        """To the next event of the kind that is shown, or to the one before."""
+        frame = self.frame
+        if frame is None:
+            return
+        if not (self._replaying or self._looks_back):
+            cursor = self._loss.look.cursor
+            self._go_or_tell(by_step(self._of_kind(frame.snapshot.marks), cursor, by), by)
+        elif self._replaying and by > 0 and not self._known_marks:
+            self.tell("looking through the recording for its events ...")
+            self._find_marks()
+        elif frame.player is not None:
+            self._go_or_tell(by_time(self._of_kind(self._marks_of_all(frame)), frame.player.position, by), by)
+
+    def _of_kind(self, marks: list[Mark]) -> list[Mark]:
+        kind = self.query_one(EventsPanel).kind
+        return marks if kind is None else [mark for mark in marks if mark.kind == kind]
+
+    def _go_or_tell(self, mark: Mark | None, by: int) -> None:
+        if mark is not None:
+            self._go_to(mark)
+        else:
+            self.tell(f"no {'later' if by > 0 else 'earlier'} event")
+
+    def _go_to(self, mark: Mark) -> None:
+        """In time where that is played; else the charts' cursor and the log go there."""
+        sign = sign_of(mark.kind)
+        self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}")
+        if self._replaying or self._looks_back:
+            self._pump.ask(lambda player: player.seek(mark.t))
+        else:
+            self._loss.read_at(mark.step)
+            self.query_one(LogPanel).show_moment(mark.t)
+
+    @work(thread=True, group="marks", exclusive=True)
+    def _find_marks(self) -> None:
+        self.post_message(self.MarksFound(marks_of(self._run_dir, lambda: self._pump.is_stopped)))
+
+    def on_monitor_screen_marks_found(self, message: MarksFound) -> None:
+        """Goes on to the next event, now that they are known."""
+        message.stop()
+        self._known_marks = message.marks
+        if message.marks:
+            self.action_event(1)
+        else:
+            self.tell("no later event")
+
+    # The charts and the log look at the same moment.
+
+    def on_loss_panel_read(self, message: LossPanel.Read) -> None:
+        """Shows the log of the moment under the cursor."""
+        message.stop()
+        self.query_one(LogPanel).show_moment(message.t)
+
+    def on_log_panel_line_selected(self, message: LogPanel.LineSelected) -> None:
+        """Puts the cursor at the moment of a line of the log."""
+        message.stop()
+        self._loss.read_at_time(message.t)
+
+    # Time, where it can be played.
 
     def action_home(self) -> None:
         """To the beginning."""
-        if self._replaying:
+        if self._replaying or self._looks_back:
             self._pump.ask(lambda player: player.seek(player.start))
         else:
             self.query_one(Body).panel.scroll_rows(-1_000_000)
 
     def action_end(self) -> None:
         """To the end."""
-        if self._replaying:
-            self._pump.ask(lambda player: player.seek(player.end))
+        if self._replaying or self._looks_back:
+            self.action_back_to_now()
         else:
             self.query_one(Body).panel.scroll_rows(1_000_000)
 
+    def action_back_to_now(self) -> None:
+        """To the newest moment: of the run, or of the recording."""
+        self._pump.ask(to_newest)
+
     def action_play_or_pause(self) -> None:
-        """Plays or pauses; at the end it plays from the beginning."""
+        """Plays or pauses; at the end of a replay it plays from the beginning."""
         self._pump.ask(play_or_pause)
 
     def action_seek(self, direction: int) -> None:
@@ -359,6 +475,11 @@ class MonitorScreen(Screen[MonitorResult]):
     def action_speed(self, direction: int) -> None:
         """Doubles or halves the speed."""
         self._pump.ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
+
+    def on_player_bar_scrubbed(self, message: PlayerBar.Scrubbed) -> None:
+        """Goes to the moment under the mouse."""
+        message.stop()
+        self._pump.ask(lambda player: player.seek(message.t))
 
 
 def void(_: object) -> None:

@@ -5,23 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual import events
+from textual.message import Message
 
+from tputui.model.snapshot import Mark
+from tputui.ui.charts import timeline
 from tputui.ui.keys import Key
 from tputui.ui.lines import Line, Span, bar, fit, width_of
 from tputui.ui.pump import PlayerState
 from tputui.ui.widgets.base import Drawn
 
+_TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "resume", "best"})
+"""Kinds of events that stand on the bar of the player; the others would fill it."""
+
 
 class PlayerBar(Drawn):
-    """Where a replay stands."""
+    """Which moment is shown: of a recording, or of a live run, where it is now unless somebody looks back."""
+
+    class Scrubbed(Message):
+        """Somebody wants a moment, in unix time."""
+
+        def __init__(self, t: float) -> None:
+            super().__init__()
+            self.t = t
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state: PlayerState | None = None
+        self._replaying = True
+        self._marks: Sequence[Mark] = ()
+        self._bar = (0, 0)
+        """First cell of the bar, and how many it has."""
+        self._dragging = False
 
-    def show(self, state: PlayerState) -> None:
+    def show(self, state: PlayerState, *, replaying: bool = True, marks: Sequence[Mark] = ()) -> None:
         """Takes a newer state."""
-        self._state = state
+        self._state, self._replaying, self._marks = state, replaying, marks
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -31,15 +49,56 @@ class PlayerBar(Drawn):
             return [[Span(" opening the recording ...", "dim")]]
         length = max(state.end - state.start, 0.0)
         at = min(max(state.position - state.start, 0.0), length)
+        left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
+        right: Line = [Span(self._hint(state, width), "label")]
+        room = max(width - width_of(left) - width_of(right), 0)
+        self._bar = (width_of(left), room)
+        return [[*left, *self._line(state, at / length if length else 1.0, length, room), *right]]
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Goes to the moment under the mouse."""
+        event.stop()
+        self._dragging = True
+        self.capture_mouse()
+        self._scrub(event.x)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Goes along with the mouse."""
+        if self._dragging:
+            self._scrub(event.x)
+
+    def on_mouse_up(self, _: events.MouseUp) -> None:
+        """Stays where the mouse was let go."""
+        self._dragging = False
+        self.release_mouse()
+
+    def _scrub(self, x: int) -> None:
+        first, cells = self._bar
+        if self._state is not None and cells > 1:
+            share = min(max((x - first) / (cells - 1), 0.0), 1.0)
+            self.post_message(self.Scrubbed(self._state.start + share * (self._state.end - self._state.start)))
+
+    def _sign(self, state: PlayerState, at: float, length: float) -> Line:
+        if state.live:
+            return [Span(" \u25cf live  ", "good")]
         sign = "\u25b6 playing" if state.playing else "\u2016 at the end" if at >= length else "\u2016 paused"
-        left: Line = [
-            Span(f" {sign} ", "good" if state.playing else "info"),
-            Span(f"x{state.speed:g}  ", "strong"),
-            Span(f"{clock(at)} / {clock(length)}  ", "plain"),
-        ]
-        right: Line = [Span("  \u2190 \u2192 seek  [ ] speed ", "label")] if width >= 72 else []
-        room = width - width_of(left) - width_of(right)
-        return [[*left, *bar(at / length if length else 1.0, room, "info"), *right]]
+        return [Span(f" {sign} ", "good" if state.playing else "info"), Span(f"x{state.speed:g}  ", "strong")]
+
+    def _hint(self, state: PlayerState, width: int) -> str:
+        if width < 72:
+            return " "
+        if self._replaying:
+            return "  \u2190 \u2192 seek  [ ] speed "
+        return "  \u2190 looks back " if state.live else "  \u2190 \u2192 seek  b now "
+
+    def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
+        """The bar with the events that matter on it."""
+        ticks = timeline.strip(
+            [mark for mark in self._marks if mark.kind in _TICKS],
+            lambda mark: round((mark.t - state.start) / length * (room - 1)) if length else -1,
+            room,
+        )
+        return timeline.over(bar(share, room, "good" if state.live else "info"), ticks)
 
 
 class KeyBar(Drawn):

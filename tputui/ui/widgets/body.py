@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,10 +14,12 @@ from tputui.ui import layout
 from tputui.ui.widgets.chart import LossPanel
 from tputui.ui.widgets.cores import CoresPanel
 from tputui.ui.widgets.epochs import EpochsPanel
+from tputui.ui.widgets.events import EventsPanel
 from tputui.ui.widgets.failure import FailurePanel
 from tputui.ui.widgets.log import LogPanel
 from tputui.ui.widgets.memory import MemoryPanel
 from tputui.ui.widgets.meters import MetersPanel
+from tputui.ui.widgets.pace import PacePanel
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.xla import XlaPanel
 
@@ -29,9 +31,13 @@ PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
     XlaPanel,
     MemoryPanel,
     LogPanel,
+    EventsPanel,
+    PacePanel,
     FailurePanel,
 )
-"""In the order of their keys."""
+"""In the order of their keys, the failure at the end with 0."""
+
+PanelT = TypeVar("PanelT", bound=Panel[Any])
 
 NAMES = (*layout.PANELS, layout.FAILURE)
 
@@ -90,6 +96,10 @@ class Body(Widget):
         """Has the selected panel fill the body, or not."""
         self.maximised = maximised
         self.place()
+
+    def get(self, panel: type[PanelT]) -> PanelT:
+        """The panel of a kind, whether it is in sight or not."""
+        return next(one for one in self._panels.values() if isinstance(one, panel))
 
     def on_resize(self, _: events.Resize) -> None:
         """Places the panels for the new size."""

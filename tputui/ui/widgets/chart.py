@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from typing import NamedTuple
 
 from textual import events
+from textual.message import Message
 
-from tputui.model.snapshot import Mark, Snapshot
+from tputui.model.snapshot import Snapshot
 from tputui.ui import words
 from tputui.ui.braille import DOTS_X
 from tputui.ui.charts import loss
@@ -45,6 +47,13 @@ class LossPanel(Panel[LossPart]):
         "loss of every step: mean of the cores, their band, and the core that stands out; or a line a core, a small "
         "chart a core, a map of step and core; below it what happened"
     )
+
+    class Read(Message):
+        """The cursor went to a moment, in unix time."""
+
+        def __init__(self, t: float) -> None:
+            super().__init__()
+            self.t = t
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -136,20 +145,35 @@ class LossPanel(Panel[LossPart]):
         scene, chart = self._drawn
         segments, domain = scene.segments, chart.domain
         if self.look.cursor is None:
-            self.read_at(segments[-1].last_step)
+            self._move_to(segments[-1].last_step)
             return
         dot = domain.dot(domain.at(self.look.cursor))
         at = domain.nearest(dot)
         to = domain.nearest(dot + by * DOTS_X)
         to = at + (1 if by > 0 else -1) if to == at else to
         if 0 <= to < len(segments):
-            self.read_at(segments[to].last_step)
+            self._move_to(segments[to].last_step)
         else:
-            self.read_at((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
+            self._move_to((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
 
     def read_at(self, step: int | None) -> None:
         """The cursor at a step, brought into sight; None takes it away."""
         self._to(lambda first, last: self.look.reading(step, first, last))
+
+    def read_at_time(self, t: float) -> None:
+        """The cursor at the steps of a moment."""
+        segments = self._part.whole.segments if self._part is not None else []
+        if segments:
+            at = min(bisect.bisect_left(segments, t, key=lambda segment: segment.t), len(segments) - 1)
+            self.read_at(segments[at].last_step)
+
+    def _move_to(self, step: int) -> None:
+        """The cursor at a step, by the user's hand."""
+        self.read_at(step)
+        segments = self._part.whole.segments if self._part is not None else []
+        at = bisect.bisect_left(segments, step, key=lambda segment: segment.last_step)
+        if at < len(segments) and segments[at].t:
+            self.post_message(self.Read(segments[at].t))
 
     def _to(self, change: Callable[[int, int], Look]) -> None:
         if self._part is not None and self._part.whole.segments:
@@ -182,12 +206,13 @@ class LossPanel(Panel[LossPart]):
         if step is not None and self._is_in_chart(event.y):
             self._dragging = True
             self.capture_mouse()
-            self.read_at(step)
+            self._move_to(step)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Draws the cursor along."""
-        if self._dragging:
-            self.read_at(self._step_under(event.x))
+        step = self._step_under(event.x)
+        if self._dragging and step is not None:
+            self._move_to(step)
 
     def on_mouse_up(self, _: events.MouseUp) -> None:
         """Lets the cursor go."""
@@ -254,15 +279,6 @@ def grounds_of(snapshot: Snapshot) -> Grounds:
         global_batch=plan.global_batch if plan is not None else 0,
         started=snapshot.started,
     )
-
-
-def next_mark(marks: list[Mark], step: int | None, by: int) -> Mark | None:
-    """The event after a step, or the one before; without a step the newest one."""
-    if step is None:
-        return marks[-1] if marks else None
-    if by > 0:
-        return next((mark for mark in marks if mark.step > step), None)
-    return next((mark for mark in reversed(marks) if mark.step < step), None)
 
 
 def kept_look(app: object) -> Look:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
 from tputui.ui import words
@@ -19,6 +21,14 @@ _RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info",
 _SEPARATOR = Span(" \u00b7 ", "dim")
 
 
+class Behind(NamedTuple):
+    """How far a live view looks back."""
+
+    seconds: float
+    steps: int
+    """Steps done by now."""
+
+
 class Header(Drawn):
     """Four lines on the run."""
 
@@ -29,10 +39,11 @@ class Header(Drawn):
         self._snapshot: Snapshot | None = None
         self._replaying = False
         self._notice = ""
+        self._behind: Behind | None = None
 
-    def show(self, snapshot: Snapshot, *, replaying: bool) -> None:
-        """Takes a newer snapshot."""
-        self._snapshot, self._replaying = snapshot, replaying
+    def show(self, snapshot: Snapshot, *, replaying: bool, behind: Behind | None = None) -> None:
+        """Takes a newer snapshot; `behind` where a live view looks back."""
+        self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
         self.redraw()
 
     def tell(self, notice: str) -> None:
@@ -46,14 +57,31 @@ class Header(Drawn):
         if snapshot is None:
             return [[Span(" reading the run ...", "dim")]]
         return [
-            _state_line(snapshot, width, self._replaying, self._read_only),
+            _state_line(snapshot, width, self._role(), self._replaying),
             _progress_line(snapshot, width),
             _pace_line(snapshot, width),
-            [Span(f" \u276f {self._notice}", "info")] if self._notice else _message_line(snapshot),
+            self._last_line(snapshot),
         ]
 
+    def _role(self) -> Span:
+        if self._behind is not None:
+            return Span("looking back ", "alert")
+        return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")
 
-def _state_line(snapshot: Snapshot, width: int, replaying: bool, read_only: bool) -> Line:
+    def _last_line(self, snapshot: Snapshot) -> Line:
+        if self._notice:
+            return [Span(f" \u276f {self._notice}", "info")]
+        return _message_line(snapshot) if self._behind is None else _banner(self._behind, snapshot)
+
+
+def _banner(behind: Behind, snapshot: Snapshot) -> Line:
+    """That this is not now, and how to come back."""
+    place = f"step {snapshot.steps:,} of {behind.steps:,} done by now"
+    back: Line = [Span("b", "strong"), Span(" returns to now, the run goes on", "label")]
+    return [Span(f" \u25c2 looking back {words.seconds(behind.seconds)}: {place}  ", "alert"), *back]
+
+
+def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
     sign = words.CONDITIONS[snapshot.condition]
     left: Line = [
         Span(f" {clean(snapshot.run)} ", "strong"),
@@ -64,8 +92,7 @@ def _state_line(snapshot: Snapshot, width: int, replaying: bool, read_only: bool
         left.append(Span(f" {doing}", "plain"))
     elif snapshot.exit_code is not None:
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
-    role = "replay " if replaying else "read-only " if read_only else ""
-    right: Line = [Span(role, "info"), *_age(snapshot, replaying)]
+    right: Line = [role, *_age(snapshot, replaying)]
     return spread(left, right, width)
 
 
@@ -73,8 +100,9 @@ def _age(snapshot: Snapshot, replaying: bool) -> Line:
     if snapshot.newest_fact is None:
         return [Span("no fact yet ", "dim")]
     if snapshot.condition in ENDED and snapshot.started is not None:
-        lasted = (snapshot.ended or snapshot.newest_fact) - snapshot.started
-        return [Span(f"took {fmt.duration(lasted)} ", "label")]
+        over = snapshot.ended or snapshot.newest_fact
+        ago = f", over {words.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
+        return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying
     return [Span(f"newest fact {words.seconds(age)} ago ", "warn" if late else "dim")]

@@ -1,0 +1,142 @@
+"""Curves of several runs over one pair of axes: a colour and a letter on the line for each. Pure.
+
+A terminal cell has one colour, so it belongs to the run drawn last; the letters stand on the lines at staggered
+places, so that without any colour every line can be told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from tputui.ui import axis
+from tputui.ui.braille import DOTS_X, DOTS_Y, Canvas
+from tputui.ui.charts import frame, layers
+from tputui.ui.charts.band import blank, dot_of, trace
+from tputui.ui.charts.domain import Domain, Grounds, XKind
+from tputui.ui.charts.frame import Area
+from tputui.ui.charts.layers import Layer
+from tputui.ui.curves import Curve
+from tputui.ui.lines import Line, Span, Tone, width_of
+
+Row = Callable[[float], int]
+"""Gives the dot row of a value."""
+
+_LEAST_WIDTH, _LEAST_HEIGHT = 16, 4
+_LETTERS_APART = 9
+"""Cells between two letters on lines, whichever runs they are of."""
+
+
+class Several(NamedTuple):
+    """Drawn curves."""
+
+    lines: list[Line]
+    area: Area
+    domain: Domain
+    hidden: int
+    """Points that a logarithmic axis cannot show."""
+
+
+def draw(
+    curves: Sequence[Curve], kind: XKind, width: int, height: int, *, log: bool, chosen: int, cursor: float | None
+) -> Several | None:
+    """The curves, that of the run `chosen` on top with what was measured behind it; None where there is no room."""
+    if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not any(curve.xs for curve in curves):
+        return None
+    rows = height - 2
+    scale = axis.scale_for([value for curve in curves for value in _bounds(curve, log)], log)
+    labels = frame.y_labels(scale, rows)
+    area = Area(frame.left_of(labels), width - frame.left_of(labels), rows)
+    domain = _domain(curves, kind, area.across * DOTS_X)
+    at = domain.dot(cursor) // DOTS_X if cursor is not None else None
+    body = _body(curves, domain, area, scale, chosen, at)
+    bad = frame.bad_signs([domain.dot(x) for curve in curves for x in curve.bad])
+    lines = [*frame.sided(body, labels, area.left), *frame.x_axis(domain, area, bad, at)]
+    return Several(lines, area, domain, sum(_below(curve) for curve in curves) if log else 0)
+
+
+def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
+    held = [value for value in (*curve.values, *curve.raw) if math.isfinite(value) and (value > 0 or not log)]
+    return (min(held), max(held)) if held else ()
+
+
+def _below(curve: Curve) -> int:
+    return sum(value <= 0 for value in curve.values)
+
+
+def _domain(curves: Sequence[Curve], kind: XKind, width: int) -> Domain:
+    """The x axis on which every curve has room."""
+    domain = Domain([], kind, Grounds(), width)
+    domain.low = min(curve.xs[0] for curve in curves if curve.xs)
+    domain.high = max(curve.xs[-1] for curve in curves if curve.xs)
+    return domain
+
+
+def _body(
+    curves: Sequence[Curve], domain: Domain, area: Area, scale: axis.Scale | None, chosen: int, cursor: int | None
+) -> list[Line]:
+    ordered = sorted(curves, key=lambda curve: curve.run == chosen)
+    if scale is None:
+        return [[Span("no value so far is finite" if not row else "")] for row in range(area.rows)]
+    row = dot_of(scale, area.rows * DOTS_Y)
+    found: list[Layer] = []
+    letters: dict[tuple[int, int], tuple[str, Tone]] = {}
+    for curve in ordered:
+        if curve.raw and curve.run == chosen:
+            found.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
+        points = _points(curve.xs, curve.values, domain, scale.log)
+        found.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
+        letters |= _letters(curve, dict(points), row, area, len(curves))
+    lines = layers.compose(found, guide=cursor)
+    return [_lettered(line, letters, number) for number, line in enumerate(lines)]
+
+
+def _points(xs: Sequence[float], values: Sequence[float], domain: Domain, log: bool) -> list[tuple[int, float]]:
+    """The mean at every dot column that holds a point; what cannot be drawn leaves a gap."""
+    sums: dict[int, tuple[float, int]] = {}
+    for x, value in zip(xs, values, strict=True):
+        dot = domain.dot(x)
+        total, count = sums.get(dot, (0.0, 0))
+        drawn = math.isfinite(value) and (value > 0 or not log)
+        sums[dot] = (total + value, count + 1) if drawn else (total, count)
+    return [(dot, total / count if count else math.nan) for dot, (total, count) in sums.items()]
+
+
+def _layer(points: Sequence[tuple[int, float]], row: Row, area: Area, tone: Tone, *, single: bool = False) -> Layer:
+    canvas: Canvas = blank(area)
+    trace(canvas, points, row)
+    if single and points and math.isfinite(points[0][1]):
+        x = points[0][0]
+        trace(canvas, [(x - 1, points[0][1]), (x + 1, points[0][1])], row)
+    return Layer(canvas, tone)
+
+
+def _letters(
+    curve: Curve, points: Mapping[int, float], row: Row, area: Area, num_curves: int
+) -> dict[tuple[int, int], tuple[str, Tone]]:
+    """The letter of a curve at its end and, at places of its own, along it."""
+    finite = {dot // DOTS_X: value for dot, value in points.items() if math.isfinite(value)}
+    period = _LETTERS_APART * max(num_curves, 2)
+    first = _LETTERS_APART * curve.run + _LETTERS_APART // 2
+    cells = [cell for cell in finite if (cell - first) % period == 0] if len(finite) > 2 else []
+    cells += [max(finite)] if finite else []
+    return {(row(finite[cell]) // DOTS_Y, cell): (curve.label, curve.tone) for cell in cells}
+
+
+def _lettered(line: Line, letters: Mapping[tuple[int, int], tuple[str, Tone]], row: int) -> Line:
+    """The line with the letters of its row put in place of what stands there."""
+    mine = sorted((cell, letter) for (its_row, cell), letter in letters.items() if its_row == row)
+    if not mine:
+        return line
+    cells = [(character, span.tone) for span in line for character in span.text]
+    cells += [(" ", "plain")] * (mine[-1][0] + 1 - width_of(line))
+    for cell, letter in mine:
+        cells[cell] = letter
+    joined: Line = []
+    for text, tone in cells:
+        if joined and joined[-1].tone == tone:
+            joined[-1] = Span(joined[-1].text + text, tone)
+        else:
+            joined.append(Span(text, tone))
+    return joined
