@@ -223,8 +223,8 @@ def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
     assert (found.ratio, found.stands_out, found.short) == (None, None, "too few reports")
     base_reports = compare(paces.pair()).runs[0].pace
     assert base_reports is not None
-    assert f"A has {base_reports.num_reports} and B has " in found.sentence
-    assert found.sentence.endswith("32 are needed")
+    assert f"A has {base_reports.num_reports} and B " in found.sentence
+    assert found.sentence.endswith("; it takes 32")
 
 
 def test_a_run_without_reports_says_so() -> None:

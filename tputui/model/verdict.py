@@ -8,10 +8,7 @@ from tputui.model import steady as pacing
 from tputui.model.snapshot import View
 from tputui.model.steady import Ratio, Steady
 
-METHOD = (
-    f"median pace of the reports after the warm-up (MSER rule); 95 % interval from {pacing.BATCHES} pieces of "
-    "neighbouring reports (Student's t), each pair by itself"
-)
+METHOD = f"median pace after the warm-up (MSER rule); 95 % by Student's t over {pacing.BATCHES} batches"
 """How verdicts are reached, in one line."""
 
 _TIMES_FROM = 2.0
@@ -61,8 +58,8 @@ def judged(run: Side, base: Side) -> PaceVerdict:
         return _refused(run, base, sentence, "another task")
     ratio = pacing.judge(run.pace, base.pace)
     if ratio is None:
-        told = " and ".join(f"{side.label} has {side.pace.num_reports}" for side in (base, run) if side.pace)
-        sentence = f"too few reports to judge {run.label}: after the warm-up {told}; {pacing.REPORTS_MIN} are needed"
+        told = f"{base.label} has {base.pace.num_reports} and {run.label} {run.pace.num_reports}"
+        sentence = f"too few reports to judge {run.label}: after the warm-up {told}; it takes {pacing.REPORTS_MIN}"
         return _refused(run, base, sentence, "too few reports")
     scaling = _scaling(run, base, ratio.ratio)
     sentence, short = _by_cores(run, base, ratio, scaling) if _is_scaling(run, base) else _by_pace(run, base, ratio)
@@ -128,7 +125,7 @@ def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tup
     sentence = (
         f"{many.label}'s {_cores(many, kinds[0])} {do} {_times(told)} of {few.label}'s {_cores(few, kinds[1])}{share}"
     )
-    return sentence, f"{_times(ratio)} of {base.label}{share}"
+    return sentence, f"{_times(ratio)}{share}"
 
 
 def _is_scaling(run: Side, base: Side) -> bool:

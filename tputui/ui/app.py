@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from textual.screen import Screen
 from tputui.ui.hands import HandsApp
 from tputui.ui.looks import Looks, looks_of
 from tputui.ui.pump import Source
+from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.terminal import ending_with_it
@@ -63,6 +64,13 @@ def run_monitor(
 def run_list(runs_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS) -> None:
     """Shows the runs of a directory until the user leaves; Enter opens one."""
     _run(lambda: RunsScreen(runs_dir, read_only=read_only), options)
+
+
+def run_compare(
+    run_dirs: Sequence[Path], *, base: int = 0, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+) -> None:
+    """Shows 2 to 8 runs side by side until the user leaves; `base` is the index of the run that others stand beside."""
+    _run(lambda: CompareScreen(run_dirs, base=base, read_only=read_only), options)
 
 
 def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions) -> MonitorResult | None:
