@@ -14,6 +14,8 @@ import msgspec
 
 from tputui.exit_codes import ExitCode
 
+_WEB_DRIVER = "web_driver"
+
 _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
 
@@ -48,8 +50,10 @@ def narrate(text: str) -> None:
 def has_screen() -> bool:
     """Whether a live screen can be drawn: the standard streams are a terminal that knows escape sequences.
 
-    stderr is among them, since that is what Textual draws on.
+    stderr is among them, since that is what Textual draws on. Under `tputui serve` a browser takes their place.
     """
+    if _WEB_DRIVER in os.environ.get("TEXTUAL_DRIVER", ""):
+        return True
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     return terminal and os.environ.get("TERM") not in (None, "", "dumb")
 

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "check": "tell whether a run's journals are sound",
     "doctor": "tell what stands in the way of training on this machine",
     "data": "list the data sets there are, and fetch one",
+    "serve": "show the screen in a browser on this machine",
 }
 """Every command with one line about it; the module of the same name is its code."""
 
@@ -132,14 +133,12 @@ def _top_parser() -> Parser:
         f"commands:\n{lines}",
         "`tputui COMMAND --help` says what a command prints and what it exits with.",
     )
-    parser.usage = "tputui [--runs-dir DIR] [--read-only] [--ascii] [--reset-view] [COMMAND ...]"
+    parser.usage = "tputui [--runs-dir DIR] [OPTION ...] [COMMAND ...]"
     parser.add_option("--version", action="version", version=f"tputui {__version__}")
     _add_runs_dir(parser, None)
     parser.add_option("--read-only", action="store_true", help="ask nothing of any run from the screen")
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
-    parser.add_option(
-        "--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them"
-    )
+    parser.add_option("--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them")
     return parser
 
 

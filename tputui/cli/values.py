@@ -14,6 +14,13 @@ def seconds(text: str) -> float:
     return value
 
 
+def port(text: str) -> int:
+    """A port to listen on; 0 is any. Raises `ArgumentTypeError`."""
+    if not text.isascii() or not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
 def speed(text: str) -> float:
     """A factor of time, more than 0."""
     value = _number(text)
