@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "replay": "play a recorded run through the same screen",
     "runs": "list the runs",
     "show": "print what is true of a run",
+    "compare": "lay 2 to 8 runs side by side, and tell which is faster",
     "stop": "ask a run to save and end",
     "checkpoint": "ask a run to save a checkpoint now",
     "predict": "predict on the CPU from the weights of a run",
