@@ -158,8 +158,9 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     parent = rundir.runs_dir(args.runs_dir, os.environ)
     if not has_screen():
         return runs.print_table(parent)
+    from tputui.cli.desk import EngineDesk
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
-    run_list(parent, read_only=args.read_only, options=options)
+    run_list(parent, desk=EngineDesk(parent), read_only=args.read_only, options=options)
     return ExitCode.DONE

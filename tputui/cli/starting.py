@@ -10,9 +10,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,11 +23,16 @@ from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.supervise import spawn
 from tputui.telemetry import rundir
+from tputui.telemetry.events import MemoryForecast
 from tputui.telemetry.journal import SUFFIX
+
+AnswerT = TypeVar("AnswerT")
 
 LAST_CHECKPOINT = "last.pt"
 SUPERVISOR_START_S = 30.0
 _POLL_S = 0.02
+_LOOK_S = 0.1
+"""Seconds between two looks at whether an answer is still wanted."""
 _LOG_LINES = 5
 
 
@@ -42,6 +48,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
     problems: list[Problem]
     facts: dict[str, Any] = {}
+    memory: MemoryForecast | None = None
+    """What a step is predicted to take on one core, where that was asked for and can be told."""
+    memory_why: str = ""
+    """Why it cannot be told."""
 
 
 def last_checkpoint(run_dir: Path) -> Path:
@@ -58,28 +68,62 @@ def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None
 
     Returns the figures that the configuration comes to.
     """
-    argv = [sys.executable, "-P", "-m", "engine.describe", "--check", "--source", source]
+    verdict = ask_engine(loaded, source, resume)
+    if verdict.problems:
+        sentences = [inert(f"{source}: {problem.key}: {problem.message}") for problem in verdict.problems]
+        raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
+    return verdict.facts
+
+
+def ask_engine(
+    loaded: config.RunConfig,
+    source: str,
+    resume: Path | None,
+    *,
+    memory: bool = False,
+    call: Callable[[list[str], bytes], subprocess.CompletedProcess[bytes]] | None = None,
+) -> Verdict:
+    """What the engine says of a configuration, with `memory` also of the memory of a step. Raises `CommandError`."""
+    argv = ["--check", "--source", source]
     argv += ["--resume", str(resume)] if resume is not None else []
-    argv += ["--", loaded.task]
-    done = subprocess.run(
-        argv,
-        input=msgspec.json.encode(config.to_builtins(loaded)),
-        capture_output=True,
-        env=spawn.environment(os.environ),
-        check=False,
-    )
+    argv += ["--memory"] if memory else []
+    content = msgspec.json.encode(config.to_builtins(loaded))
+    done = (call or call_engine)([*argv, "--", loaded.task], content)
+    return answer_of(done, Verdict, "the engine cannot check the configuration")
+
+
+def call_engine(
+    words: list[str], content: bytes = b"", stop: Event | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs `python -P -m engine.describe` with these words to its end, or until `stop` is set."""
+    argv = [sys.executable, "-P", "-m", "engine.describe", *words]
+    pipe, env = subprocess.PIPE, spawn.environment(os.environ)
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
+        given: bytes | None = content
+        try:
+            while True:
+                try:
+                    out, err = process.communicate(given, timeout=_LOOK_S if stop is not None else None)
+                    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+                except subprocess.TimeoutExpired:
+                    given = None
+                    if stop is not None and stop.is_set():
+                        process.kill()
+        except BaseException:
+            process.kill()
+            raise
+
+
+def answer_of(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT], cannot: str) -> AnswerT:
+    """The engine's answer. Raises `CommandError` where it gave none; `cannot` says then what was wanted of it."""
     try:
-        verdict = msgspec.json.decode(done.stdout, type=Verdict)
+        return msgspec.json.decode(done.stdout, type=kind)
     except msgspec.MsgspecError:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         why = inert(last[0]) if last else f"it ended with exit code {done.returncode} and said nothing"
         if done.returncode == ExitCode.USAGE:
             raise CommandError(ExitCode.USAGE, why) from None
-        raise CommandError(ExitCode.ENVIRONMENT, f"the engine cannot check the configuration: {why}") from None
-    if verdict.problems:
-        sentences = [inert(f"{source}: {problem.key}: {problem.message}") for problem in verdict.problems]
-        raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
-    return verdict.facts
+        raise CommandError(ExitCode.ENVIRONMENT, f"{cannot}: {why}") from None
 
 
 def create_run(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from textual.screen import Screen
 
+from tputui.ui.desk import Desk
 from tputui.ui.hands import HandsApp
 from tputui.ui.looks import Looks, looks_of
 from tputui.ui.pump import Source
@@ -61,9 +62,11 @@ def run_monitor(
     return result or MonitorResult("quit", None)
 
 
-def run_list(runs_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS) -> None:
-    """Shows the runs of a directory until the user leaves; Enter opens one."""
-    _run(lambda: RunsScreen(runs_dir, read_only=read_only), options)
+def run_list(
+    runs_dir: Path, *, desk: Desk | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+) -> None:
+    """Shows the runs of a directory until the user leaves; Enter opens one. `desk` starts runs."""
+    _run(lambda: RunsScreen(runs_dir, desk=desk, read_only=read_only), options)
 
 
 def run_compare(

@@ -103,6 +103,14 @@ class Form:
         if rival is not None and text.strip():
             self._texts[rival] = ""
 
+    def typed(self) -> dict[str, str]:
+        """What was typed so far, for `restore`."""
+        return dict(self._texts)
+
+    def restore(self, typed: Mapping[str, str]) -> None:
+        """Puts back what was typed at an earlier moment."""
+        self._texts = dict(typed)
+
     def reset(self, key: str) -> None:
         """Puts back what a field came with; with a size of the batch, both ways to say it."""
         self._texts.pop(key, None)

@@ -159,6 +159,7 @@ PICTURES: tuple[Key, ...] = (
 
 RUNS: tuple[Key, ...] = (
     Key("q", "q", "leave", "quit", "leave; nothing that trains is touched", "run"),
+    Key("n", "n", "new", "new run", "start a run: pick a configuration, see and change every field", "run"),
     Key("enter", "enter", "open", "open", "open the run: live while it trains, as a replay once it ended", "runs"),
     Key("slash", "/", "filter", "filter", "show some: words, -words, lr>=0.001, state=done; all must hold", "runs"),
     Key("escape", "esc", "back", "", "show all again; leave where all are shown", "runs"),
@@ -211,6 +212,42 @@ COMPARE: tuple[Key, ...] = (
     Key("home,g", "home g", "scroll(-1000000)", "", "to its beginning", "move"),
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to its end", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "runs"),
+    *HANDS,
+)
+
+OFFERS: tuple[Key, ...] = (
+    Key("enter", "enter", "take", "edit", "see every field of this configuration, change some, start", "new run"),
+    Key("r", "r", "resume", "resume", "the same, going on from the last checkpoint of this run", "new run"),
+    Key("escape,q", "esc", "close", "back", "back to the runs; nothing is started", "new run"),
+    Key("down,j", "\u2193 j", "move(1)", "", "next configuration", "move"),
+    Key("up,k", "\u2191 k", "move(-1)", "", "configuration before", "move"),
+    Key("pagedown", "page down", "page(1)", "", "nearly a screen down", "move"),
+    Key("pageup", "page up", "page(-1)", "", "nearly a screen up", "move"),
+    Key("home,g", "home g", "move(-1000000)", "", "first configuration", "move"),
+    Key("end,G,shift+g", "end G", "move(1000000)", "", "last configuration", "move"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
+    *HANDS,
+)
+
+LAUNCH: tuple[Key, ...] = (
+    Key("s", "s", "start", "start", "start the run, detached, and watch it", "new run"),
+    Key("enter", "enter", "edit", "edit", "type a value; enter keeps it, esc puts back what was there", "fields"),
+    Key("right,space", "\u2192", "turn(1)", "", "next choice, where there are few", "fields"),
+    Key("left", "\u2190", "turn(-1)", "", "choice before", "fields"),
+    Key("r,backspace", "r", "reset", "reset", "put back what the field came with", "fields"),
+    Key("slash", "/", "find", "find", "show the fields whose key or documentation has these words", "fields"),
+    Key("w", "w", "write", "save as", "write the configuration to a new TOML file", "new run"),
+    Key("escape,q", "esc", "close", "back", "back; asks first where something was changed", "new run"),
+    Key("down,j", "\u2193 j", "move(1)", "", "next field", "move"),
+    Key("up,k", "\u2191 k", "move(-1)", "", "field before", "move"),
+    Key("tab", "tab", "table(1)", "", "next table", "move"),
+    Key("shift+tab", "shift+tab", "table(-1)", "", "table before", "move"),
+    Key("pagedown", "page down", "page(1)", "", "nearly a screen down", "move"),
+    Key("pageup", "page up", "page(-1)", "", "nearly a screen up", "move"),
+    Key("home,g", "home g", "move(-1000000)", "", "first field", "move"),
+    Key("end,G,shift+g", "end G", "move(1000000)", "", "last field", "move"),
+    Key("n", "n", "next_problem", "", "next field that is wrong or was changed", "move"),
+    Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
     *HANDS,
 )
 

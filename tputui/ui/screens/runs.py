@@ -6,7 +6,7 @@ Reading happens in a thread of its own; what a key asks for is done with what is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from textual import events, work
@@ -18,6 +18,8 @@ from tputui.session import Session, load
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys, runfilter, runorder
+from tputui.ui.desk import Desk
+from tputui.ui.draft import Picked
 from tputui.ui.lines import Line, Span, clean, fit, spread
 from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
@@ -25,12 +27,14 @@ from tputui.ui.runorder import Order
 from tputui.ui.runsreader import Listing, RunsReader, is_over
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.launcher import LauncherScreen
+from tputui.ui.screens.launcher_pick import PickScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.lineedit import LineEdit
 from tputui.ui.widgets.preview import PreviewPart, RunPreview
-from tputui.ui.widgets.runs import RunsTable
+from tputui.ui.widgets.runs import RunsTable, how_in_words
 from tputui.ui.words import REQUEST_NAMES
 
 NOTICE_S = 6.0
@@ -86,10 +90,21 @@ class RunsScreen(Screen[MonitorResult]):
             super().__init__()
             self.sentence = sentence
 
-    def __init__(self, runs_dir: Path, *, read_only: bool = False, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives unix time."""
+    def __init__(
+        self,
+        runs_dir: Path,
+        *,
+        desk: Desk | None = None,
+        start: Path | None = None,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`desk` starts runs, and without one none is; configurations are looked for below `start`, the current
+        directory where it is None. `clock` gives unix time."""
         super().__init__()
         self._runs_dir = runs_dir
+        self._desk = desk
+        self._start = start
         self._read_only = read_only
         self._clock = clock
         self._reader = RunsReader(runs_dir, lambda listing: _void(self.post_message(self.Read(listing))), clock)
@@ -106,7 +121,7 @@ class RunsScreen(Screen[MonitorResult]):
         yield LineEdit("/", id="filter")
         yield RunsTable(id="runs")
         yield RunPreview(id="preview")
-        yield KeyBar(keys.RUNS, id="keys")
+        yield KeyBar(self.keys_in_force(), id="keys")
 
     def on_mount(self) -> None:
         """Starts to read."""
@@ -192,7 +207,7 @@ class RunsScreen(Screen[MonitorResult]):
             return (f"{why}: esc shows all {len(known)} runs again",)
         return (
             f"no run in {where} yet.",
-            "`tputui run sample_configs/digits.toml` in a shell trains a first one, within a minute on any machine.",
+            "n starts one: pick a configuration, see every field of it, press s.",
         )
 
     # Moving, filter, order, marks.
@@ -296,6 +311,47 @@ class RunsScreen(Screen[MonitorResult]):
         """Looks at once what became of the runs meanwhile."""
         self._reader.wake()
 
+    def keys_in_force(self) -> Sequence[keys.Key]:
+        """The keys that do something."""
+        may_start = self._desk is not None and not self._read_only
+        return [key for key in keys.RUNS if key.action != "new" or may_start]
+
+    def panels_told(self) -> Sequence[tuple[str, str]]:
+        """No panel is selected here."""
+        return ()
+
+    # Starting a run.
+
+    def action_new(self) -> None:
+        """Asks which configuration a new run begins with."""
+        if self._desk is None or self._read_only:
+            self.tell("new run: this view is read-only")
+            return
+        self._pick(self._desk)
+
+    def _pick(self, desk: Desk) -> None:
+        start = self._start or Path.cwd()
+        known = list(self._listing.rows.values()) if self._listing is not None else []
+        newest_first = runorder.ordered(known, Order(), self._clock())
+        told = [(row.path, how_in_words(row)) for row in newest_first if row.state != "unreadable"]
+        self.app.push_screen(PickScreen(start, told), lambda picked: self._prepare(desk, start, picked))
+
+    def _prepare(self, desk: Desk, start: Path, picked: Picked | None) -> None:
+        if picked is not None:
+            taken = {path.name for path in self._listing.rows} if self._listing is not None else set()
+            launcher = LauncherScreen(desk, picked, start, taken)
+            self.app.push_screen(launcher, lambda run_dir: self._launched(desk, run_dir))
+
+    def _launched(self, desk: Desk, run_dir: Path | None) -> None:
+        """Opens the run that was started at once; back to the configurations where none was."""
+        if run_dir is None:
+            self._pick(desk)
+            return
+        self.query_one(RunsTable).choose(run_dir)
+        self._reader.wake()
+        session = Session.live(run_dir)
+        self.app.push_screen(MonitorScreen(session, run_dir), self._come_back)
+
     def action_checkpoint(self) -> None:
         """Asks for a checkpoint."""
         row = self.query_one(RunsTable).row
@@ -354,7 +410,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_help(self) -> None:
         """Shows the keys."""
-        self.app.push_screen(HelpScreen(keys.RUNS))
+        self.app.push_screen(HelpScreen(self.keys_in_force()))
 
     def action_leave(self) -> None:
         """Leaves; the runs go on."""

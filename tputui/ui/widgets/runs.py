@@ -209,6 +209,14 @@ def cell(row: RunRow, field: Field, now: float) -> tuple[str, Tone]:
     return clean(row.task) or fmt.UNKNOWN, "dim"
 
 
+def how_in_words(row: RunRow) -> str:
+    """How a run is, for a line of a list: `done, step 66/66, loss 0.0812`."""
+    parts = [STATES[row.state].word.lower()]
+    parts += [f"step {_steps(row, 24)}"] if row.steps is not None else []
+    parts += [f"loss {fmt.number(row.loss)}"] if row.loss is not None else []
+    return ", ".join(parts)
+
+
 def short_age(seconds: float | None) -> str:
     """An age in its largest unit: `now`, `42s`, `7m`, `3h`, `12d`."""
     if seconds is None:

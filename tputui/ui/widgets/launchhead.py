@@ -1,0 +1,63 @@
+"""The head of the launcher: what the run begins with, and whether it may be started."""
+
+from __future__ import annotations
+
+from tputui.ui.draft import Picked, Readiness, State
+from tputui.ui.lines import Line, Span, Tone, clean, fit, spread
+from tputui.ui.widgets.base import Drawn
+
+_SIGNS: dict[State, tuple[str, Tone]] = {
+    "checking": ("\u2026", "info"),
+    "wrong": ("\u2716", "bad"),
+    "ready": ("\u2714", "good"),
+    "starting": ("\u25cc", "info"),
+}
+
+
+class LaunchHead(Drawn):
+    """Two lines."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._picked: Picked | None = None
+        self._num_changed = 0
+        self._readiness = Readiness("checking", "checking")
+        self._notice = ""
+        self._notices = 0
+
+    def show(self, picked: Picked, num_changed: int, readiness: Readiness) -> None:
+        """Takes what is true now."""
+        self._picked, self._num_changed, self._readiness = picked, num_changed, readiness
+        self.redraw()
+
+    def tell(self, sentence: str, shown_s: float) -> None:
+        """Shows a sentence for a while."""
+        self._notices += 1
+        number = self._notices
+        self._notice = sentence
+        self.redraw()
+        self.set_timer(shown_s, lambda: self._untell(number))
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """What it begins with; whether it may be started."""
+        sign, tone = _SIGNS[self._readiness.state]
+        second: Line = [Span(f" {sign} ", tone), Span(clean(self._readiness.said), tone)]
+        if self._notice:
+            second = [Span(f" {self._notice}", "info")]
+        changed = f"{self._num_changed} changed " if self._num_changed else ""
+        return [spread(self._begins(), [Span(changed, "accent")], width), fit(second, width)]
+
+    def _begins(self) -> Line:
+        title = Span(" new run ", "strong")
+        if self._picked is None:
+            return [title]
+        offer, resume = self._picked
+        if offer.kind == "run":
+            words = "going on from the last checkpoint of" if resume else "with the configuration of"
+            return [title, Span(f"{words} {clean(offer.path.name)}", "label")]
+        return [title, Span(f"from {clean(offer.name)}", "label")]
+
+    def _untell(self, number: int) -> None:
+        if number == self._notices:
+            self._notice = ""
+            self.redraw()
