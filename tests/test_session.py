@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -25,11 +26,14 @@ from tests.recorded import (
 )
 from tputui.model.snapshot import Snapshot
 from tputui.model.state import RunState
+from tputui.model.view import Surroundings, take
+from tputui.replay import spans
 from tputui.session import Session, load
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
 from tputui.telemetry.sealed import seal
+from tputui.track import Places, Track
 
 
 class Hands:
@@ -354,3 +358,230 @@ def test_a_new_kind_of_fact_is_told(recorded_run: Path) -> None:
     told = load(recorded_run).newer_format
     assert told is not None
     assert "TeaMade" in told
+
+
+# Looking back while the run goes on
+
+
+class Growing:
+    """The recorded run as it is written: a session of it, and a clock that goes with what was written."""
+
+    def __init__(self, parent: Path) -> None:
+        self.run_dir = write_run(parent)
+        self.clock = Hands(T0)
+        self._waiting = {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}
+        self._writers: dict[str, JournalWriter] = {}
+        for name in self._waiting:
+            (self.run_dir / f"{name}.jsonl").unlink()
+            self._writers[name] = JournalWriter(self.run_dir / f"{name}.jsonl")
+        self.session = Session.live(self.run_dir, self.clock)
+
+    def go_on(self, seconds: float) -> None:
+        """Lets time pass, and writes what was told until then."""
+        self.clock.now += seconds
+        for name, events in self._waiting.items():
+            self._writers[name].append([event for event in events if event.t <= self.clock.now])
+            self._waiting[name] = [event for event in events if event.t > self.clock.now]
+
+    @property
+    def told_until(self) -> float:
+        """Until when every process is known to have lived."""
+        return min(span.end for span in spans(self.run_dir))
+
+    def close(self) -> None:
+        self.session.close()
+        for writer in self._writers.values():
+            writer.close()
+
+
+def as_then(snapshot: Snapshot) -> Snapshot:
+    """A snapshot without what depends on whether the run goes on: how a process is judged after its last word."""
+    return msgspec.structs.replace(
+        snapshot,
+        condition="running",
+        condition_reason="",
+        cores=[],
+        phase_s=0.0,
+        eta_s=None,
+        throughput=None,
+        marks=[],
+        num_marks=0,
+    )
+
+
+MOVES = st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed", "follow"]), st.floats(0.01, 6))
+
+
+@given(st.lists(MOVES, max_size=14))
+@settings(max_examples=40, deadline=None)
+def test_a_live_run_looks_as_it_was_however_it_is_looked_back_at(
+    tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, float]]
+) -> None:
+    growing = Growing(tmp_path_factory.mktemp("runs"))
+    growing.go_on(5)
+    session, player = growing.session, growing.session.player
+    read_all(session)
+    for move, amount in moves:
+        if move == "seek":
+            player.seek(player.start + 2 * amount)
+        elif move == "wait":
+            growing.go_on(amount)
+        elif move == "speed":
+            player.set_speed(amount)
+        else:
+            {"pause": player.pause, "play": player.play, "follow": player.follow}[move]()
+        snapshot = read_all(session)
+        position = player.position
+        assert player.start <= position <= player.end
+        assert snapshot.now == (growing.clock.now if player.live else position)
+        assert (snapshot.newest_fact or 0.0) <= snapshot.now
+        then = straight(growing.run_dir, snapshot.now)
+        if snapshot.now < growing.told_until:
+            assert snapshot == then
+        else:
+            assert as_then(snapshot) == as_then(msgspec.structs.replace(then, now=snapshot.now))
+    growing.close()
+
+
+def test_a_live_player_follows_now_looks_back_and_returns(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(7)
+    session, player = growing.session, growing.session.player
+    newest = read_all(session)
+    assert (player.live, player.playing, player.position, player.start, player.end) == (True, True, T0 + 7, T0, T0 + 7)
+    player.play()
+    assert player.live, "there is nothing to play while now is followed"
+    player.seek(T0 + 5)
+    assert (player.live, player.playing) == (False, False), "a person who looks back wants to look"
+    growing.go_on(1)
+    assert (read_all(session).now, player.position, player.end) == (T0 + 5, T0 + 5, T0 + 8)
+    player.play()
+    growing.go_on(1)
+    assert (read_all(session).now, player.playing, player.live) == (T0 + 6, True, False)
+    player.follow()
+    assert [fact for fact in session.poll(0.0) if fact.event.t < newest.now] == [], "what came meanwhile was read"
+    assert (session.snapshot().now, player.live) == (T0 + 9, True)
+    player.pause()
+    growing.go_on(1)
+    assert (read_all(session).now, player.live) == (T0 + 9, False)
+    player.seek(T0 + 99)
+    assert (read_all(session).now, player.live) == (T0 + 10, True)
+    growing.close()
+
+
+def test_playing_fast_reaches_now_and_follows_it_again(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(7)
+    session, player = growing.session, growing.session.player
+    read_all(session)
+    player.seek(T0 + 1)
+    player.set_speed(10)
+    player.play()
+    growing.go_on(0.5)
+    assert (read_all(session).now, player.live) == (T0 + 6, False)
+    growing.go_on(0.5)
+    assert (read_all(session).now, player.live) == (T0 + 8, True)
+    growing.close()
+
+
+def test_a_run_that_ended_while_it_was_followed_can_be_played_from_its_start(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(60)
+    session, player = growing.session, growing.session.player
+    assert read_all(session).condition == "done"
+    assert (player.live, player.playing, player.end) == (True, False, T0 + 11.1)
+    player.play()
+    growing.clock.now += 5
+    assert (read_all(session).now, player.live, player.playing) == (T0 + 5, False, True)
+    growing.clock.now += 60
+    assert (read_all(session).condition, player.live, player.playing) == ("done", True, False)
+    growing.close()
+
+
+def test_looking_back_hides_requests_that_came_later(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(8)
+    control.submit(growing.run_dir, "checkpoint", by="test", now=T0 + 7)
+    session = growing.session
+    assert [len(read_all(session).requests), read_all(session).marks[-1].kind] == [1, "request"]
+    session.player.seek(T0 + 6)
+    back = read_all(session)
+    assert (back.requests, [mark for mark in back.marks if mark.kind == "request"]) == ([], [])
+    growing.close()
+
+
+def test_what_is_written_while_a_person_looks_back_is_read_at_once(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(7)
+    session = growing.session
+    read_all(session)
+    session.player.seek(T0 + 5)
+    read_all(session)
+    growing.go_on(2)
+    assert read_all(session).steps < 60
+    session.player.follow()
+    session.poll(0.0)
+    assert session.snapshot().newest_fact == straight(growing.run_dir, T0 + 9).newest_fact
+    growing.close()
+
+
+# Places to go back to
+
+
+@given(st.lists(st.tuples(st.floats(0, 12), st.floats(0, 0.004)), min_size=1, max_size=12), st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_a_track_that_jumps_holds_what_one_that_never_did_would(
+    played_run: Path, moments: list[tuple[float, float]], most: int
+) -> None:
+    places = Places(most, spacing_bytes=1)
+    track = Track(played_run, places)
+    for seconds, budget_s in moments:
+        moment = T0 + seconds
+        track.read(moment, budget_s)
+        while not track.caught_up:
+            track.read(moment, budget_s)
+        fresh = Track(played_run, Places())
+        fresh.read(moment, 9.0)
+        around = Surroundings(now=moment, run="digits-1", dir="")
+        assert take(track.state, around) == take(fresh.state, around)
+        fresh.close()
+    track.close()
+
+
+def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    rough = [[math.sin(value * 1e6) for value in range(step, step + 64)] for step in range(500)]
+    long = [steps_recorded(T0 + 5 + k, 1 + 500 * k, rough) for k in range(60)]
+    write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *long])
+    places = Places(4, spacing_bytes=1)
+    track = Track(run_dir, places)
+    while not track.caught_up:
+        track.read(math.inf, 0.0)
+    assert places.before(T0 - 1) == {}
+    found = [places.before(T0 + 5 + t).get("worker-0") for t in range(60)]
+    kept = {place.bookmark.offset: place for place in found if place is not None}
+    assert 2 <= len(kept) <= 4
+    assert all(place is None or place.newest_t <= T0 + 5 + t for t, place in enumerate(found))
+    track.close()
+
+
+def test_a_place_in_a_journal_that_was_sealed_since_is_not_gone_to(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    places = Places(spacing_bytes=1)
+    first = Track(run_dir, places)
+    while not first.caught_up:
+        first.read(math.inf, 0.0)
+    first.close()
+    for path in run_dir.glob("*.jsonl"):
+        seal(path)
+    second = Track(run_dir, places)
+    second.read(T0 + 6, 9.0)
+    second.read(T0 + 99, 9.0)
+    second.read(T0 + 8, 9.0)
+    around = Surroundings(now=T0 + 8, run="", dir="")
+    fresh = Track(run_dir, Places())
+    fresh.read(T0 + 8, 9.0)
+    assert take(second.state, around) == take(fresh.state, around)
+    for track in (second, fresh):
+        track.close()

@@ -184,19 +184,19 @@ class Session:
         return now, verdict
 
     def _alive_at(self, track: Track) -> dict[str, bool | None]:
-        """By writer: whether it had more to say after the moment of a track, or may have."""
-        return {name: track.moment < self._last_word(name, track) for name in track.state.writers}
-
-    def _last_word(self, name: str, track: Track) -> float:
+        """By writer: whether it had more to say after the moment of a track, or else lives now."""
         if self._recorded:
-            return self._last_words.get(name, track.moment)
-        writer = self._track.state.writers.get(name)
-        if writer is None or not self._track.opened or self._process_lives(name):
-            return math.inf
-        return writer.newest_t if writer.newest_t is not None else math.inf
+            return {name: track.moment < self._last_words.get(name, track.moment) for name in track.state.writers}
+        found: dict[str, bool | None] = {}
+        for name in track.state.writers:
+            followed = self._track.state.writers.get(name)
+            newest_t = followed.newest_t if followed is not None and self._track.opened else math.inf
+            found[name] = (newest_t is not None and track.moment < newest_t) or self._process_lives(name)
+        return found
 
     def _process_lives(self, name: str) -> bool | None:
-        opened = self._track.state.writers[name].opened
+        followed = self._track.state.writers.get(name)
+        opened = followed.opened if followed is not None else None
         if opened is None:
             return None
         return rundir.is_alive(

@@ -8,6 +8,7 @@ and nothing else; what goes wrong is told, never raised.
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from tputui.telemetry.merge import Fact, Merge
 
 PLACES_MAX = 48
 """Of all writers together; one of a long run takes 0.3 MB."""
+SLICE_S = 0.01
+"""Reading between two looks at whether a place is due."""
 SPACING_BYTES = 2 << 20
 """Journal read between two places of a writer, at least: about 20 ms of work."""
 
@@ -86,13 +89,11 @@ class Track:
         elif moment > self.moment:
             self._skip(moment)
         self.moment = moment
-        fresh = [fact for fact in self._poll(math.inf if whole else moment, budget_s) if self._is_new(fact)]
-        for fact in fresh:
-            self.state.apply(*fact)
-        self.opened = self.opened or self.caught_up
-        if fresh:
-            self._places.keep(self._merge.bookmarks(), self.state)
-        return fresh
+        until, deadline, taken = math.inf if whole else moment, time.monotonic() + budget_s, list[Fact]()
+        while True:
+            taken += self._take(until, min(budget_s, SLICE_S))
+            if self.caught_up or time.monotonic() >= deadline:
+                return taken
 
     def damage(self, *, final: bool) -> list[Damage]:
         """Damaged regions met so far; `final` says that no writer lives."""
@@ -101,6 +102,16 @@ class Track:
     def close(self) -> None:
         """Closes the journals."""
         self._merge.close()
+
+    def _take(self, until: float, budget_s: float) -> list[Fact]:
+        """Reads a slice and keeps the place after it where one is due."""
+        fresh = [fact for fact in self._poll(until, budget_s) if self._is_new(fact)]
+        for fact in fresh:
+            self.state.apply(*fact)
+        self.opened = self.opened or self.caught_up
+        if fresh:
+            self._places.keep(self._merge.bookmarks(), self.state)
+        return fresh
 
     def _poll(self, until: float, budget_s: float) -> list[Fact]:
         try:

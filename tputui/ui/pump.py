@@ -143,8 +143,8 @@ class Pump:
 
 def take_frame(source: Source) -> Frame:
     """The state of a source now."""
-    player = source.player
+    snapshot, player = source.snapshot(), source.player
     state = None
     if player is not None:
         state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
-    return Frame(source.snapshot(), state, source.caught_up)
+    return Frame(snapshot, state, source.caught_up)
