@@ -551,7 +551,7 @@ def test_a_track_that_jumps_holds_what_one_that_never_did_would(
 def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     (run_dir / "worker-0.jsonl").unlink()
-    rough = [[math.sin(value * 1e6) for value in range(step, step + 64)] for step in range(500)]
+    rough = [[math.sin(1e6 * (64 * step + core)) for core in range(64)] for step in range(500)]
     long = [steps_recorded(T0 + 5 + k, 1 + 500 * k, rough) for k in range(60)]
     write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *long])
     places = Places(4, spacing_bytes=1)
