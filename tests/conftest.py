@@ -13,12 +13,17 @@ from tests import recorded
 
 
 @pytest.fixture(autouse=True)
-def _environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _environment_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     monkeypatch.delenv("TPUTUI_RUNS", raising=False)
-    before = dict(os.environ)
-    yield
-    changed = {key for key in before.keys() | os.environ.keys() if before.get(key) != os.environ.get(key)}
-    assert changed <= {"PYTEST_CURRENT_TEST"}, f"left in the environment: {changed}"
+    # Not by the fixture that tests undo themselves: what a viewer keeps must never reach the user's own file.
+    with pytest.MonkeyPatch.context() as own:
+        own.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        before = dict(os.environ)
+        yield
+        changed = {key for key in before.keys() | os.environ.keys() if before.get(key) != os.environ.get(key)}
+        assert changed <= {"PYTEST_CURRENT_TEST"}, f"left in the environment: {changed}"
 
 
 @pytest.fixture(autouse=True)

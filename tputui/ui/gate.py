@@ -15,7 +15,7 @@ from textual.driver import Driver
 from tputui.ui.glyphs import to_ascii
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
-_EXTENDED = re.compile(r"(?<![0-9])(?:38|48|58)[;:](?:2(?:[;:][0-9]*){3,4}|5[;:][0-9]*)")
+_EXTENDED = re.compile(r"(?<![0-9])[345]8(?:;2(?:;[0-9]*){3}|;5;[0-9]*|:[0-9:]*)")
 """A colour by its number or its parts, within the parameters of an SGR sequence."""
 
 

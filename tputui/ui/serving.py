@@ -47,6 +47,7 @@ _PAGE = """<!DOCTYPE html>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="static/css/xterm.css">
 <script src="static/js/textual.js"></script>
+<script src="keys.js" defer></script>
 <style>
 @font-face {{ font-family: "Roboto Mono"; src: url("static/fonts/RobotoMono-VariableFont_wght.ttf"); }}
 html, body {{ margin: 0; height: 100%; background: #0e1218; color: #dfe6ee; font-family: monospace; }}
@@ -61,6 +62,10 @@ body.-closed .ended {{ display: flex; background: #0e1218; }}
 </body>
 </html>
 """
+
+_KEYS = """addEventListener("load", () => document.querySelector(".xterm-helper-textarea")?.focus());
+"""
+"""Gives the terminal the keys, without a click."""
 
 
 class GuardedServer(Server):
@@ -83,6 +88,7 @@ class GuardedServer(Server):
         inner.add_routes(
             [
                 web.get("/", self._page),
+                web.get("/keys.js", self._keys),
                 web.get("/ws", self.handle_websocket),
                 web.static("/static", self.statics_path),
             ]
@@ -118,6 +124,9 @@ class GuardedServer(Server):
         response = web.Response(text=page, content_type="text/html")
         response.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict", path="/download")
         return response
+
+    async def _keys(self, _: web.Request) -> web.Response:
+        return web.Response(text=_KEYS, content_type="text/javascript")
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
