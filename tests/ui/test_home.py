@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from tests import recorded
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.telemetry import control
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import JournalWriter
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
+from tputui.ui.runsreader import Listing, RunsReader
+from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorScreen
@@ -256,3 +261,75 @@ def test_no_size_breaks_it(tmp_path: Path) -> None:
         assert names(pilot)[:2] == ["run-01", "run-00"]
 
     drive(home(tmp_path), script)
+
+
+def test_marked_runs_are_compared(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        await pilot.press("space")
+        await pilot.press("c")
+        assert "compare: 1 runs are marked" in text(pilot.app.screen)
+        assert isinstance(pilot.app.screen, RunsScreen)
+        await pilot.press("space", "space", "space")
+        assert "2 marked" in text(pilot.app.screen)
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+
+    drive(home(tmp_path), script, size=(120, 24))
+
+
+def test_keys_that_come_all_at_once_go_where_they_are_meant(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        for key, character in (("slash", "/"), ("0", "0"), ("1", "1"), ("enter", None), ("o", "o")):
+            pilot.app.post_message(events.Key(key, character))
+        await until(pilot, lambda: names(pilot) == ["run-01"])
+        await until(pilot, lambda: "by name" in text(pilot.app.screen))
+        assert "/ 01" in text(pilot.app.screen)
+
+    drive(home(tmp_path), script, size=(120, 24))
+
+
+def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, run="run-00")
+    told: list[Listing] = []
+    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    reader.look_once()
+    first = told[-1].rows[run_dir]
+    assert (first.state, first.steps, first.best) == ("done", 66, pytest.approx(0.4 / 3))
+    reader.look_once()
+    assert told[-1].rows[run_dir] is first
+    recorded.write_journal(run_dir / "rank-1.jsonl", [recorded.opened(NOW, "rank", 1)])
+    reader.look_once()
+    assert told[-1].rows[run_dir] is not first
+
+
+def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, run="run-00", ended=False)
+    told: list[Listing] = []
+    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    reader.look_once()
+    assert told[-1].rows[run_dir].state == "running"
+    writer = JournalWriter(run_dir / "supervisor-1.jsonl")
+    writer.append(
+        [recorded.opened(NOW, "supervisor", 1), ev.RunEnded(t=NOW, outcome="failed", exit_code=3, reason="x")]
+    )
+    writer.close()
+    for _ in range(2):
+        reader.look_once()
+    reader.close()
+    assert told[-1].rows[run_dir].ended
+
+
+def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
+    write_runs(tmp_path, 5)
+    told: list[Listing] = []
+    RunsReader(tmp_path, told.append, lambda: NOW).look_once()
+    assert [row.state for row in told[0].rows.values()] == ["reading"] * 5
+    assert [row.state for row in told[-1].rows.values()] == ["done"] * 5

@@ -96,7 +96,11 @@ class Draft:
         elif told.number == self.number:
             self.is_checking = False
             self.verdict = told.verdict if told.verdict is not None else self.verdict
-            self._why_not_checked = told.why_not
+            key, _, message = told.why_not.partition(": ")
+            if message and key in {field.key for field in self.form.fields}:
+                self._own = [Problem(key, message)]
+            else:
+                self._why_not_checked = told.why_not
             self.is_measuring = not told.is_whole and not told.why_not
         return None
 

@@ -63,11 +63,15 @@ class RunsReader:
         try:
             while not self._stopped.is_set():
                 self._awake.clear()
-                self._pass()
+                self.look_once()
                 self._awake.wait(REFRESH_S)
         finally:
-            for session in self._sessions.values():
-                session.close()
+            self.close()
+
+    def close(self) -> None:
+        """Closes what is open."""
+        while self._sessions:
+            self._sessions.popitem()[1].close()
 
     def wake(self, *, anew: bool = False) -> None:
         """Looks again now; `anew` reads those that ended again too."""
@@ -80,8 +84,8 @@ class RunsReader:
         self._stopped.set()
         self._awake.set()
 
-    def _pass(self) -> None:
-        """Looks at every run once."""
+    def look_once(self) -> None:
+        """Looks at every run; the body of the thread does it again and again."""
         if self._forget.is_set():
             self._forget.clear()
             self._signatures.clear()

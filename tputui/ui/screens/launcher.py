@@ -230,7 +230,6 @@ class LauncherScreen(Screen[Path | None]):
         if key and (self._draft.form.is_changed(key) or self._draft.form.wrong(key)):
             self._draft.form.reset(key)
             self._changed()
-            self.tell(f"{key} is as it came")
 
     # Finding a field, and writing a file: one line asks for both.
 
@@ -248,9 +247,17 @@ class LauncherScreen(Screen[Path | None]):
     def _ask(self, what: Literal["find", "write"], prompt: str, text: str) -> None:
         self._asking = what
         edit = self.query_one(LineEdit)
-        edit.display = True
         edit.note("enter writes a new file, esc does not" if what == "write" else "esc shows all")
         edit.begin(text, prompt)
+
+    def on_key(self, event: events.Key) -> None:
+        """Opens the line at once, so that what is typed next, however fast, goes into it."""
+        edit = self.query_one(LineEdit)
+        if edit.display:
+            edit.take(event)
+        elif event.key in ("slash", "w"):
+            event.stop()
+            self.action_find() if event.key == "slash" else self.action_write()
 
     def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
         """Shows what is found as one types."""
@@ -262,7 +269,6 @@ class LauncherScreen(Screen[Path | None]):
     def on_line_edit_done(self, message: LineEdit.Done) -> None:
         """Keeps the words, or writes the file."""
         message.stop()
-        self.query_one(LineEdit).display = False
         self.query_one(FieldsPanel).focus()
         if self._asking == "find":
             self._words = message.text if message.kept else ""

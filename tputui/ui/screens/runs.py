@@ -25,6 +25,7 @@ from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
 from tputui.ui.runorder import Order
 from tputui.ui.runsreader import Listing, RunsReader, is_over
+from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.launcher import LauncherScreen
@@ -39,6 +40,7 @@ from tputui.ui.words import REQUEST_NAMES
 
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
+LEAST_COMPARED, MOST_COMPARED = 2, 8
 PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
 
@@ -227,10 +229,17 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_filter(self) -> None:
         """Opens the filter."""
-        edit = self.query_one(LineEdit)
-        edit.display = True
-        edit.begin(self._filter.text)
+        self.query_one(LineEdit).begin(self._filter.text)
         self._show()
+
+    def on_key(self, event: events.Key) -> None:
+        """Opens the filter at once, so that what is typed next, however fast, goes into it."""
+        edit = self.query_one(LineEdit)
+        if edit.display:
+            edit.take(event)
+        elif event.key == "slash":
+            event.stop()
+            self.action_filter()
 
     def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
         """Filters as one types."""
@@ -240,7 +249,6 @@ class RunsScreen(Screen[MonitorResult]):
     def on_line_edit_done(self, message: LineEdit.Done) -> None:
         """Leaves the filter in force with enter, shows all with escape."""
         self._filter = runfilter.parse(message.text if message.kept else "")
-        self.query_one(LineEdit).display = False
         self.query_one(RunsTable).focus()
         self._show()
 
@@ -253,6 +261,26 @@ class RunsScreen(Screen[MonitorResult]):
     def _shown_of_known(self) -> tuple[int, int]:
         known = list(self._listing.rows.values()) if self._listing is not None else []
         return sum(self._filter.keeps(row) for row in known), len(known)
+
+    def action_mark(self) -> None:
+        """Marks the chosen run, or takes its mark away; the cursor goes on."""
+        row = self.query_one(RunsTable).row
+        if row is not None:
+            self._marked ^= {row.path}
+            self._show()
+            self.action_move(1)
+
+    def action_compare(self) -> None:
+        """Lays the marked runs side by side; the one under the cursor is what the others stand beside."""
+        table = self.query_one(RunsTable)
+        paths = [row.path for row in table.rows if row.path in self._marked]
+        if not LEAST_COMPARED <= len(paths) <= MOST_COMPARED:
+            self.tell(
+                f"compare: {len(paths)} runs are marked in sight; space marks {LEAST_COMPARED} to {MOST_COMPARED}"
+            )
+            return
+        base = paths.index(table.chosen) if table.chosen in paths else 0
+        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._come_back)
 
     def action_next_order(self) -> None:
         """Orders by the next column."""

@@ -21,6 +21,8 @@ from tputui.ui.widgets.listpanel import ListPanel
 _MARKS = 4
 _NAME_WIDTH = 18
 _LEAST_NOTE = 12
+_LEAST_DOC = 26
+"""Cells from which the first words of a field's documentation say something."""
 NOT_SET = "not set"
 
 
@@ -123,6 +125,10 @@ class FieldsPanel(ListPanel[FieldsPart]):
     def on_key(self, event: events.Key) -> None:
         """Types, where a field is edited; other keys are left to the screen."""
         if self._edited is None:
+            # Begun here and not by the screen, so that what is typed next, however fast, goes into the field.
+            if event.key == "enter":
+                event.stop()
+                self.begin_edit()
             return
         if event.key in ("enter", "escape", "up", "down", "tab", "shift+tab"):
             self.end_edit(kept=event.key != "escape")
@@ -196,12 +202,12 @@ class FieldsPanel(ListPanel[FieldsPart]):
             Span(crop(clean(field.name), names).ljust(names) + "  ", "strong" if here else "label"),
         ]
         room = width - width_of(line)
-        values = max(min(24, room - _LEAST_NOTE), min(room, 14))
+        values = max(min(24, room // 2), min(room, 12))
         if here and self._edited is not None:
             value = spans(self._edited, room if room < values + _LEAST_NOTE else values)
         else:
             value = [_value(part.form, field, values, wrong=bool(wrong), changed=changed)]
-        note = _note(part.form, field, wrong, here=here, changed=changed)
+        note = _note(part.form, field, wrong, here=here, changed=changed, documented=room - values >= _LEAST_DOC)
         gap = " " * max(values - width_of(value), 0) + "  "
         return fit([*line, *value, Span(gap), *note], width)
 
@@ -222,7 +228,7 @@ def _value(form: Form, field: Field, width: int, *, wrong: bool, changed: bool) 
     return Span(crop(text, width), tone)
 
 
-def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool) -> Line:
+def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool, documented: bool) -> Line:
     """What stands beside a value: what is wrong, the choices, what it was, or what it means."""
     if wrong:
         return [Span(clean(wrong), "bad")]
@@ -230,6 +236,8 @@ def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool) ->
         return _choices(form, field)
     if changed:
         return [Span(f"was {clean(shown(field, form.original(field.key))) or NOT_SET}", "label")]
+    if not documented:
+        return []
     return [Span(field.doc.partition(". ")[0].partition(": ")[0].rstrip("."), "dim")]
 
 

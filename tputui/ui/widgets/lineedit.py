@@ -41,7 +41,8 @@ class LineEdit(Drawn):
         return self._edited.text
 
     def begin(self, text: str, prompt: str | None = None) -> None:
-        """Takes a text to be changed, and the keys."""
+        """Comes into sight with a text to be changed, and takes the keys."""
+        self.display = True
         self._prompt = prompt if prompt is not None else self._prompt
         self._edited = Edited.of(text)
         self.focus()
@@ -60,10 +61,21 @@ class LineEdit(Drawn):
         return [spread([*head, *spans(self._edited, max(room, 8))], said, width)]
 
     def on_key(self, event: events.Key) -> None:
-        """Types, or ends typing; other keys are left to the screen."""
+        """Takes what is typed."""
+        self.take(event)
+
+    def take(self, event: events.Key) -> None:
+        """Types, or ends typing; other keys, and all once it is out of sight, are left to the screen.
+
+        A screen hands on what reached it while this is in sight: a key that was pressed right after the one that
+        opened the line was on its way to another widget already.
+        """
+        if not self.display:
+            return
         if event.key in ("enter", "escape"):
             event.stop()
             event.prevent_default()
+            self.display = False
             self.post_message(self.Done(self.text, kept=event.key == "enter"))
             return
         edited = press(self._edited, event.key, event.character)

@@ -84,6 +84,11 @@ class RunsTable(Drawn):
         return self._chosen
 
     @property
+    def rows(self) -> Sequence[RunRow]:
+        """The runs in the order in which they stand."""
+        return self._rows
+
+    @property
     def row(self) -> RunRow | None:
         """What is known of it."""
         place = self._places.get(self._chosen) if self._chosen is not None else None

@@ -94,9 +94,8 @@ def _figures(part: ComesToPart, width: int) -> list[Line]:
         return _wrapped("It is told once every field is right.", width, "dim")
     config, facts = part.config, part.facts
     waiting = "\u2026" if part.is_checking else fmt.UNKNOWN
-    cores = f"{config.num_cores:,} core{'' if config.num_cores == 1 else 's'}"
-    device = facts.get("device")
-    rows = _fact("on", f"{cores} {device}, {config.device.strategy}" if device else f"{cores} {waiting}", width)
+    cores = f"core{'' if config.num_cores == 1 else 's'}, {config.device.strategy}"
+    rows = _fact("on", f"{config.num_cores:,} {facts.get('device', '')} {cores}".replace("  ", " "), width)
     if facts.get("device_reason"):
         rows += _fact("", str(facts["device_reason"]), width, "dim")
     rows += _fact("batch", f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step", width)
