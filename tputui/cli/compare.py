@@ -25,6 +25,9 @@ EXIT_CODES = exit_codes(
     DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2 to 8 different ones"
 )
 
+VALUE_CHARS = 40
+"""Characters of a configured value in a table; JSON has all of it."""
+
 CHANGED = "* "
 """Before a value that is not the base's, or that is the best of its row."""
 
@@ -121,8 +124,12 @@ def _differences(title: str, rows: Sequence[DiffRow], heads: Sequence[str], orde
 
 
 def _keyed(row: DiffRow, order: Sequence[int]) -> list[str]:
-    cells = ((CHANGED if row.changed[index] else "") + inert(row.values[index]) for index in order)
+    cells = ((CHANGED if row.changed[index] else "") + _shortened(inert(row.values[index])) for index in order)
     return [inert(row.key), *cells]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 3] + "..."
 
 
 def _table(rows: Sequence[Sequence[str]], *, left: frozenset[int] = frozenset({0})) -> Iterable[str]:

@@ -224,6 +224,6 @@ def _resolved(snapshot: Snapshot) -> dict[str, Any]:
             "training examples": plan.train_examples,
             "validation examples": plan.valid_examples,
             "parameters": plan.num_parameters,
-            "learning rate": plan.lr,
+            "learning rate": float(f"{plan.lr:.6g}"),
         }
     return found

@@ -1,6 +1,6 @@
 """Tables with a column a run: where they do not all fit, further tables below, each with the names and the base again.
 
-Pure. No cell is cut as long as the names, the base and one more column fit.
+Pure. A cell is cut only where the names, the base and one more column would not fit.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ def grid(titles: Sequence[Cell], rows: Sequence[GridRow], width: int) -> list[Li
     if not titles or width < 1:
         return []
     names = min(max((cell_len(row.name.text) for row in rows), default=0), max(width // 2, 6))
+    room = width - _MARGIN - names
+    most = max((room - 2 * _GAP) // 2, 1)
     widths = [
-        max([cell_len(title.text), *(cell_len(row.cells[index].text) for row in rows)])
+        min(max([cell_len(title.text), *(cell_len(row.cells[index].text) for row in rows)]), most)
         for index, title in enumerate(titles)
     ]
     lines: list[Line] = []
-    for columns in _tables(widths, width - _MARGIN - names):
+    for columns in _tables(widths, room):
         lines += [[]] if lines else []
         lines.append(_line(Cell(""), titles, columns, widths, names, width))
         lines += [_line(row.name, row.cells, columns, widths, names, width) for row in rows]
@@ -60,6 +62,6 @@ def _line(
     text = crop(name.text, names)
     line: Line = [Span(" " * _MARGIN), Span(text + " " * (names - cell_len(text)), name.tone)]
     for column in columns:
-        cell = cells[column]
-        line += [Span(" " * (_GAP + widths[column] - cell_len(cell.text))), Span(cell.text, cell.tone)]
+        text = crop(cells[column].text, widths[column])
+        line += [Span(" " * (_GAP + widths[column] - cell_len(text))), Span(text, cells[column].tone)]
     return fit(line, width)

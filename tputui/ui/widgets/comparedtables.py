@@ -10,10 +10,13 @@ from tputui.model.configdiff import DiffRow
 from tputui.ui.curves import TONES
 from tputui.ui.figures import Figure, Figures
 from tputui.ui.grid import GridRow, grid
-from tputui.ui.lines import Line, Span, Tone, clean, wrap
+from tputui.ui.lines import Line, Span, Tone, clean, crop, wrap
 from tputui.ui.table import Cell
 from tputui.ui.widgets.compared import ComparedPart, pretty
 from tputui.ui.widgets.panel import Drawing, Panel
+
+VALUE_WIDTH = 40
+"""Cells of a configured value; an export has all of it."""
 
 CHANGED = "\u2260"
 """Before a value that is not the base's."""
@@ -95,7 +98,7 @@ def _keyed(row: DiffRow, part: ComparedPart) -> GridRow:
     cells = []
     for run in part.sight.order:
         changed = row.changed[run]
-        text = clean(row.values[run])
+        text = crop(clean(row.values[run]), VALUE_WIDTH)
         cells.append(Cell(f"{CHANGED} {text}", "strong") if changed else Cell(text, "dim"))
     return GridRow(Cell(clean(row.key), "label"), cells)
 

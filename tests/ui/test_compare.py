@@ -1,0 +1,629 @@
+"""The comparison on screen: what panels draw, every key, live runs, pictures at three sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import textual
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import recorded
+from tests.ui import made, paces
+from tests.ui.compared import Bench, Served, first_reading
+from tests.ui.driving import AppPilot, until
+from tests.ui.test_panels import joined
+from tests.ui.test_pictures import DRAWN_BY
+from tputui.model.compare import compare
+from tputui.model.snapshot import Snapshot
+from tputui.ui import comparelayout, keys
+from tputui.ui.charts import several
+from tputui.ui.comparing import CompareReader, Reading
+from tputui.ui.curves import Curve, curves, known_meters
+from tputui.ui.grid import GridRow, grid
+from tputui.ui.layout import Box
+from tputui.ui.lines import width_of
+from tputui.ui.screens.compare import CompareScreen
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.sight import Sight
+from tputui.ui.table import Cell
+from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel
+from tputui.ui.widgets.comparedbody import PANEL_TYPES, CompareBody
+from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel, cell_at, place_of, told
+from tputui.ui.widgets.comparedtables import ComparedConfigPanel, ComparedFiguresPanel
+from tputui.ui.widgets.panel import Panel
+
+Compare = Callable[..., bool]
+
+SIZES = [(80, 24), (120, 36), (200, 50)]
+
+
+def part(snapshots: list[Snapshot], **look: Any) -> ComparedPart:
+    """What panels get."""
+    sight = Sight(len(snapshots))._replace(**look)
+    return ComparedPart(compare(snapshots, sight.base), snapshots, sight, frozenset())
+
+
+def drawn(panel: type[Panel[ComparedPart]], shown: ComparedPart, width: int = 100, height: int = 30) -> str:
+    """What a panel draws, as text."""
+    drawing = panel().draw(shown, width, height)
+    return joined([*drawing.head, *drawing.rows])
+
+
+# Panels.
+
+
+@pytest.mark.parametrize("panel", PANEL_TYPES)
+def test_no_runs_and_no_size_break_a_panel(panel: type[Panel[ComparedPart]]) -> None:
+    odd = [made.empty(), made.starting(), made.failed(), made.diverged()]
+    for snapshots in (paces.pair(), paces.eight(), odd):
+        for look in ({}, {"meter": ("valid", "accuracy"), "x": "time"}, {"log": True, "smoothing": 3, "cursor": 9.0}):
+            shown = part(snapshots, **look)
+            for width, height in [(1, 1), (10, 3), (30, 9), (78, 22), (200, 60)]:
+                assert isinstance(drawn(panel, shown, width, height), str)
+
+
+def test_the_list_says_beside_the_base_how_each_run_does() -> None:
+    said = drawn(ComparedRunsPanel, part(paces.eight()), 140)
+    lines = said.splitlines()
+    assert "beside A" in lines[0]
+    assert "12 % \u00b1 4 % faster" in lines[2]
+    assert "19 % \u00b1 3 % slower" in lines[3]
+    assert "within noise (0 % \u00b1 3 %)" in lines[4]
+    assert "64 % of linear" in lines[5]
+    assert "too few reports" in lines[6]
+    assert "\u2716 failed" in lines[8]
+
+
+def test_a_long_name_keeps_its_end() -> None:
+    said = drawn(ComparedRunsPanel, part(paces.pair()), 78)
+    assert "251009-100000" in said
+    assert "251009-110000" in said
+
+
+def test_every_line_has_the_letter_of_its_run_on_it() -> None:
+    snapshots = paces.eight()
+    said = drawn(ComparedCurvesPanel, part(snapshots), 120, 40).splitlines()[2:]
+    for letter in "ABCDEFGH":
+        assert sum(line.count(letter) for line in said) >= 1, letter
+
+
+def test_each_run_has_a_tone_of_its_own() -> None:
+    shown = curves(paces.eight(), Sight(8)).shown
+    assert len({curve.tone for curve in shown}) == 8
+
+
+def test_the_values_above_the_curves_take_as_many_lines_whatever_is_read() -> None:
+    for snapshots in (paces.pair(), paces.eight()):
+        heads = [
+            ComparedCurvesPanel().draw(part(snapshots, **look), 78, 20).head
+            for look in ({}, {"cursor": 100.0}, {"cursor": 1e9}, {"hidden": frozenset({0})})
+        ]
+        assert len({len(head) for head in heads}) == 1
+
+
+def test_the_cursor_reads_every_run_and_says_where_one_has_no_value() -> None:
+    pair = paces.pair()
+    pair[1] = made.changed(pair[1], loss=pair[1].loss[:200])
+    said = drawn(ComparedCurvesPanel, part(pair, cursor=100.0)).splitlines()[0]
+    assert said.split() == [
+        "step",
+        "100",
+        "A",
+        f"{pair[0].loss[99].mean:.4f}",
+        "B",
+        f"{pair[1].loss[99].mean:.4f}",
+    ]
+    assert drawn(ComparedCurvesPanel, part(pair, cursor=300.0)).splitlines()[0].split()[-1] == "-"
+
+
+def test_values_that_are_not_finite_are_marked_on_the_axis_and_read() -> None:
+    base = made.diverged()
+    broken = [*base.loss]
+    broken[299] = made.segment(300, [math.nan] * 8)
+    shown = part([paces.run("a"), made.changed(base, loss=broken)], cursor=300.0)
+    drawing = ComparedCurvesPanel().draw(shown, 100, 20)
+    assert "\u2716" in joined([*drawing.rows[-2:]])
+    assert "B NaN \u2716" in joined([*drawing.head])
+
+
+def test_a_log_axis_counts_what_it_leaves_out() -> None:
+    pair = paces.pair()
+    loss = [msgspec.structs.replace(segment, mean=segment.mean - 1) for segment in pair[1].loss]
+    shown = part([pair[0], made.changed(pair[1], loss=loss)], log=True)
+    below = sum(segment.mean <= 0 for segment in loss)
+    assert f"log axis, {below} points of 0 or less left out" in ComparedCurvesPanel().draw(shown, 100, 20).note
+
+
+def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
+    pair = paces.pair()
+    assert known_meters(pair) == [("valid", "loss"), ("valid", "accuracy"), ("train", "loss")]
+    ends = {
+        "epoch": [1, 2, 3, 4],
+        "step": [110, 220, 330, 440],
+        "examples": [7040, 14080, 21120, 28160],
+        "time": [5 + 0.0131 * step for step in (110, 220, 330, 440)],
+    }
+    for x, places in ends.items():
+        first = curves(pair, Sight(2)._replace(meter=("valid", "loss"), x=x)).shown[0]  # type: ignore[arg-type]
+        assert first.xs == pytest.approx(places)
+        assert first.values == [epoch.valid["loss"].avg for epoch in pair[0].epochs]
+
+
+def test_a_run_that_lacks_an_axis_says_why() -> None:
+    one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
+    found = curves([one, paces.run("b")], Sight(2)._replace(x="examples"))
+    assert [curve.label for curve in found.shown] == ["B"]
+    assert found.why_not == [("A", "the examples of a step are not known yet")]
+    neither = part([one, one], x="examples")
+    assert "A: the examples of a step are not known yet" in drawn(ComparedCurvesPanel, neither)
+
+
+def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
+    shown = curves(paces.pair(), Sight(2)._replace(smoothing=3)).shown
+    assert shown[0].raw == [segment.mean for segment in paces.pair()[0].loss]
+    rough, smooth = (
+        sum(abs(a - b) for a, b in itertools.pairwise(values[200:])) for values in (shown[0].raw, shown[0].values)
+    )
+    assert smooth < rough / 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.floats(0, 1e6), st.floats(width=32)), min_size=1, max_size=30), min_size=1,
+             max_size=8),
+    st.integers(0, 90), st.integers(0, 30), st.booleans(),
+)  # fmt: skip
+def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: int, height: int, log: bool) -> None:
+    found = []
+    for run, pairs in enumerate(points):
+        xs = sorted(x for x, _ in pairs)
+        values = [value for _, value in pairs]
+        found.append(Curve(run, xs, values, [], [x for x, v in zip(xs, values, strict=True) if not math.isfinite(v)]))
+    drawing = several.draw(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
+    if drawing is not None:
+        assert len(drawing.lines) == height
+        assert max(width_of(line) for line in drawing.lines) <= width
+
+
+@given(st.floats(0, 100), st.floats(1, 1e6), st.integers(1, 300), st.data())
+def test_a_cell_is_found_again_by_its_place(low: float, span: float, across: int, data: st.DataObject) -> None:
+    cell = data.draw(st.integers(0, across - 1))
+    assert cell_at(low, low + span, across, place_of(low, low + span, across, cell)) == cell
+
+
+def test_places_are_told_with_their_unit() -> None:
+    assert [told(90.0, "time"), told(90.5, "epoch"), told(1204.0, "step"), told(51_200.0, "examples")] == [
+        "at 1:30",
+        "epoch 90.50",
+        "step 1,204",
+        "51.2k examples",
+    ]
+
+
+def test_the_figures_name_what_is_best_and_why_something_is_missing() -> None:
+    said = drawn(ComparedFiguresPanel, part(paces.pair()), 160, 60)
+    assert "steady step time" in said
+    assert "\u2605 0." in next(line for line in said.splitlines() if "valid loss, best" in line)
+    assert "A, B: memory of the host's processes, not of the device: the CPU device does not tell its memory" in said
+
+
+def test_only_keys_that_differ_are_listed_and_changes_have_a_sign() -> None:
+    shown = part(paces.pair())
+    drawing = ComparedConfigPanel().draw(shown, 60, 20)
+    assert joined([*drawing.rows]).split() == ["A", "B", "optim.lr", "0.0005", "\u2260", "0.001"]
+    assert drawing.note == "1 of 16 keys differ"
+    equal = drawn(ComparedConfigPanel, part([paces.run("a"), paces.run("b")]))
+    assert equal.strip() == "all 16 keys are equal"
+
+
+def test_the_base_comes_first_in_the_tables() -> None:
+    for panel in (ComparedFiguresPanel, ComparedConfigPanel):
+        heads = drawn(panel, part(paces.pair(), base=1), 80).splitlines()[0].split()
+        assert heads == ["B", "A"]
+    assert "\u2260 0.0005" in drawn(ComparedConfigPanel, part(paces.pair(), base=1))
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(20, 120))
+def test_a_table_shows_every_column_and_the_base_in_each_piece(widths: list[int], width: int) -> None:
+    titles = [Cell(letter) for letter, _ in zip("ABCDEFGH", widths, strict=False)]
+    lines = grid(titles, [GridRow(Cell("key"), [Cell("x" * size) for size in widths])], width)
+    heads = [joined([line]).split() for line in lines[::3]]
+    assert all(head[0] == "A" for head in heads)
+    assert [letter for head in heads for letter in head[1:]] == [title.text for title in titles[1:]]
+    assert max(width_of(line) for line in lines) <= width
+
+
+@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(comparelayout.PANELS), st.booleans(), st.integers(2, 8))
+def test_the_panels_tile_the_screen_with_the_selected_one_in_sight(
+    width: int, height: int, selected: str, maximised: bool, num_runs: int
+) -> None:
+    boxes = comparelayout.arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
+    assert selected in boxes
+    assert sum(box.width * box.height for box in boxes.values()) == width * height
+    if not maximised and width >= 50 and height >= 10:
+        assert boxes["runs"].y == 0
+    assert all(box.x + box.width <= width and box.y + box.height <= height for box in boxes.values())
+    assert (Box(0, 0, width, height) in boxes.values()) == (len(boxes) == 1)
+
+
+# Keys.
+
+
+def test_every_key_has_an_action_and_a_sentence() -> None:
+    for key in keys.COMPARE:
+        name = key.action.partition("(")[0]
+        assert name.startswith("app.") or hasattr(CompareScreen, f"action_{name}"), key.action
+        assert key.help
+
+
+def test_the_keys_of_the_runs() -> None:
+    bench = Bench(paces.pair())
+    steps: list[tuple[str, Callable[[], bool]]] = [
+        ("n", lambda: bench.screen.sight.chosen == 0),
+        ("p", lambda: bench.screen.sight.chosen == 1),
+        ("right_square_bracket", lambda: bench.screen.sight.chosen == 0),
+        ("left_square_bracket", lambda: bench.screen.sight.chosen == 1),
+        ("space", lambda: bench.screen.sight.hidden == {1} and "1 curve hidden" in bench.text),
+        ("space", lambda: not bench.screen.sight.hidden),
+        ("space", lambda: bench.screen.sight.hidden == {1}),
+        ("a", lambda: not bench.screen.sight.hidden),
+        ("b", lambda: bench.screen.sight.base == 1 and "base B digits-20251009-110000" in bench.text),
+        ("n", lambda: "A is 8 % \u00b1 4 % slower than B" in bench.text),
+        ("u", lambda: "undone: base" in bench.text and bench.screen.sight.base == 0),
+    ]
+
+    async def script(pilot: AppPilot) -> None:
+        assert "B is 8 % \u00b1 4 % faster than A" in bench.text
+        for key, holds in steps:
+            await pilot.press(key)
+            await until(pilot, holds)
+
+    bench.drive(script)
+
+
+def test_the_last_curve_cannot_be_hidden() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("space", "n", "space")
+        assert bench.screen.sight.hidden == {1}
+        assert "it is the only curve that is left" in bench.text
+
+    bench.drive(script)
+
+
+def test_the_keys_of_the_chart() -> None:
+    bench = Bench(paces.pair())
+    steps: list[tuple[str, str]] = [
+        ("x", "loss over epoch"),
+        ("x", "loss over time from the start"),
+        ("x", "loss over examples"),
+        ("x", "loss over step"),
+        ("l", "loss over step, log axis"),
+        ("plus", "log axis, smoothed 0.5"),
+        ("plus", "log axis, smoothed 0.8"),
+        ("minus", "log axis, smoothed 0.5"),
+        ("l", "loss over step, smoothed 0.5"),
+        ("m", "valid loss by epoch over step"),
+        ("plus", "a meter by epoch is shown as it is"),
+        ("m", "valid accuracy by epoch over step"),
+        ("M", "valid loss by epoch over step"),
+        ("M", "loss over step, smoothed 0.5"),
+    ]
+
+    async def script(pilot: AppPilot) -> None:
+        for key, said in steps:
+            await pilot.press(key)
+            assert said in bench.text, key
+
+    bench.drive(script)
+
+
+def test_the_cursor_moves_by_cells_and_esc_takes_it_away() -> None:
+    bench = Bench(paces.pair())
+    places: list[float] = []
+
+    async def script(pilot: AppPilot) -> None:
+        for key in ("right", "right", "full_stop", "greater_than_sign", "comma", "left", "less_than_sign", "left"):
+            await pilot.press(key)
+            assert bench.screen.sight.cursor is not None
+            places.append(bench.screen.sight.cursor)
+        assert f"step {places[-1]:,.0f} " in bench.text
+        await pilot.press("escape")
+        assert bench.screen.sight.cursor is None
+        await pilot.press("left")
+        assert bench.screen.sight.cursor is not None
+        assert bench.screen.sight.cursor > 430
+        await pilot.press("x")
+        assert bench.screen.sight.cursor is None
+
+    bench.drive(script)
+    cell = places[1] - places[0]
+    moved = [(after - before) / cell for before, after in itertools.pairwise(places)]
+    assert moved == pytest.approx([1, 1, 10, -1, -1, -10, 0], abs=0.51)
+
+
+def test_the_mouse_reads_values_and_chooses_runs() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.click(ComparedCurvesPanel, offset=(40, 8))
+        assert bench.screen.sight.cursor is not None
+        await pilot.click(ComparedRunsPanel, offset=(10, 2))
+        assert bench.screen.sight.chosen == 0
+        await pilot.click(ComparedRunsPanel, offset=(10, 3))
+        assert bench.screen.sight.chosen == 1
+
+    bench.drive(script)
+
+
+def test_the_keys_of_the_panels() -> None:
+    bench = Bench(paces.eight())
+
+    def state() -> tuple[str, bool]:
+        body = bench.screen.query_one(CompareBody)
+        return body.selected, body.maximised
+
+    steps = [
+        ("3", ("figures", False)),
+        ("3", ("figures", True)),
+        ("escape", ("figures", False)),
+        ("tab", ("config", False)),
+        ("tab", ("runs", False)),
+        ("shift+tab", ("config", False)),
+        ("enter", ("config", True)),
+        ("z", ("config", False)),
+        ("2", ("curves", False)),
+    ]
+
+    async def script(pilot: AppPilot) -> None:
+        for key, expected in steps:
+            await pilot.press(key)
+            assert state() == expected, key
+
+    bench.drive(script, size=(80, 24))
+
+
+def test_panels_scroll_and_the_list_chooses() -> None:
+    bench = Bench(paces.eight())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("3")
+        before = bench.text
+        for key in ("j", "down", "pagedown", "end"):
+            await pilot.press(key)
+            assert bench.text != before, key
+            before = bench.text
+        await pilot.press("G", "g", "k", "up", "pageup", "home")
+        assert " state  " in "\n".join(bench.text.splitlines()[11:16])
+        await pilot.press("1")
+        for key, chosen in (("j", 2), ("k", 1), ("end", 7), ("home", 0)):
+            await pilot.press(key)
+            assert bench.screen.sight.chosen == chosen, key
+        await pilot.press("end")
+        assert "digits-broken" in "\n".join(bench.text.splitlines()[4:12])
+
+    bench.drive(script, size=(80, 24))
+
+
+def test_help_tells_every_key_and_panel() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        assert "have the others stand beside the chosen run" in bench.text
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, CompareScreen)
+        told_keys = [key.help for key in bench.screen.keys_in_force()]
+        assert "undo the last change of the view" in told_keys
+        assert [key for key, _ in bench.screen.panels_told()] == ["1", "2", "3", "4"]
+
+    bench.drive(script)
+
+
+@pytest.mark.parametrize("key", ["q", "escape"])
+def test_leaving_closes_the_runs(key: str) -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press(key)
+
+    bench.drive(script)
+    assert bench.app.return_value is not None
+    assert all(source.closed for source in bench.sources.values())
+
+
+def test_the_axis_is_kept_as_it_was_left() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("l")
+
+    bench.drive(script)
+    assert bench.app.views.get("compare.log", False)
+
+
+def test_the_figures_of_every_panel_can_be_exported() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("plus")
+        curve = bench.screen.query_one(ComparedCurvesPanel).figures()
+        assert len(curve.rows) == 880
+        assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean)
+        assert bench.screen.query_one(ComparedFiguresPanel).figures().rows[0] == ("state", "done", "done")
+        assert bench.screen.query_one(ComparedConfigPanel).figures().rows == [("optim.lr", "0.0005", "0.001")]
+
+    bench.drive(script)
+
+
+# Runs that change.
+
+
+def test_a_living_run_is_followed_and_its_end_is_told() -> None:
+    alive = [paces.run("a"), paces.run("b", done=False)]
+    bench = Bench(alive)
+
+    async def script(pilot: AppPilot) -> None:
+        assert "1 in training" in bench.text
+        source = bench.sources[Path(alive[1].dir)]
+        source.served = made.changed(alive[1], condition="failed", condition_reason="it broke at step 331")
+        source.settled = True
+        await until(pilot, lambda: "B b \u2716 failed: it broke at step 331" in bench.text)
+        assert "0 in training" in bench.text
+        await until(pilot, lambda: source.closed)
+
+    bench.drive(script)
+
+
+def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
+    pair = paces.pair()
+    bench = Bench(pair)
+
+    async def script(pilot: AppPilot) -> None:
+        bench.sources[Path(pair[1].dir)].broken = PermissionError(13, "Permission denied", pair[1].dir)
+        await until(pilot, lambda: "B: the run cannot be read: Permission denied: " in bench.text)
+        assert "no verdict on B: B: nothing of it can be read" in bench.text
+        assert "A 0.0882" in bench.text
+
+    bench.drive(script)
+
+
+def test_strangers_text_is_inert() -> None:
+    evil = "[bold red]x[/] \x1b[2J\x1b]0;title\x07 \u202etxet"
+    run = paces.run("b", run=evil, condition_reason=evil, config={"optim": {"name": evil}}, warnings=[evil])
+    bench = Bench([paces.run("a"), run])
+
+    async def script(pilot: AppPilot) -> None:
+        assert "[bold red]x[/]" in bench.text
+        for each in ("\x1b", "\u202e", "title"):
+            assert each not in bench.text
+
+    bench.drive(script, size=(200, 50))
+
+
+def test_the_screen_survives_every_size() -> None:
+    bench = Bench(paces.eight())
+
+    async def script(pilot: AppPilot) -> None:
+        for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (80, 24)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "2 curves" in bench.text
+
+    bench.drive(script)
+
+
+def test_it_takes_two_to_eight_runs() -> None:
+    for number in (1, 9):
+        with pytest.raises(ValueError, match="it takes 2 to 8"):
+            CompareScreen([Path(f"run-{index}") for index in range(number)])
+
+
+def test_recorded_runs_are_read_from_their_directories_and_open(tmp_path: Path) -> None:
+    from tputui.ui.app import ScreenApp
+
+    dirs = [recorded.write_run(tmp_path, run=name) for name in ("one", "two")]
+    app = ScreenApp(lambda: CompareScreen(dirs))
+    bench = Bench(paces.pair())
+    bench.app = app
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: bench.text.count("66/66") == 2)
+        assert "too few reports to judge B: after the warm-up A has 5 and B 5; it takes 32" in bench.text
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
+
+    bench.drive(script)
+
+
+# The reader.
+
+
+def test_the_reader_reads_in_turn_and_ends_when_every_run_is_over() -> None:
+    sources = {Path(name): Served(paces.run(name)) for name in ("a", "b")}
+    for source in sources.values():
+        source.settled = True
+    readings: list[Reading] = []
+    reader = CompareReader(list(sources), readings.append, sources.__getitem__)
+    reader.run()
+    assert [snapshot.run for snapshot in readings[-1].snapshots] == ["a", "b"]
+    assert readings[-1].unread == frozenset()
+    assert all(source.closed for source in sources.values())
+
+
+def test_the_reader_tells_which_runs_it_has_not_read_yet() -> None:
+    sources = {Path(name): Served(paces.run(name)) for name in ("a", "b")}
+    sources[Path("b")].caught_up = False
+    readings: list[Reading] = []
+    told_once = threading.Event()
+
+    def deliver(reading: Reading) -> None:
+        readings.append(reading)
+        told_once.set()
+
+    reader = CompareReader(list(sources), deliver, sources.__getitem__)
+    thread = threading.Thread(target=reader.run)
+    thread.start()
+    assert told_once.wait(10)
+    reader.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert readings[0].unread == frozenset({1})
+
+
+def test_a_run_that_cannot_be_opened_does_not_stop_the_others() -> None:
+    def open_run(run_dir: Path) -> Served:
+        if run_dir.name == "b":
+            raise PermissionError(13, "Permission denied", str(run_dir))
+        served = Served(paces.run(run_dir.name))
+        served.settled = True
+        return served
+
+    readings: list[Reading] = []
+    CompareReader([Path("a"), Path("runs/b")], readings.append, open_run, lambda: 5.0).run()
+    first, second = readings[-1].snapshots
+    assert first.run == "a"
+    assert (second.run, second.warnings) == ("b", ["the run cannot be read: Permission denied: runs/b"])
+
+
+# Pictures.
+
+drawn_by_ours = pytest.mark.skipif(
+    textual.__version__ != DRAWN_BY, reason=f"the pictures were drawn by Textual {DRAWN_BY}; another may draw otherwise"
+)
+
+
+@drawn_by_ours
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("runs", ["pair", "eight"])
+def test_pictures(snap_compare: Compare, runs: str, size: tuple[int, int]) -> None:
+    bench = Bench({"pair": paces.pair, "eight": paces.eight}[runs]())
+    assert snap_compare(bench.app, terminal_size=size, run_before=first_reading)
+
+
+@drawn_by_ours
+@pytest.mark.parametrize(
+    "pressed",
+    [["plus", "plus", "plus", "l", "left", "left"], ["m", "x"], ["3", "3"], ["question_mark"], ["t"]],
+    ids="-".join,
+)
+def test_pictures_after_keys(snap_compare: Compare, pressed: list[str]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await first_reading(pilot)
+        await pilot.press(*pressed)
+
+    bench = Bench(paces.eight())
+    assert snap_compare(bench.app, terminal_size=(120, 36), run_before=script)
