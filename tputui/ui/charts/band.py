@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -72,11 +73,13 @@ def blank(area: Area) -> Canvas:
 
 
 def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
-    """A function that gives the dot row of a value, `dots` high; `frame.dot_row`, made fast."""
-    if scale.log:
-        return lambda value: frame.dot_row(value, scale, dots)
-    low, high, most = scale.low, scale.high, dots - 1
+    """A function that gives the dot row of a value, `dots` high; what lies outside is one row outside."""
+    form = math.log if scale.log else float
+    low, high, most = form(scale.low), form(scale.high), dots - 1
     per = most / (high - low) if high > low else 0.0
+    if scale.log:
+        log = math.log
+        return lambda value: min(max(round((high - log(value)) * per), -1), dots) if value > 0.0 else most
     return lambda value: min(max(round((high - value) * per), -1), dots)
 
 
@@ -125,10 +128,15 @@ def trace_core(
 ) -> None:
     """The line of one core; of several of its columns in one dot column the greatest is shown."""
     points: dict[int, float] = {}
-    for column in columns:
+    for x, column in zip(dots_of(columns, domain), columns, strict=True):
         if core < len(column.means):
-            x = domain.dot(domain.at((column.first_step + column.last_step) / 2))
             value = column.means[core]
             known = points.get(x)
             points[x] = value if known is None or not known >= value else known
     trace(canvas, list(points.items()), row)
+
+
+def dots_of(columns: Sequence[CoreColumn], domain: Domain) -> list[int]:
+    """The dot column of each column of cores."""
+    at, dot = domain.at, domain.dot
+    return [dot(at((column.first_step + column.last_step) / 2)) for column in columns]

@@ -30,6 +30,8 @@ _BAD, _NONE = 99, -99
 """Levels of a cell with a value that is not finite, and of one without a value."""
 
 _THICK_MOST = 3
+_FAR = 4.0
+"""Times what nine in ten values keep within: beyond that all shades are alike."""
 
 Level = Callable[[float], int]
 
@@ -62,7 +64,8 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     domain = Domain(scene.segments, scene.look.x, scene.grounds, area.across * DOTS_X)
     loss = scene.look.log or num_cores < 2
     held = cells_of(scene.cores, domain, area.across)
-    cells = [_farthest(memory.reduced(scene.cores, groups, loss=loss)[low:high]) for low, high in held]
+    reduced = memory.reduced(scene.cores, groups, loss=loss)
+    cells = [_farthest(reduced[low:high]) for low, high in held]
     level, note = _level(cells, loss=loss, log=scene.look.log)
     bad = [{core for column in scene.cores[low:high] for core in column.bad_cores} for low, high in held]
     levels = [
@@ -127,9 +130,10 @@ def _reduce(column: CoreColumn, groups: Sequence[range], *, loss: bool) -> list[
 
 def _farthest(columns: Sequence[list[float]]) -> list[float]:
     """One column of several, the value farthest from nothing of each row."""
-    if len(columns) < 2:
-        return columns[0] if columns else []
-    return [max((value for value in row if value == value), key=abs, default=math.nan) for row in zip(*columns)]  # noqa: B905
+    found = columns[0] if columns else []
+    for column in columns[1:]:
+        found = [b if a != a or abs(b) > abs(a) else a for a, b in zip(found, column, strict=True)]
+    return found
 
 
 def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Level, str]:
@@ -138,10 +142,9 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Leve
     if not values:
         return lambda value: _NONE, "no finite value"
     if not loss:
-        most = max(map(abs, values)) or 1.0
-        return lambda value: _NONE if value != value else round(value / most * _MOST), (
-            f"\u2588 {fmt.percent(most * 100)} from the median core"
-        )
+        most, more = _most(values)
+        note = f"\u2588 {fmt.percent(most * 100)}{more} from the median core"
+        return lambda value: _NONE if value != value else round(min(max(value / most, -1.0), 1.0) * _MOST), note
     if log:
         values = [value for value in values if value > 0] or [1.0]
     low, high = min(values), max(values)
@@ -154,6 +157,13 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Leve
         return round((form(max(value, low)) - least) / span * _MOST)
 
     return level, f"loss {fmt.number(low, 3)} to \u2588 {fmt.number(high, 3)}"
+
+
+def _most(values: Sequence[float]) -> tuple[float, str]:
+    """The distance that has the full shade: not the farthest where that would leave all others without any."""
+    sizes = sorted(map(abs, values))
+    usual = _FAR * sizes[len(sizes) * 9 // 10]
+    return (usual, " or more") if 0.0 < usual < sizes[-1] else (sizes[-1] or 1.0, "")
 
 
 def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:

@@ -11,6 +11,7 @@ from tputui.ui.charts import band, heat, multiples, overlay
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heat import HeatMemory
 from tputui.ui.charts.look import Look
+from tputui.ui.charts.multiples import MultiplesMemory
 from tputui.ui.charts.scene import Chart, Scene, Whole, cut
 from tputui.ui.charts.smooth import smoothed
 from tputui.ui.charts.timeline import sign_of
@@ -25,7 +26,8 @@ class LossChart:
 
     def __init__(self) -> None:
         self._watch = CoreWatch()
-        self._memory = HeatMemory()
+        self._heat = HeatMemory()
+        self._spans = MultiplesMemory()
 
     @property
     def complete(self) -> bool:
@@ -47,9 +49,9 @@ class LossChart:
         if scene.look.view == "overlay":
             return overlay.draw(scene, width, height)
         if scene.look.view == "multiples":
-            return multiples.draw(scene, width, height)
+            return multiples.draw(scene, width, height, self._spans)
         if scene.look.view == "heat":
-            return heat.draw(scene, width, height, self._memory)
+            return heat.draw(scene, width, height, self._heat)
         return band.draw(scene, width, height)
 
 
@@ -73,6 +75,13 @@ def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int) -> Lin
     if num_non_finite:
         line.append(Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad"))
     return line
+
+
+def odd_in_short(outlier: Outlier | None) -> Line:
+    """Which core stands out, where there is one line for everything."""
+    if outlier is None:
+        return []
+    return [Span(f" {chr(0x25B4 if outlier.by > 0 else 0x25BE)} core {outlier.core} {outlier.by:+.3g}", "alert")]
 
 
 def odd_core(outlier: Outlier | None, num_cores: int, width: int) -> Line:
@@ -127,7 +136,7 @@ def _values(segment: Segment, scene: Scene, smooth: float | None) -> Line:
     if column is not None and scene.outlier is not None and scene.outlier.core < len(column.means):
         line.append(Span(f"  core {scene.outlier.core} {fmt.number(column.means[scene.outlier.core])}", "alert"))
     elif column is not None and len(column.means) > 1:
-        line.append(_greatest(column.means.tolist()))
+        line.append(_greatest(list(column.means)))
     return [*line, *bad]
 
 

@@ -11,7 +11,7 @@ from tputui.model.snapshot import CoreColumn
 from tputui.ui import axis
 from tputui.ui.braille import DOTS_X, Canvas
 from tputui.ui.charts import layers, timeline
-from tputui.ui.charts.band import dot_of
+from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
@@ -21,8 +21,31 @@ from tputui.ui.charts.watch import grouped
 from tputui.ui.lines import Line, Span, Tone, fit, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
+_CHARTS_MOST = 64
+"""More of them cannot be looked through, and cost a frame."""
 _SHAPE = 5.0
 """Cells across for one down that look best."""
+
+
+_Span = tuple[float, float, float]
+"""Least, mean and greatest value of some cores."""
+
+
+class MultiplesMemory:
+    """What of each column was reduced already; a run adds a column at a time."""
+
+    def __init__(self) -> None:
+        self._num_groups = 0
+        self._kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+
+    def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range]) -> list[list[_Span | None]]:
+        """For each group of cores, what it has in each column; None where no value is finite."""
+        known = self._kept if len(groups) == self._num_groups else {}
+        kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+        for column in columns:
+            kept[id(column)] = known.get(id(column)) or (column, _reduce(column, groups))
+        self._num_groups, self._kept = len(groups), kept
+        return [list(each) for each in zip(*(kept[id(column)][1] for column in columns), strict=True)]
 
 
 class _Tiling(NamedTuple):
@@ -35,7 +58,7 @@ class _Tiling(NamedTuple):
     """Rows of dots of a chart; its title comes above."""
 
 
-def draw(scene: Scene, width: int, height: int) -> Chart:
+def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Chart:
     """The charts in reading order, and the line of events of all of them below."""
     domain_whole = Domain(scene.segments, scene.look.x, scene.grounds, width * DOTS_X)
     area = Area(0, width, 0)
@@ -45,9 +68,16 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
         return Chart([[Span("there is no room for small charts here", "dim")]], area, domain_whole)
     scale = scale_of(scene, scene.look.log)
     domain = Domain(scene.segments, scene.look.x, scene.grounds, (tiling.width - 2) * DOTS_X)
+    dots = dots_of(scene.cores, domain)
+    wrong = {core for column in scene.cores for core in column.bad_cores}
+    spans = memory.reduced(scene.cores, tiling.groups)
+    every = [
+        _one(scene, cores, domain, scale, tiling, _by_dot(spans[index], dots), not wrong.isdisjoint(cores))
+        for index, cores in enumerate(tiling.groups)
+    ]
     lines: list[Line] = []
     for first in range(0, len(tiling.groups), tiling.across):
-        charts = [_one(scene, cores, domain, scale, tiling) for cores in tiling.groups[first : first + tiling.across]]
+        charts = every[first : first + tiling.across]
         lines += [[span for chart in charts for span in chart[row]] for row in range(tiling.rows + 1)]
     lines += [[]] * (height - 1 - len(lines))
     signs = timeline.strip(scene.marks, lambda mark: place_of(domain_whole, mark, scene.grounds), width)
@@ -61,6 +91,8 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
     """The tiling with the smallest groups that fits, its charts of the best shape."""
     for rows in [num_cores // (1 << power) or 1 for power in range(max(num_cores, 1).bit_length() + 1)]:
+        if rows > _CHARTS_MOST:
+            continue
         groups = grouped(num_cores, rows)
         fitting = [
             _Tiling(groups, across, width // across, height // down - 1)
@@ -72,13 +104,20 @@ def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
     return None
 
 
-def _one(scene: Scene, cores: range, domain: Domain, scale: axis.Scale | None, tiling: _Tiling) -> list[Line]:
+def _one(
+    scene: Scene,
+    cores: range,
+    domain: Domain,
+    scale: axis.Scale | None,
+    tiling: _Tiling,
+    points: Sequence[tuple[int, _Span]],
+    bad: bool,
+) -> list[Line]:
     """A chart: its title, then its rows, each as wide as the tiling says."""
     canvas, band = Canvas(tiling.width - 2, tiling.rows), Canvas(tiling.width - 2, tiling.rows)
     odd = scene.outlier is not None and scene.outlier.core in cores
-    bad = any(core in cores for column in scene.cores for core in column.bad_cores)
     if scale is not None:
-        _trace(canvas, band, _reduced(scene.cores, cores, domain), scale, canvas.dots_y)
+        _trace(canvas, band, points, scale, canvas.dots_y)
     tone: Tone = "alert" if odd else "accent"
     body = layers.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
     edge = Span("\u2502", "alert" if odd else "dim")
@@ -98,29 +137,35 @@ def _title(scene: Scene, cores: range, *, odd: bool, bad: bool) -> Line:
     return [*line, Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else line
 
 
-def _reduced(columns: Sequence[CoreColumn], cores: range, domain: Domain) -> dict[int, tuple[float, float, float]]:
-    """Least, mean and greatest of some cores by dot column."""
-    found: dict[int, tuple[float, float, float]] = {}
-    for column in columns:
-        part = column.means[cores.start : cores.stop]
-        total = sum(part)
-        values = part if total - total == 0.0 else [value for value in part if math.isfinite(value)]
-        if not values:
+def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:
+    """What some cores have in each dot column."""
+    found: list[tuple[int, _Span]] = []
+    for x, span in zip(dots, spans, strict=True):
+        if span is None:
             continue
-        x = domain.dot(domain.at((column.first_step + column.last_step) / 2))
-        low, mean, high = min(values), sum(values) / len(values), max(values)
-        known = found.get(x)
-        found[x] = (low, mean, high) if known is None else (min(low, known[0]), mean, max(high, known[2]))
+        if found and found[-1][0] == x:
+            known = found[-1][1]
+            span = (min(span[0], known[0]), span[1], max(span[2], known[2]))
+            found[-1] = (x, span)
+        else:
+            found.append((x, span))
     return found
 
 
-def _trace(
-    canvas: Canvas, band: Canvas, points: dict[int, tuple[float, float, float]], scale: axis.Scale, dots: int
-) -> None:
+def _reduce(column: CoreColumn, groups: Sequence[range]) -> list[_Span | None]:
+    means = column.means
+    total = sum(means)
+    whole = total - total == 0.0
+    found: list[_Span | None] = []
+    for cores in groups:
+        part = means[cores.start : cores.stop]
+        values = part if whole else [value for value in part if math.isfinite(value)]
+        found.append((min(values), sum(values) / len(values), max(values)) if values else None)
+    return found
+
+
+def _trace(canvas: Canvas, band: Canvas, points: Sequence[tuple[int, _Span]], scale: axis.Scale, dots: int) -> None:
     row = dot_of(scale, dots)
-    before: tuple[int, int] | None = None
-    for x, (low, mean, high) in sorted(points.items()):
+    for x, (low, _, high) in points:
         band.column(x, row(high), row(low))
-        y = row(mean)
-        canvas.line(*(before or (x, y)), x, y)
-        before = (x, y)
+    trace(canvas, [(x, mean) for x, (_, mean, _) in points], row)

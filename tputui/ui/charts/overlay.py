@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tputui.model.snapshot import CoreColumn
+from tputui.ui.braille import Canvas
 from tputui.ui.charts import layers
-from tputui.ui.charts.band import blank, dot_of, setting, trace, trace_core
+from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log
 from tputui.ui.columns import gather
@@ -28,8 +29,7 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
     shown = chosen(scene.cores)
     if place.scale is not None:
         row = dot_of(place.scale, mean.canvas.dots_y)
-        for core in shown:
-            trace_core(cores.canvas, scene.cores, core, place.domain, row)
+        _trace_all(cores.canvas, scene.cores, shown, dots_of(scene.cores, place.domain), row)
         means = [(column.x, column.mean) for column in gather(scene.segments, place.domain.dots())]
         smooth = list(dict(zip(place.domain.dots(), scene.smooth, strict=True)).items()) if scene.smooth else means
         trace(mean.canvas, smooth, row)
@@ -55,6 +55,31 @@ def chosen(columns: Sequence[CoreColumn]) -> list[int]:
     half = LINES_MAX // 2
     found = {*heapq.nlargest(half, finite, key=sums.__getitem__), *heapq.nsmallest(half, finite, key=sums.__getitem__)}
     return sorted(found)
+
+
+def _trace_all(
+    canvas: Canvas,
+    columns: Sequence[CoreColumn],
+    cores: Sequence[int],
+    dots: Sequence[int],
+    row: Callable[[float], int],
+) -> None:
+    """The lines of several cores. Columns of one dot column become one: the greatest value of each core."""
+    if not columns:
+        return
+    lines: list[tuple[int, list[float]]] = []
+    most = len(columns[-1].means)
+    for x, column in zip(dots, columns, strict=True):
+        if len(column.means) != most:
+            continue
+        values = list(column.means) if most == len(cores) else [column.means[core] for core in cores]
+        if lines and lines[-1][0] == x:
+            before = lines[-1][1]
+            values = [b if not a >= b else a for a, b in zip(before, values, strict=True)]
+            lines.pop()
+        lines.append((x, values))
+    for index in range(len(cores)):
+        trace(canvas, [(x, values[index]) for x, values in lines], row)
 
 
 def _note(columns: Sequence[CoreColumn], shown: Sequence[int]) -> str:

@@ -134,11 +134,14 @@ class MonitorScreen(Screen[MonitorResult]):
         if frame is None:
             return
         with self.app.batch_update():
-            self.query_one(Header).show(frame.snapshot, replaying=self._replaying)
+            if not self._looks_back:
+                self._newest = frame.snapshot
+            self.query_one(Header).show(frame.snapshot, replaying=self._replaying, behind=self._behind(frame))
             self.query_one(Body).show(frame.snapshot)
             self.query_one(KeyBar).show(self._footer_keys())
-            if frame.player is not None and self._replaying:
-                self.query_one(PlayerBar).show(frame.player)
+            if frame.player is not None:
+                marks = self._marks_of_all(frame)
+                self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, marks=marks)
             self._show_above(frame)
 
     def keys_in_force(self) -> list[keys.Key]:

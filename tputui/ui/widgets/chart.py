@@ -235,10 +235,11 @@ class LossPanel(Panel[LossPart]):
     # What stands above the chart, and in the frame.
 
     def _head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
-        return [
-            loss.legend(scene, part.num_cores, part.num_non_finite, width),
-            loss.odd_core(scene.outlier, part.num_cores, width),
-        ]
+        first = loss.legend(scene, part.num_cores, part.num_non_finite, width)
+        odd = loss.odd_in_short(scene.outlier)
+        if self._above == 1 and width_of(first) + width_of(odd) <= width:
+            first = [*first, *odd]
+        return [first, loss.odd_core(scene.outlier, part.num_cores, width)]
 
     def _cursor_head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
         """Place and values, and the nearest event where there is room."""

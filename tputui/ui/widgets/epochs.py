@@ -8,8 +8,8 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, Snapshot
 from tputui.ui import table, words
-from tputui.ui.lines import clean, paragraph
-from tputui.ui.table import Cell
+from tputui.ui.lines import Line, Span, Tone, clean, paragraph, width_of
+from tputui.ui.table import Cell, Table
 from tputui.ui.widgets.panel import Drawing, Panel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
@@ -18,7 +18,25 @@ SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save",
 COMPILED = "\u25c6"
 """Marks an epoch in which programs were compiled, so that its time is not taken for that of the others."""
 
-_UNITS = "from data on: s"
+_TABLE_LEAST = 30
+"""Cells that the table keeps beside the bars."""
+
+_UNITS = "sections in s"
+
+_BAR_MOST, _BAR_LEAST = 28, 12
+"""Cells of the bar of an epoch's sections."""
+
+_GLYPHS: dict[str, tuple[str, Tone]] = {
+    "data": ("\u2592", "warn"),
+    "trace": ("\u2591", "accent"),
+    "compile": ("\u2593", "info"),
+    "execute": ("\u2588", "accent"),
+    "report": ("\u259e", "label"),
+    "evaluate": ("\u259a", "good"),
+    "save": ("\u25aa", "label"),
+    "other": ("\u00b7", "label"),
+}
+"""How a section looks in the bar."""
 
 
 class EpochsPart(NamedTuple):
@@ -34,8 +52,8 @@ class EpochsPanel(Panel[EpochsPart]):
     key = "4"
     name_shown = "epochs"
     what = (
-        "each epoch: averages, scores, time of training and validation, `steady s` the same without compiling, and the "
-        f"sections that time went into; {COMPILED} compiled; tracing by part in full screen"
+        "each epoch: averages, scores, time of training and validation, `steady s` the same without compiling, a bar "
+        f"of the sections that time went into; {COMPILED} compiled; sections and tracing in seconds in full screen"
     )
     follows_end = True
 
@@ -52,7 +70,11 @@ class EpochsPanel(Panel[EpochsPart]):
         columns = _columns(part.epochs)
         best = max((epoch.epoch for epoch in part.epochs if epoch.best), default=0)
         rows = [_row(epoch, columns, best=epoch.epoch == best) for epoch in part.epochs]
-        drawn = table.stack(_titles(columns), rows, width)
+        wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
+        wide = wide if wide >= _BAR_LEAST and columns.sections else 0
+        drawn = table.stack(_titles(columns), rows, width - wide - 2 if wide else width)
+        if wide:
+            return self._with_bars(part.epochs, columns, drawn, width, wide)
         deep = sum(1 + len(each.rows) for each in drawn)
         if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
             hidden = drawn[0].num_hidden
@@ -61,6 +83,52 @@ class EpochsPanel(Panel[EpochsPart]):
         return Drawing(
             [line for each in drawn for line in (each.head, *each.rows)], note=_note(_UNITS, part.epochs, width)
         )
+
+    def _with_bars(
+        self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
+    ) -> Drawing:
+        """The table with a bar an epoch at its right: as long as the epoch took, parted by its sections."""
+        longest = max((sum(epoch.sections_s.values()) for epoch in epochs), default=0.0)
+        first = drawn[0]
+        bars = [_bar(epoch, columns.sections, longest, wide) for epoch in epochs]
+        rows = [_beside(row, bar, width - wide - 1) for row, bar in zip(first.rows, bars, strict=True)]
+        head = _beside(first.head, [Span(f"0 to {fmt.duration(longest)}", "label")], width - wide - 1)
+        legend = _legend(epochs, columns.sections, width)
+        if not self.has_class("-maximised"):
+            hidden = f"{first.num_hidden} columns more in full screen" if first.num_hidden else ""
+            return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
+        more = [line for each in drawn[1:] for line in ([], each.head, *each.rows)]
+        return Drawing([*rows, *more], head=(head, *legend), note=_note(_UNITS, epochs, width))
+
+
+def _bar(epoch: EpochView, sections: list[str], longest: float, width: int) -> Line:
+    """The sections of an epoch; each ends where it is due, so that all together are as long as they should be."""
+    line: Line = []
+    gone, filled = 0.0, 0
+    for name in sections:
+        gone += epoch.sections_s.get(name, 0.0)
+        end = round(gone / longest * width) if longest > 0 else 0
+        glyph, tone = _GLYPHS.get(name, _GLYPHS["other"])
+        line.append(Span(glyph * (end - filled), tone))
+        filled = end
+    return line
+
+
+def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
+    """What the bars are made of, the longest sections first, as many as fit."""
+    spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
+    line: Line = []
+    for name in sorted(sections, key=lambda name: -spent[name]):
+        glyph, tone = _GLYPHS.get(name, _GLYPHS["other"])
+        entry = [Span(f" {glyph} ", tone), Span(clean(name), "label")]
+        if width_of([*line, *entry]) > width:
+            break
+        line += entry
+    return (line,)
+
+
+def _beside(line: Line, right: Line, at: int) -> Line:
+    return [*line, Span(" " * max(at - width_of(line), 1)), *right]
 
 
 class _Columns(NamedTuple):
@@ -99,7 +167,7 @@ def _titles(columns: _Columns) -> list[str]:
 
 def _note(note: str, epochs: list[EpochView], width: int) -> str:
     """The note, with what the mark of compiling means where that is needed and has room."""
-    longer = f"{COMPILED} compiled, {note}"
+    longer = f"{COMPILED} compiled{', ' if note else ''}{note}"
     return longer if any(map(_compile_s, epochs)) and len(longer) < width - 14 else note
 
 

@@ -65,7 +65,7 @@ class EventsPanel(Panel[EventsPart]):
         return self._chosen
 
     def draw(self, part: EventsPart, width: int, height: int) -> Drawing:
-        """A row an event, long ones wrapped."""
+        """A row an event; in full screen long ones are wrapped."""
         if not part.marks:
             return Drawing(paragraph(part.why_none, width, height))
         rows: list[Line] = []
@@ -73,6 +73,7 @@ class EventsPanel(Panel[EventsPart]):
         steps = max(len(f"{mark.step:,}") for mark in part.marks)
         for mark in self.shown:
             lines = _lines(mark, part.started, steps, width, chosen=mark == self._chosen)
+            lines = lines if self.has_class("-maximised") else [_in_one(lines)]
             rows += lines
             self._rows += [mark] * len(lines)
         return Drawing(rows, note=self._note(part))
@@ -142,13 +143,19 @@ class EventsPanel(Panel[EventsPart]):
         return f"{kept:,} kept of {part.num_marks:,}" if part.num_marks > kept else f"{kept:,}"
 
 
+def _in_one(lines: list[Line]) -> Line:
+    """The first line; that there is more of it is told."""
+    first, *rest = lines
+    return [*first, Span("\u2026", "dim")] if rest else first
+
+
 def _lines(mark: Mark, started: float | None, steps: int, width: int, *, chosen: bool) -> list[Line]:
     sign = timeline.sign_of(mark.kind)
     when = words.clock(max(mark.t - started, 0.0)) if started is not None else ""
     head = f" {when:>7} {mark.step:>{steps},} "
     if width < 40:
         head = f" {mark.step:>{steps},} "
-    first, *rest = wrap(clean(mark.text), max(width - len(head) - 2, 8))
+    first, *rest = wrap(clean(mark.text), max(width - len(head) - 3, 8))
     text, place = ("chosen", "chosen") if chosen else ("plain", "dim")
     tone = "chosen" if chosen else sign.tone
     indent = " " * (len(head) + 2)

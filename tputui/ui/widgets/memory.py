@@ -1,13 +1,14 @@
-"""Memory of the cores, of the run's processes and of the host; where there is no reading, why."""
+"""Memory of the cores, of the run's processes and of the host, now and before; where there is no reading, why."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import MemoryView, Snapshot
+from tputui.model.snapshot import MemoryPoint, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui import words
+from tputui.ui.charts import history
 from tputui.ui.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -18,6 +19,7 @@ class MemoryPart(NamedTuple):
     """What the panel shows."""
 
     memory: MemoryView
+    history: list[MemoryPoint]
     why_none: str
 
 
@@ -26,12 +28,16 @@ class MemoryPanel(Panel[MemoryPart]):
 
     key = "6"
     name_shown = "memory"
-    what = "device memory of each core, or why there is no reading; memory and CPU of the processes and of the host"
+    what = (
+        "device memory of each core, or why there is no reading; memory and CPU of the processes and of the host; how "
+        "they went over time"
+    )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> MemoryPart:
         """The newest readings."""
-        return MemoryPart(snapshot.memory, words.nothing_yet(snapshot, "memory reading") if _none(snapshot) else "")
+        why = words.nothing_yet(snapshot, "memory reading") if _none(snapshot) else ""
+        return MemoryPart(snapshot.memory, snapshot.memory_history, why)
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
         """What was predicted, host, processes, then a bar a core."""
@@ -40,13 +46,51 @@ class MemoryPanel(Panel[MemoryPart]):
             return Drawing(paragraph(part.why_none, width, height))
         rows = [
             *_predicted(memory, width),
+            *_device(memory, width, height - len(memory.processes) - 4),
+            *_over_time(part.history, width),
             _host(memory, width),
             *(_process(process, width) for process in memory.processes),
         ]
-        if memory.hbm is None:
-            reason = clean(memory.hbm_reason or "not read yet")
-            return Drawing([*rows, *([Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1))])
-        return Drawing([*rows, *(_core(reading, width) for reading in memory.hbm)])
+        many = memory.hbm is not None and len(memory.hbm) > 1
+        return Drawing([*rows, *(_core(reading, width) for reading in (memory.hbm or []) if many)])
+
+
+def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
+    """The fullest core where not all are in sight, or why nothing is known of any."""
+    if memory.hbm is None:
+        reason = clean(memory.hbm_reason or "not read yet")
+        return [[Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1)]
+    if 1 < len(memory.hbm) <= height:
+        return []
+    fullest = max(memory.hbm, key=_share, default=None)
+    if fullest is None:
+        return []
+    line = _core(fullest, width)
+    return [[*line, Span("  fullest", "label")] if len(memory.hbm) > 1 and width_of(line) + 9 <= width else line]
+
+
+def _over_time(points: list[MemoryPoint], width: int) -> list[Line]:
+    """How memory went: of the fullest core where that is known, and of the run's processes."""
+    kinds = {
+        "HBM": [point.hbm_used_bytes for point in points if point.hbm_used_bytes is not None],
+        "processes": [point.rss_bytes for point in points if point.rss_bytes is not None],
+    }
+    rows: list[Line] = []
+    for name, values in kinds.items():
+        if len(values) < 2:
+            continue
+        bounds = f" {fmt.size(min(values))} to {fmt.size(max(values))}"
+        if width - 12 - len(bounds) < 10:
+            bounds = f" to {fmt.size(max(values))}"
+        room = width - 12 - len(bounds)
+        if room >= 4:
+            line = history.spark([float(value) for value in values], room)
+            rows.append([Span(f" {name:<10} ", "label"), *line, Span(bounds, "dim")])
+    return rows
+
+
+def _share(reading: HbmReading) -> float:
+    return reading.used_bytes / reading.limit_bytes if reading.limit_bytes else 0.0
 
 
 def _none(snapshot: Snapshot) -> bool:
@@ -66,9 +110,12 @@ def _predicted(memory: MemoryView, width: int) -> list[Line]:
 def _host(memory: MemoryView, width: int) -> Line:
     used, total = memory.host_used_bytes, memory.host_total_bytes
     if used is None or not total:
-        return [Span(" host  ", "label"), Span("not read yet", "dim")]
-    text = f" {fmt.size(used)} of {fmt.size(total)}  CPU {fmt.percent(memory.host_cpu_percent)}"
-    return [Span(" host ", "label"), *_gauge(used / total, width - 7 - len(text)), Span(text)]
+        return [Span(f" {'host':<10} ", "label"), Span("not read yet", "dim")]
+    text = f"{fmt.size(used):>8} of {fmt.size(total)}"
+    cpu = f"  CPU {fmt.percent(memory.host_cpu_percent)}"
+    line: Line = [Span(f" {'host':<10} ", "label"), Span(text), Span(cpu if width >= 12 + len(text + cpu) else "")]
+    room = width - width_of(line) - 2
+    return [*line, Span("  "), *_gauge(used / total, room)] if room >= 6 else line
 
 
 def _process(process: ProcessSample, width: int) -> Line:
@@ -82,15 +129,16 @@ def _process(process: ProcessSample, width: int) -> Line:
 
 
 def _core(reading: HbmReading, width: int) -> Line:
-    text = f" {fmt.size(reading.used_bytes)} of {fmt.size(reading.limit_bytes)}"
-    if reading.peak_bytes and width >= 44:
-        text += f"  peak {fmt.size(reading.peak_bytes)}"
-    share = reading.used_bytes / reading.limit_bytes if reading.limit_bytes else 0.0
-    room = width - len(text) - 10
-    line: Line = [Span(f" HBM {reading.core:>4} ", "label"), *_gauge(share, room)]
-    return [*line, Span(text, "warn" if share >= _NEARLY_FULL else "plain")]
+    share = _share(reading)
+    text = f"{fmt.size(reading.used_bytes):>8} of {fmt.size(reading.limit_bytes)}"
+    peak = f"  peak {fmt.size(reading.peak_bytes)}" if reading.peak_bytes else ""
+    line: Line = [Span(f" HBM {reading.core:<6} ", "label"), Span(text, "warn" if share >= _NEARLY_FULL else "plain")]
+    if peak and width_of(line) + len(peak) <= width:
+        line.append(Span(peak, "label"))
+    room = width - width_of(line) - 2
+    return [*line, Span("  "), *_gauge(share, room)] if room >= 6 else line
 
 
 def _gauge(share: float, width: int) -> Line:
     tone: Tone = "warn" if share >= _NEARLY_FULL else "accent"
-    return bar(share, min(width, 24), tone) if width >= 4 else []
+    return bar(share, min(width, 24), tone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import MeterView, Snapshot
+from tputui.model.snapshot import EpochView, MeterView, Snapshot
 from tputui.ui import table, words
 from tputui.ui.lines import Line, Span, clean, paragraph, wrap
 from tputui.ui.table import Cell
@@ -16,6 +16,8 @@ class MetersPart(NamedTuple):
     """What the panel shows."""
 
     meters: list[MeterView]
+    best: EpochView | None
+    """The best epoch so far."""
     scores: dict[str, float]
     scores_epoch: int
     why_none: str
@@ -27,51 +29,82 @@ class MetersPanel(Panel[MetersPart]):
     key = "3"
     name_shown = "meters"
     what = (
-        "AverageMeters of training and validation: newest value, average, sum, count, and how they were reduced; "
-        "scores of the whole validation split"
+        "AverageMeters, training beside validation: average, newest value, sum, count, how they were reduced, and what "
+        "they were in the best epoch; scores of the whole validation split"
     )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> MetersPart:
-        """The meters of the running epoch, or the last one."""
+        """The meters of the running epoch, or the last one, and of the best one."""
         told = next((epoch for epoch in reversed(snapshot.epochs) if epoch.scores), None)
         scores, epoch = (told.scores, told.epoch) if told is not None else ({}, 0)
+        best = next((epoch for epoch in reversed(snapshot.epochs) if epoch.best), None)
         why = "" if snapshot.meters else words.nothing_yet(snapshot, "meter")
-        return MetersPart(snapshot.meters, scores, epoch, why)
+        return MetersPart(snapshot.meters, best, scores, epoch, why)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
         """A row a meter, then a row a score."""
         if not part.meters and not part.scores:
             return Drawing(paragraph(part.why_none, width, height))
-        rows = [_row(meter) for meter in part.meters]
-        rows += [_score_row(name, part.scores_epoch, score) for name, score in part.scores.items()]
-        drawn = table.align(["meter", "epoch", "avg", "val", "sum", "count"], rows, width, left=frozenset({0}))
-        return Drawing([*drawn.rows, *_scored(part.scores, width), *_reduced(part.meters, width)], head=(drawn.head,))
+        names = list(dict.fromkeys(meter.name for meter in part.meters))
+        rows = [_row(name, part) for name in names]
+        rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
+        drawn = table.align(_titles(part), rows, width, left=frozenset({0}))
+        rest = [*_scored(part, width), *_reduced(part.meters, width)]
+        return Drawing([*drawn.rows, *rest], head=(drawn.head,), note=_note(part))
 
 
-def _row(meter: MeterView) -> list[Cell]:
-    reading = meter.reading
-    return [
-        Cell(f"{meter.split} {clean(meter.name)}", "strong"),
-        Cell(str(meter.epoch), "dim"),
-        Cell(fmt.number(reading.avg), "accent" if reading.avg == reading.avg else "bad"),
-        Cell(fmt.number(reading.val)),
-        Cell(fmt.number(reading.sum)),
-        Cell(fmt.count(reading.count)),
-    ]
+_FIGURES = ("val", "sum", "count")
 
 
-def _score_row(name: str, epoch: int, score: float) -> list[Cell]:
+def _titles(part: MetersPart) -> list[str]:
+    best = [f"\u2605 epoch {part.best.epoch}"] if part.best is not None else []
+    more = [f"{split} {figure}" for figure in _FIGURES for split in ("train", "valid")]
+    return ["meter", "train avg", "valid avg", *best, *more]
+
+
+def _note(part: MetersPart) -> str:
+    """Which epochs the figures are of."""
+    epochs = {meter.split: meter.epoch for meter in part.meters}
+    return ", ".join(f"{split} epoch {epoch}" for split, epoch in epochs.items())
+
+
+def _row(name: str, part: MetersPart) -> list[Cell]:
+    of = {meter.split: meter for meter in part.meters if meter.name == name}
+    sides = (of.get("train"), of.get("valid"))
+    cells = [Cell(clean(name), "strong"), *(_average(meter, part.best) for meter in sides)]
+    if part.best is not None:
+        reading = part.best.valid.get(name) or part.best.train.get(name)
+        cells.append(Cell(fmt.number(reading.avg), "good") if reading is not None else _NOTHING)
+    cells += [Cell(fmt.number(meter.reading.val)) if meter is not None else _NOTHING for meter in sides]
+    cells += [Cell(fmt.number(meter.reading.sum)) if meter is not None else _NOTHING for meter in sides]
+    return cells + [Cell(fmt.count(meter.reading.count)) if meter is not None else _NOTHING for meter in sides]
+
+
+_NOTHING = Cell(fmt.UNKNOWN, "dim")
+
+
+def _average(meter: MeterView | None, best: EpochView | None) -> Cell:
+    """An average; with a star where it is of the best epoch."""
+    if meter is None:
+        return _NOTHING
+    average = meter.reading.avg
+    star = "\u2605 " if best is not None and meter.split == "valid" and meter.epoch == best.epoch else ""
+    return Cell(f"{star}{fmt.number(average)}", "bad" if average != average else "good" if star else "accent")
+
+
+def _score_row(name: str, score: float, best: EpochView | None) -> list[Cell]:
     """A score is no mean, so there is nothing to sum or count."""
     figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
-    nothing = Cell(fmt.UNKNOWN, "dim")
-    return [Cell(f"valid {clean(name)}", "strong"), Cell(str(epoch), "dim"), figure, nothing, nothing, nothing]
+    then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
+    return [Cell(clean(name), "strong"), _NOTHING, figure, *then, *[_NOTHING] * 6]
 
 
-def _scored(scores: dict[str, float], width: int) -> list[Line]:
-    if not scores:
+def _scored(part: MetersPart, width: int) -> list[Line]:
+    if not part.scores:
         return []
-    return [[Span(f" {piece}", "dim")] for piece in wrap("* of the whole validation split, no mean", width - 1)]
+    sentence = f"* of the whole validation split, no mean; epoch {part.scores_epoch}"
+    return [[Span(f" {piece}", "dim")] for piece in wrap(sentence, width - 1)]
 
 
 def _reduced(meters: list[MeterView], width: int) -> list[Line]:

@@ -38,9 +38,9 @@ class XlaPanel(Panel[XlaPart]):
         if xla is None:
             return Drawing(paragraph(part.why_none, width, height))
         rows = [
-            _row("compiles", f"{fmt.count(xla.compiles)}  in {fmt.duration(xla.compile_s)}"),
+            _row("compiles", f"{fmt.count(xla.compiles)} in {fmt.duration(xla.compile_s)}"),
             _recompiles(xla.recompiles),
-            _row("executes", f"{fmt.count(xla.executes)}  in {fmt.duration(xla.execute_s)}"),
+            _row("executes", f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}"),
             _row("to device", f"{fmt.count(xla.transfers_to_device)}  {fmt.size(xla.bytes_to_device)}"),
             _row("from device", f"{fmt.count(xla.transfers_from_device)}  {fmt.size(xla.bytes_from_device)}"),
             *_fallbacks(xla.fallbacks),
@@ -54,13 +54,13 @@ def _row(label: str, text: str, tone: Tone = "plain") -> Line:
 
 def _recompiles(count: int) -> Line:
     if not count:
-        return _row("recompiles", "0  after warm-up", "good")
-    return _row("recompiles", f"\u25b2 {fmt.count(count)}  after warm-up", "warn")
+        return _row("recompiles", "0 after warm-up", "good")
+    return _row("recompiles", f"\u25b2 {fmt.count(count)} after warm-up", "warn")
 
 
 def _fallbacks(fallbacks: dict[str, int]) -> list[Line]:
     if not fallbacks:
-        return [_row("fallbacks", "0  to the host CPU", "good")]
-    rows = [_row("fallbacks", f"\u25b2 {fmt.count(sum(fallbacks.values()))}  to the host CPU", "warn")]
+        return [_row("fallbacks", "0 to the CPU", "good")]
+    rows = [_row("fallbacks", f"\u25b2 {fmt.count(sum(fallbacks.values()))} to the CPU", "warn")]
     ranked = sorted(fallbacks.items(), key=lambda item: (-item[1], item[0]))
     return rows + [_row("", f"{clean(name)}  {fmt.count(times)}", "warn") for name, times in ranked]
