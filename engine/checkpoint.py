@@ -21,6 +21,8 @@ from tputui.telemetry.rundir import CHECKPOINTS
 FORMAT = 1
 LAST = "last.pt"
 BEST = "best.pt"
+FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
+"""Keys that may differ: they say how examples are read and how many may fail, and change none that trains."""
 _ABSENT = object()
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
@@ -211,7 +213,7 @@ def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
 
 def _differences(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> list[Problem]:
     problems: list[Problem] = []
-    for key in saved | wanted:
+    for key in [key for key in saved | wanted if key not in FREE]:
         old, new = saved.get(key, _ABSENT), wanted.get(key, _ABSENT)
         if old != new:
             was = "was not there" if old is _ABSENT else f"was {old!r}"

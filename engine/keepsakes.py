@@ -38,12 +38,14 @@ class Keepsakes:
             return []
         folder = self._run_dir / PICTURES / f"epoch-{epoch:04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        return [self._keep(folder, picture) for picture in pictures]
+        # Counted, since two names may be alike once they are safe in a path.
+        numbers = {example: number for number, example in enumerate(dict.fromkeys(p.example for p in pictures))}
+        return [self._keep(folder, numbers[picture.example], picture) for picture in pictures]
 
-    def _keep(self, folder: Path, picture: Picture) -> PictureKept:
+    def _keep(self, folder: Path, number: int, picture: Picture) -> PictureKept:
         from PIL import Image
 
-        path = folder / f"{_plain(picture.example)}-{_plain(picture.name)}.png"
+        path = folder / f"{number:02d}-{_plain(picture.example)}-{_plain(picture.name)}.png"
         image = Image.fromarray(np.ascontiguousarray(picture.pixels, dtype=np.uint8))
         files.write(path, partial(image.save, format="PNG"))
         return PictureKept(example=picture.example, name=picture.name, path=path.relative_to(self._run_dir).as_posix())
@@ -51,4 +53,4 @@ class Keepsakes:
 
 def _plain(text: str) -> str:
     """A name that is safe in a path."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:80] or "_"
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[-80:] or "_"

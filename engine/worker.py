@@ -194,9 +194,9 @@ class Worker:
         self._ended.set()
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        text = "".join(traceback.format_exception(error))
         # Where in the code it was found says nothing more of the user's own data or configuration.
-        sys.stderr.write(f"{self._who}{error}\n" if isinstance(error, TOLD_IN_FULL) else text)
+        text = "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
+        sys.stderr.write(text or f"{self._who}{error}\n")
         self._reporter.emit(
             ev.FailureRaised(
                 t=time.time(),

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,6 +165,23 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
     with pytest.raises(Refused) as refused:
         checkpoint.load(tmp_path / saved.path, planned(override))
     assert [problem.key for problem in refused.value.problems] == [key]
+
+
+def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    np.save(tmp_path / "x.npy", np.arange(80.0).reshape(20, 4))
+    np.save(tmp_path / "y.npy", np.arange(20) % 2)
+    files_named = f"[data]\nbatch_per_core=2\nsource='{tmp_path}/x.npy'\nlabels_file='{tmp_path}/y.npy'\n"
+    text = f"task='tabular'\nepochs=9\n{files_named}[device]\ncores=1\n"
+
+    def of(*overrides: str) -> plan.Plan:
+        return plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")
+
+    saved = Store(tmp_path, of()).save(at_step(1), periodic=True, best=False)
+    assert checkpoint.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
+    with pytest.raises(Refused) as refused:
+        checkpoint.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
+    assert [problem.key for problem in refused.value.problems] == ["data.valid_fraction"]
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])

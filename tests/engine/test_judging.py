@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.keepsakes import Keepsakes
+from engine.tasks.base import Picture
 from tests.engine.shades import NUM_VALID
 from tests.engine.workers import Run, make, runs_to_end
 from tputui.telemetry import events as ev
@@ -70,6 +72,14 @@ def test_pictures_of_the_first_examples_are_kept_each_epoch(run: Run) -> None:
         assert image.getpixel((0, 0)) == (int(127 * 2 / NUM_VALID),) * 3
 
 
+def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path) -> None:
+    names = ["a b", "a_b", f"{'deep/' * 30}1.png", f"{'deep/' * 30}2.png"]
+    pictures = [Picture(kind, name, np.full((1, 1, 3), 50)) for name in names for kind in ("input", "mask")]
+    kept = Keepsakes(tmp_path).pictures(3, pictures)
+    assert [(picture.example, picture.name) for picture in kept] == [(one.example, one.name) for one in pictures]
+    assert len({picture.path for picture in kept}) == len(list(tmp_path.glob("pictures/epoch-0003/*.png"))) == 8
+
+
 def test_the_losses_of_the_epochs_are_kept_as_arrays(run: Run) -> None:
     epochs = run.all(ev.EpochEnded)
     assert np.load(run.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]
@@ -94,6 +104,7 @@ def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
     failed = runs_to_end(make(tmp_path, "bad", ["data.max_bad_rows=1", "device.cores=1"], text=BRIGHT), exit_code=3)
     message = failed.one(ev.FailureRaised).message
     assert message.startswith('shades.csv row 22, column "shade": it is empty; 1 may be left out (data.max_bad_rows)')
+    assert "Traceback" not in failed.log.read_text(), "the sentence is all there is to say"
 
 
 def test_resumed_losses_go_on_where_they_were(run: Run, tmp_path: Path) -> None:
