@@ -23,7 +23,7 @@ from engine.table import STDOUT, Arrays, Table, open_table
 from engine.tasks import registry
 from engine.tasks.base import Dataset, Task
 from engine.telling import Teller, serve
-from engine.weights import Workload
+from engine.weights import Weights, Workload
 
 INPUT = "input"
 
@@ -84,8 +84,7 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
     learned = weights.read(asked.weights)
     work = weights.workload(learned, asked.run_dir)
-    examples = dataset(work, asked)
-    model = weights.network(work, learned)
+    model, examples = _made(work, learned, asked)
     if "torch_xla" in sys.modules:
         teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
     began = time.monotonic()
@@ -109,6 +108,15 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
         "figures_reason": judge.why_not,
         "own_figure": {monitor: learned.figure} if learned.figure is not None and asked.split == "valid" else None,
     }
+
+
+def _made(work: Workload, learned: Weights, asked: Asked) -> tuple[torch.nn.Module, Dataset]:
+    """A split comes first, since the task learns from it what its network is to be; a user's file comes last, since
+    it may be read by what the weights hold, such as a vocabulary."""
+    if asked.split is not None:
+        examples = dataset(work, asked)
+        return weights.network(work, learned), examples
+    return weights.network(work, learned), dataset(work, asked)
 
 
 def dataset(work: Workload, asked: Asked) -> Dataset:

@@ -148,7 +148,8 @@ class Task(ABC):
         return []
 
     def inputs(self, data: Any, source: Path) -> Dataset:
-        """The examples of a user's file, without labels, for `tputui predict`.
+        """The examples of a user's file, without labels, for `tputui predict`: asked for once `model` has made the
+        network and the weights are in it.
 
         Raises `ValueError` where the file cannot be used.
         """

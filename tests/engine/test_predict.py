@@ -19,6 +19,7 @@ pytestmark = pytest.mark.xla
 # Imported here, since it changes the environment.
 datasets = pytest.importorskip("sklearn.datasets")
 torch = pytest.importorskip("torch")
+pytest.importorskip("polars")
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     planned = plan.make(
         from_builtins(read_manifest(run.dir).config, "test.toml"), machine.find({"PJRT_DEVICE": "CPU"}), "test.toml"
     )
+    planned.task.load(planned.data, planned.config.seed)
     torch.manual_seed(3)
     learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
     at = checkpoint.Position(epoch=2, batch=0, step=9, evaluating=False)
@@ -149,6 +151,34 @@ def test_a_file_that_does_not_fit_is_refused_by_row(tmp_path: Path, content: str
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "mine.csv").write_text(content)
     assert refused(run_dir, source=tmp_path / "mine.csv") == f"{tmp_path / 'mine.csv'}: {why}"
+
+
+WORDS = """
+task = "sentiment"
+epochs = 1
+[data]
+source = "{source}"
+length = 8
+max_words = 40
+batch_per_core = 4
+[model]
+embedding = 4
+hidden = 4
+[device]
+cores = 1
+"""
+
+
+def test_a_users_texts_are_read_by_the_vocabulary_in_the_weights(tmp_path: Path) -> None:
+    rows = [f"{'good fine super' if label else 'bad poor dull'} film {label},{label}\n" for label in (0, 1) * 6]
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
+    run_dir = saved(tmp_path, text=WORDS.format(source=tmp_path / "train.csv"))
+    (tmp_path / "mine.csv").write_text("text\ngood fine super film 1\nbad poor dull film 0\nnever seen words\n")
+    for size in (1, 3):
+        assert predicted(run_dir, f"{size}.csv", source=tmp_path / "mine.csv", batch=size)["rows"] == 3
+    good, bad, unknown = (tmp_path / "3.csv").read_text().splitlines()[1:]
+    assert len({line.split(",")[1] for line in (good, bad, unknown)}) == 3
+    assert predicted(run_dir, split="valid")["rows"] == 3
 
 
 def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
