@@ -2,10 +2,10 @@
 
 Consecutive steps are kept as columns of one mean a core; when there are too many columns, neighbours are joined in
 pairs. A report's values have to be decoded for it, which opening a long run cannot afford for all of them. So every
-report is taken in whole as far as `DECODED_VALUES_MAX`; from there on a report is a sample: of the reports within a
-column's steps the first one is taken, and the first that has values which are not finite, and beyond one value in
-`SAMPLED_SHARE` none, until enough was passed over: columns are wider then. Steps of reports that are passed over
-belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
+report is taken in whole as far as `WHOLE_VALUES_MAX`; from there on a report is a sample: of the reports within a
+column's steps the first one is taken, and the first that has values which are not finite, and of those that must be
+decoded for it no more than one value in `SAMPLED_SHARE`: columns are wider then. Steps of reports that are passed
+over belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn
@@ -26,10 +26,10 @@ CELLS_MAX = 1 << 18
 """Means kept of one writer, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
 COLUMNS_LEAST = 64
 """... these."""
-DECODED_VALUES_MAX = 100_000
-"""Values decoded of one writer before reports are sampled."""
-SAMPLED_SHARE = 32
-"""One value in so many is decoded after that."""
+WHOLE_VALUES_MAX = 100_000
+"""Values taken in of one writer before reports are sampled."""
+SAMPLED_SHARE = 64
+"""One value in so many is decoded for this after that."""
 
 
 class Column(NamedTuple):
@@ -65,8 +65,10 @@ class Columns:
         """Newest step of the records so far."""
         self._seen = 0
         """Values in the records so far."""
+        self._taken = 0
+        """Those that were taken in."""
         self._decoded = 0
-        """Those that were looked at."""
+        """Those that were decoded for this alone."""
 
     @property
     def shown(self) -> list[Column]:
@@ -80,33 +82,36 @@ class Columns:
         """Number of cores; 0 before the first record."""
         return len(self.columns[-1].means) if self.columns else 0
 
-    def wants_values(self, record: StepsRecorded) -> bool:
-        """Whether the record is to be decoded for this."""
-        if not self.columns:
-            return True
-        size, newest = record.n * record.cores, self.columns[-1]
-        if record.cores != len(newest.means):
-            return False
-        decoded = self._decoded + size
-        if decoded > DECODED_VALUES_MAX + self._seen // SAMPLED_SHARE:
-            return False
-        opens = record.first + record.n - 1 - newest.first >= self._stride
-        return opens or decoded <= DECODED_VALUES_MAX or (0 < record.bad < size and not newest.sampled_bad)
-
-    def add(self, record: StepsRecorded, values: array[float] | None) -> None:
-        """Takes a record in: its values, [n][cores], where they are given; else only that there were such steps."""
-        num_cores, last = record.cores, record.first + record.n - 1
-        if self.columns and num_cores != len(self.columns[-1].means):
-            return
+    def take(
+        self,
+        record: StepsRecorded,
+        values: array[float] | None,
+        decode: Callable[[StepsRecorded], array[float] | None],
+    ) -> None:
+        """Takes a record in. `values`, [n][cores], are given where they were decoded anyway; else `decode` is asked
+        for them where they are wanted, and gives None where it cannot."""
         self.count += 1
-        self._seen += record.n * num_cores
+        size = record.n * record.cores
+        self._seen += size
+        last = record.first + record.n - 1
+        opens = not self.columns or last - self.columns[-1].first >= self._stride
+        if opens or self._taken < WHOLE_VALUES_MAX or (record.bad and not self.columns[-1].sampled_bad):
+            allowed = WHOLE_VALUES_MAX + self._seen // SAMPLED_SHARE
+            if values is None and (self._decoded + size <= allowed or not self.columns):
+                values = decode(record)
+                self._decoded += size
+            if values is not None:
+                self._taken += size
+                self._add(record, values)
         if last > self._last:
             self._last = last
-        if values is None:
-            return
+
+    def _add(self, record: StepsRecorded, values: array[float]) -> None:
+        num_cores = record.cores
         if not self.columns:
             self._most = min(self._most, max(COLUMNS_LEAST, CELLS_MAX // num_cores // 2 * 2))
-        self._decoded += len(values)
+        elif num_cores != len(self.columns[-1].means):
+            return
         flat = values.tolist()
         for row in range(0, record.n, self._stride):
             rows = min(self._stride, record.n - row)
@@ -121,7 +126,7 @@ class Columns:
         copy = Columns(self._most)
         copy.columns, copy.count = self.columns.copy(), self.count
         copy._last, copy._stride = self._last, self._stride
-        copy._seen, copy._decoded = self._seen, self._decoded
+        copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded
         return copy
 
     def _push(self, column: Column) -> None:

@@ -134,7 +134,7 @@ def failure(state: RunState) -> Failure | None:
 
 
 def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:
-    """The newest lines by time, at most `most`. What several hosts' workers tell alike of the tool's doings stands once."""
+    """The newest lines by time, at most `most`. What several hosts tell alike of the tool's doings stands once."""
     lines: list[LogLine] = []
     for writer in state.in_order:
         start = max(0, len(writer.logs) - most)

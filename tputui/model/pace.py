@@ -10,8 +10,8 @@ from tputui.model.snapshot import ThroughputPoint
 from tputui.model.thinned import POINTS_MAX, halved
 from tputui.telemetry.events import ProgressReported
 
-_LOG_WIDTH = math.log(1.01)
-"""Step times are counted in bins 1 % wide."""
+_LOG_WIDTH = math.log(1.002)
+"""Step times are counted in bins 0.2 % wide."""
 _LEAST_S, _MOST_S = 1e-9, 1e9
 """A report that says less or more was not measured."""
 
@@ -83,7 +83,7 @@ class Pace:
             self._close()
 
     def quantile(self, share: float) -> float:
-        """The step time in seconds that `share` of the steps keep, exact to 1 %. Needs a report."""
+        """The step time in seconds that `share` of the steps keep, exact to 0.1 %. Needs a report."""
         left = share * sum(self._steps.values())
         place = 0
         for place in sorted(self._steps):

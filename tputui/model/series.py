@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import Segment
@@ -71,18 +72,21 @@ class Series:
 
     def __init__(self, pieces_max: int = PIECES_MAX) -> None:
         self.pieces: list[Piece] = []
+        self.count = 0
+        """Records that were taken in."""
         self._pieces_max = pieces_max
         self._stride = 1
         """Steps that a piece may span."""
         self._decoded = 0
 
     def wants_values(self, record: StepsRecorded) -> bool:
-        """Whether the record is coarser than the series, so that its values are worth decoding."""
-        return record.n > self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
+        """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
+        return record.n >= 2 * self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
 
     def add(self, record: StepsRecorded, values: array[float] | None) -> None:
         """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
-        if values is None or record.n <= self._stride:
+        self.count += 1
+        if values is None or record.n < 2 * self._stride:
             self._push(_summary(record))
         else:
             self._decoded += len(values)
@@ -98,7 +102,8 @@ class Series:
     def fork(self) -> Series:
         """Another one that holds the same and goes on by itself."""
         copy = Series(self._pieces_max)
-        copy.pieces, copy._stride, copy._decoded = self.pieces.copy(), self._stride, self._decoded
+        copy.pieces, copy.count = self.pieces.copy(), self.count
+        copy._stride, copy._decoded = self._stride, self._decoded
         return copy
 
     def _push(self, piece: Piece) -> None:
@@ -113,25 +118,32 @@ class Series:
 def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:
     """The series of several writers as one, in order of steps.
 
-    Pieces of different writers that begin within one piece's steps are joined, so each segment tells of all of them.
+    Of the writers, that with the fewest pieces sets the segments; what others have is joined to the segment that it
+    begins in, so that each segment tells of all of them.
     """
     if len(series) == 1:
         return [piece.to_segment() for piece in series[0].pieces]
-    pieces = _aligned(piece for one in series for piece in one.pieces)
+    pieces = _aligned([one.pieces for one in series])
     while len(pieces) > segments_max:
         pieces = halved(pieces, Piece.join)
     return [piece.to_segment() for piece in pieces]
 
 
-def _aligned(pieces: Iterable[Piece]) -> list[Piece]:
+def _aligned(parts: Sequence[Sequence[Piece]]) -> list[Piece]:
     joined: list[Piece] = []
-    edge = -1
-    for piece in sorted(pieces, key=lambda piece: (piece.first, -piece.last)):
-        if joined and piece.first <= edge:
-            joined[-1] = joined[-1].join(piece)
-        else:
-            joined.append(piece)
-            edge = piece.last
+    left = [sorted(part, key=lambda piece: piece.first) for part in parts if part]
+    while left:
+        frame = min(left, key=len)
+        edges, end = [piece.first for piece in frame], frame[-1].last
+        found: dict[int, Piece] = {}
+        for part in left:
+            for piece in part:
+                if piece.first <= end:
+                    place = max(0, bisect_right(edges, piece.first) - 1)
+                    found[place] = found[place].join(piece) if place in found else piece
+        joined += [found[place] for place in sorted(found)]
+        beyond = ([piece for piece in part if piece.first > end] for part in left)
+        left = [part for part in beyond if part]
     return joined
 
 

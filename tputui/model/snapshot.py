@@ -336,7 +336,7 @@ class ThroughputView(View, frozen=True, kw_only=True):
     """At the median step time of the run so far, so that neither the start nor a hiccup counts."""
     step_p50_s: float
     """Median step time in seconds. Steps' own times are not recorded: it is over the reports' mean step times, each
-    counted once for every step in it, and exact to 1 %."""
+    counted once for every step in it, and exact to 0.1 %."""
     step_p95_s: float
     """The step time in seconds that 95 % of the steps keep, in the same way over reports' means: a single slow step
     within a report does not show in it."""

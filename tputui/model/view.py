@@ -13,7 +13,7 @@ import msgspec
 from tputui.model import columns, happenings, history, parts, timeline
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
-from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Snapshot
+from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
 from tputui.model.state import RunState
 from tputui.telemetry.events import ProgressReported
 
@@ -59,7 +59,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     bad, num_bad = happenings.non_finite(state)
     running = verdict.condition == "running"
     requests = happenings.requests(state, around.requests)
-    loss = combined([w.series["loss"] for w in state.workers if "loss" in w.series])
+    loss = _loss(state)
     marks, num_marks = timeline.marks(state, plan, loss, requests, verdict)
     return Snapshot(
         now=now,
@@ -111,6 +111,12 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         memory_history=history.memory(state),
         meter_history=history.meters(state),
     )
+
+
+def _loss(state: RunState) -> list[Segment]:
+    writers = [(writer, writer.series["loss"]) for writer in state.workers if "loss" in writer.series]
+    key = tuple((writer.name, series.count) for writer, series in writers)
+    return state.remembered("loss", key, lambda: combined([series for _, series in writers]))
 
 
 def _core_columns(state: RunState) -> list[CoreColumn]:

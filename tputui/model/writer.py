@@ -238,17 +238,15 @@ class WriterState:
 
     def _moved(self, t: float) -> None:
         if math.isfinite(t):
-            self._mark_stuck(t)
+            if self.moved_t is not None and t - self.moved_t > STUCK_S:
+                self._mark_stuck(self.moved_t, t)
             self.moved_t = t if self.moved_t is None else max(self.moved_t, t)
 
-    def _mark_stuck(self, until: float) -> None:
-        """Marks a time without a step, if that was one in which steps were due."""
-        if self.moved_t is None or until - self.moved_t <= STUCK_S or self.beat is None:
-            return
-        stuck_s = until - self.moved_t
-        if stuck_s > STUCK_STEPS * (self.smooth_step_s or 0.0):
-            text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(stuck_s)} without a step"
-            self.marks.add("stall", self.moved_t, self.steps_done, text)
+    def _mark_stuck(self, since: float, until: float) -> None:
+        """Marks a long time without a step, if that was one in which steps were due."""
+        if self.beat is not None and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0):
+            text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
+            self.marks.add("stall", since, self.steps_done, text)
 
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
@@ -305,14 +303,12 @@ class WriterState:
         if not math.isfinite(event.t):
             event = msgspec.structs.replace(event, t=self.newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
-        columns = self.columns if event.metric == "loss" else None
-        in_series = series.wants_values(event)
-        in_columns = columns is not None and columns.wants_values(event)
-        values = self._decoded(event) if find_bad or in_series or in_columns else None
-        series.add(event, values if in_series else None)
-        if columns is not None:
-            columns.add(event, values if in_columns else None)
-        self._mark_bad(event, values)
+        values = self._decoded(event) if find_bad or series.wants_values(event) else None
+        series.add(event, values)
+        if event.metric == "loss":
+            self.columns.take(event, values, self._decoded)
+        if event.bad or self._was_bad:
+            self._mark_bad(event, values)
         if find_bad and values is not None:
             self._keep_bad(event, values)
 
