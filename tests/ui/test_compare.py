@@ -220,7 +220,7 @@ def test_only_keys_that_differ_are_listed_and_changes_have_a_sign() -> None:
     shown = part(paces.pair())
     drawing = ComparedConfigPanel().draw(shown, 60, 20)
     assert joined([*drawing.rows]).split() == ["A", "B", "optim.lr", "0.0005", "\u2260", "0.001"]
-    assert drawing.note == "1 of 16 keys differ"
+    assert drawing.note == "1 of 16 keys differs"
     equal = drawn(ComparedConfigPanel, part([paces.run("a"), paces.run("b")]))
     assert equal.strip() == "all 16 keys are equal"
 

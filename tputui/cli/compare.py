@@ -104,7 +104,9 @@ def _page(comparison: Comparison) -> Iterable[str]:
     yield ""
     base = comparison.runs[comparison.base].label
     yield from _differences("CONFIGURATION", comparison.config.rows, heads, order)
-    yield f"{len(comparison.config.rows)} keys differ, {comparison.config.num_equal} are equal ({CHANGED}not as {base})"
+    number = len(comparison.config.rows)
+    differ = "1 key differs" if number == 1 else f"{number} keys differ"
+    yield f"{differ}, {comparison.config.num_equal} are equal ({CHANGED}not as {base})"
     if comparison.plan.rows:
         yield ""
         yield from _differences("CAME TO", comparison.plan.rows, heads, order)

@@ -18,6 +18,7 @@ from tputui.ui import keys
 from tputui.ui.comparelayout import PANELS
 from tputui.ui.comparing import CompareReader, Reading, Source
 from tputui.ui.curves import known_meters
+from tputui.ui.hands import HandsApp
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.sight import Sight
@@ -118,7 +119,8 @@ class CompareScreen(Screen[MonitorResult]):
         before = self._part
         known = before is not None and before.snapshots is snapshots and before.comparison.base == self.sight.base
         comparison = before.comparison if known and before is not None else compare(snapshots, self.sight.base)
-        self._part = ComparedPart(comparison, snapshots, self.sight, unread)
+        ascii_only = isinstance(self.app, HandsApp) and self.app.ascii_only
+        self._part = ComparedPart(comparison, snapshots, self.sight, unread, ascii_only)
         with self.app.batch_update():
             self.query_one(CompareHead).show(self._part)
             self.query_one(CompareBody).show(self._part)

@@ -37,6 +37,12 @@ class ComparedPart(NamedTuple):
     sight: Sight
     unread: frozenset[int]
     """Runs that are still being read."""
+    ascii_only: bool = False
+    """Whether the terminal draws ASCII characters alone: one cell cannot say plus or minus then."""
+
+    def pretty(self, text: str) -> str:
+        """Plain text with the signs that the terminal can draw."""
+        return text if self.ascii_only else text.replace("+-", "\u00b1")
 
 
 class CompareHead(Drawn):
@@ -67,7 +73,7 @@ class CompareHead(Drawn):
         reading = f"{len(part.unread)} being read, " if part.unread else ""
         left: Line = [Span(" compare ", "strong"), Span(f"{len(runs)} runs, base ", "label"), *_base(runs, part.sight)]
         first = spread(left, [Span(f"{reading}{alive} in training ", "dim")], width)
-        last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _method(part.comparison, width)
+        last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _method(part, width)
         return [first, _sentence(part), _state(part, width), last]
 
 
@@ -144,7 +150,7 @@ def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
         Cell(swatch, tone),
         Cell(_named(clean(run.run), name_width), "strong" if index == sight.chosen else "plain"),
         state,
-        _beside(part.comparison, index),
+        _beside(part, index),
         Cell(fmt.number(run.loss) + (" \u2716" if bad else ""), "bad" if bad else "plain"),
         Cell(f"{run.steps:,}{total}"),
         Cell(f"{run.epoch}/{run.num_epochs}" if run.num_epochs else fmt.UNKNOWN),
@@ -157,18 +163,13 @@ def _named(name: str, width: int) -> str:
     return name if cell_len(name) <= width else "\u2026" + name[len(crop(name, cell_len(name) - width + 2)) - 1 :]
 
 
-def _beside(comparison: Comparison, index: int) -> Cell:
-    verdict = comparison.verdicts[index]
+def _beside(part: ComparedPart, index: int) -> Cell:
+    verdict = part.comparison.verdicts[index]
     if verdict is None:
         return Cell("base", "label")
     if not verdict.stands_out or verdict.ratio is None:
-        return Cell(pretty(verdict.short), "dim")
-    return Cell(pretty(verdict.short), "good" if verdict.ratio > 1 else "warn")
-
-
-def pretty(text: str) -> str:
-    """Plain text with the signs that a terminal can draw."""
-    return text.replace("+-", "\u00b1")
+        return Cell(part.pretty(verdict.short), "dim")
+    return Cell(part.pretty(verdict.short), "good" if verdict.ratio > 1 else "warn")
 
 
 def _base(runs: Sequence[ComparedRun], sight: Sight) -> Line:
@@ -183,7 +184,7 @@ def _sentence(part: ComparedPart) -> Line:
         return [
             Span(f" {run.label} is what the others stand beside; n chooses the next run, b makes it the base", "label")
         ]
-    return [Span(f" {pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")]
+    return [Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")]
 
 
 def _state(part: ComparedPart, width: int) -> Line:
@@ -202,5 +203,5 @@ def _state(part: ComparedPart, width: int) -> Line:
     return fit(line, width)
 
 
-def _method(comparison: Comparison, width: int) -> Line:
-    return fit([Span(f" {pretty(comparison.method)}", "dim")], width)
+def _method(part: ComparedPart, width: int) -> Line:
+    return fit([Span(f" {part.comparison.method}", "dim")], width)

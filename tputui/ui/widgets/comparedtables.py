@@ -12,7 +12,7 @@ from tputui.ui.figures import Figure, Figures
 from tputui.ui.grid import GridRow, grid
 from tputui.ui.lines import Line, Span, Tone, clean, crop, wrap
 from tputui.ui.table import Cell
-from tputui.ui.widgets.compared import ComparedPart, pretty
+from tputui.ui.widgets.compared import ComparedPart
 from tputui.ui.widgets.panel import Drawing, Panel
 
 VALUE_WIDTH = 40
@@ -55,7 +55,8 @@ class ComparedConfigPanel(Panel[ComparedPart]):
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
         """Configured keys, then what they came to."""
         config, plan = part.comparison.config, part.comparison.plan
-        note = f"{len(config.rows)} of {len(config.rows) + config.num_equal} keys differ"
+        number = len(config.rows)
+        note = f"{number} of {number + config.num_equal} keys differ{'s' if number == 1 else ''}"
         rows: list[Line] = []
         if not config.rows:
             equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was read"
@@ -82,7 +83,7 @@ def _titles(part: ComparedPart) -> list[Cell]:
 def _figures(row: FigureRow, part: ComparedPart) -> list[Cell]:
     cells = []
     for run in part.sight.order:
-        text = pretty(row.cells[run])
+        text = part.pretty(row.cells[run])
         if row.best == run:
             cells.append(Cell(f"{BEST} {text}", "good"))
         else:

@@ -1,0 +1,148 @@
+"""`tputui compare`: tables, JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import recorded
+from tests.cli.helpers import one_sentence, tputui
+from tputui.cli.main import main
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+
+def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, reports: int = 60) -> Path:
+    """A recorded run with as many further reports, `pace` times as fast, and a learning rate of its own."""
+    manifest = recorded.manifest(name)
+    config = {**manifest.config, "optim": {**manifest.config["optim"], "lr": lr}}
+    run_dir = rundir.create(parent, msgspec.structs.replace(manifest, config=config))
+    worker = recorded.worker_events()
+    place = next(index for index, event in enumerate(worker) if isinstance(event, ev.ProgressReported))
+    first = worker[place]
+    assert isinstance(first, ev.ProgressReported)
+    noise = random.Random(name)
+    steps_s = [recorded.STEP_S / pace * noise.uniform(0.98, 1.02) for _ in range(reports)]
+    more = [
+        msgspec.structs.replace(
+            first, t=first.t + 0.001 * number, step=first.step + number, step_s=step_s, examples_per_s=64 / step_s
+        )
+        for number, step_s in enumerate(steps_s, start=1)
+    ]
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*worker[: place + 1], *more, *worker[-1:]])
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(worker[-1].t + 0.2))
+    return run_dir
+
+
+def test_the_page_has_verdicts_figures_and_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "slow")
+    write(tmp_path, "fast", pace=1.25, lr=0.001)
+
+    assert main(["compare", "slow", "fast", "--runs-dir", str(tmp_path)]) == 0
+
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0].split()[:3] == ["A", "slow", "done"]
+    assert any(re.fullmatch(r"B is 2\d(\.\d)? % \+- \d(\.\d)? % faster than A", line) for line in lines)
+    assert "(median pace after the warm-up (MSER rule); 95 % by Student's t over 8 batches)" in lines
+    assert ["FIGURE", "A", "B"] in [line.split() for line in lines]
+    (steps,) = [line.split() for line in lines if line.startswith("steady step time ")]
+    assert [float(steps[3]), float(steps[5])] == pytest.approx([50, 40], rel=0.02)
+    assert ["optim.lr", "0.0005", "*", "0.001"] in [line.split() for line in lines]
+    keys = sum(len(value) if isinstance(value, dict) else 1 for value in recorded.CONFIG.values())
+    assert f"1 key differs, {keys - 1} are equal (* not as A)" in lines
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("base", ["fast", "B"])
+def test_the_base_is_named_or_told_by_its_letter_and_comes_first(
+    base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "slow")
+    write(tmp_path, "fast", pace=1.25)
+
+    assert main(["compare", "slow", "fast", "--base", base, "--once", "--runs-dir", str(tmp_path)]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert ["FIGURE", "B", "A"] in [line.split() for line in lines]
+    assert any(line.startswith("A is 2") and line.endswith("slower than B") for line in lines)
+
+
+def test_json_holds_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dirs = [write(tmp_path, "slow"), write(tmp_path, "fast", pace=1.25), write(tmp_path, "short", reports=2)]
+
+    assert main(["compare", *map(str, dirs), "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert [(run["label"], run["run"], run["condition"]) for run in told["runs"]] == [
+        ("A", "slow", "done"),
+        ("B", "fast", "done"),
+        ("C", "short", "done"),
+    ]
+    none, fast, short = told["verdicts"]
+    assert (told["base"], none) == (0, None)
+    assert fast["ratio"] == pytest.approx(1.25, rel=0.02)
+    assert fast["low"] < fast["ratio"] < fast["high"] < 1.4
+    assert fast["stands_out"] is True
+    assert (short["ratio"], short["short"]) == (None, "too few reports")
+    assert told["runs"][0]["pace"]["step_s"] == pytest.approx(recorded.STEP_S, rel=0.02)
+    assert told["config"]["rows"] == []
+
+
+def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "whole")
+    broken = write(tmp_path, "broken")
+    for path in broken.glob("*.jsonl"):
+        path.write_bytes(b"garbage")
+    (broken / "run.json").write_bytes(b"{")
+    broken.rename(tmp_path / "evil\x1b[2Jname")
+
+    assert main(["compare", "whole", str(tmp_path / "evil\x1b[2Jname"), "--runs-dir", str(tmp_path)]) == 0
+
+    out = capsys.readouterr().out
+    assert "no verdict on B: B: nothing of it can be read" in out
+    assert "run.json: cannot be read" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["one"], "1 run was named; it takes 2 to 8 to compare"),
+        (["one"] * 9, "9 runs were named; it takes 2 to 8 to compare"),
+        (["one", "./one"], "./one: this run was named twice"),
+        (["one", "noe"], "did you mean one?"),
+        (["one", "two", "--base", "three"], "--base three: it is none of the runs that are compared"),
+        ([], "the following arguments are required: RUN"),
+        (["one", "two", "--onec"], 'there is no option "--onec"; did you mean --once?'),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        recorded.write_run(tmp_path, run=name)
+
+    said = tputui("compare", *words, "--runs-dir", ".", cwd=tmp_path)
+
+    assert (said.code, said.out) == (2, "")
+    assert sentence in one_sentence(said)
+
+
+def test_printing_imports_nothing_heavy(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        recorded.write_run(tmp_path, run=name)
+    code = (
+        "import sys; from tputui.cli.main import main; main(sys.argv[1:]); "
+        "print(sorted({'torch', 'textual', 'rich', 'numpy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    argv = [sys.executable, "-P", "-c", code, "compare", "one", "two", "--json", "--runs-dir", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.strip() == "[]"
