@@ -302,7 +302,8 @@ def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path)
     reader = RunsReader(tmp_path, told.append, lambda: NOW)
     reader.look_once()
     first = told[-1].rows[run_dir]
-    assert (first.state, first.steps, first.best) == ("done", 66, pytest.approx(0.4 / 3))
+    assert first.state == "done"
+    assert first.best == pytest.approx(0.4 / 3)
     reader.look_once()
     assert told[-1].rows[run_dir] is first
     recorded.write_journal(run_dir / "rank-1.jsonl", [recorded.opened(NOW, "rank", 1)])

@@ -176,7 +176,7 @@ RUNS: tuple[Key, ...] = (
     ),
     Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "runs"),
     Key("w", "w", "checkpoint", "save", "ask the run to write a checkpoint now", "runs"),
-    Key("r", "r", "reload", "reload", "read every run again", "runs"),
+    Key("r", "r", "reload", "", "read every run again", "runs"),
     Key("down,j", "\u2193 j", "move(1)", "", "next run", "move"),
     Key("up,k", "\u2191 k", "move(-1)", "", "run before", "move"),
     Key("pagedown", "page down", "page(1)", "", "nearly a screen down", "move"),

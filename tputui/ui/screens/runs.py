@@ -141,7 +141,7 @@ class RunsScreen(Screen[MonitorResult]):
         height = event.size.height
         preview = self.query_one(RunPreview)
         preview.display = height >= PREVIEW_FROM
-        preview.styles.height = min(max(height * 2 // 5, 12), 18)
+        preview.styles.height = min(max(height * 2 // 5, 12), 24)
 
     @work(thread=True, group="runs")
     def _read(self) -> None:

@@ -207,7 +207,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
             value = spans(self._edited, room if room < values + _LEAST_NOTE else values)
         else:
             value = [_value(part.form, field, values, wrong=bool(wrong), changed=changed)]
-        note = _note(part.form, field, wrong, here=here, changed=changed, documented=room - values >= _LEAST_DOC)
+        note = _note(part.form, field, wrong, here=here, changed=changed, room=room - values - 2)
         gap = " " * max(values - width_of(value), 0) + "  "
         return fit([*line, *value, Span(gap), *note], width)
 
@@ -228,17 +228,16 @@ def _value(form: Form, field: Field, width: int, *, wrong: bool, changed: bool) 
     return Span(crop(text, width), tone)
 
 
-def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool, documented: bool) -> Line:
+def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool, room: int) -> Line:
     """What stands beside a value: what is wrong, the choices, what it was, or what it means."""
     if wrong:
         return [Span(clean(wrong), "bad")]
     if here and field.choices:
         return _choices(form, field)
     if changed:
-        return [Span(f"was {clean(shown(field, form.original(field.key))) or NOT_SET}", "label")]
-    if not documented:
-        return []
-    return [Span(field.doc.partition(". ")[0].partition(": ")[0].rstrip("."), "dim")]
+        was = f"was {clean(shown(field, form.original(field.key))) or NOT_SET}"
+        return [Span(was, "label")] if cell_len(was) <= room else []
+    return [Span(field.doc.partition(". ")[0].rstrip("."), "dim")] if room >= _LEAST_DOC else []
 
 
 def _choices(form: Form, field: Field) -> Line:

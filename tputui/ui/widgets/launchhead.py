@@ -21,13 +21,16 @@ class LaunchHead(Drawn):
         super().__init__(id=id)
         self._picked: Picked | None = None
         self._num_changed = 0
-        self._readiness = Readiness("checking", "checking")
+        self.readiness = Readiness("checking", "checking")
+        """Whether the run may be started, as it is told."""
         self._notice = ""
         self._notices = 0
 
     def show(self, picked: Picked, num_changed: int, readiness: Readiness) -> None:
         """Takes what is true now."""
-        self._picked, self._num_changed, self._readiness = picked, num_changed, readiness
+        if readiness.state == "starting":
+            self._notice = ""
+        self._picked, self._num_changed, self.readiness = picked, num_changed, readiness
         self.redraw()
 
     def tell(self, sentence: str, shown_s: float) -> None:
@@ -40,8 +43,8 @@ class LaunchHead(Drawn):
 
     def paint(self, width: int, height: int) -> list[Line]:
         """What it begins with; whether it may be started."""
-        sign, tone = _SIGNS[self._readiness.state]
-        second: Line = [Span(f" {sign} ", tone), Span(clean(self._readiness.said), tone)]
+        sign, tone = _SIGNS[self.readiness.state]
+        second: Line = [Span(f" {sign} ", tone), Span(clean(self.readiness.said), tone)]
         if self._notice:
             second = [Span(f" {self._notice}", "info")]
         changed = f"{self._num_changed} changed " if self._num_changed else ""

@@ -46,6 +46,10 @@ class Panel(Drawn, Generic[PartT]):
     class Selected(Message):
         """The panel has the focus now."""
 
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
     class Opened(Message):
         """The panel is wanted over the whole screen, or back."""
 
@@ -132,7 +136,7 @@ class Panel(Drawn, Generic[PartT]):
     def on_focus(self) -> None:
         """Shows the selection, and says so, since a selected panel must be in sight."""
         self.redraw()
-        self.post_message(self.Selected())
+        self.post_message(self.Selected(self.id or ""))
 
     def on_blur(self) -> None:
         """Takes the sign of the selection away."""
@@ -149,7 +153,7 @@ class Panel(Drawn, Generic[PartT]):
         tone = self._frame_tone()
         title: Line = [
             Span("\u256d\u2500", tone),
-            Span(f" {self.key} ", "dim"),
+            Span(f" {self.key} " if self.key else " ", "dim"),
             Span(f"{self.name_shown} ", "strong" if self.has_focus else "title"),
         ]
         room = width - width_of(title) - 4

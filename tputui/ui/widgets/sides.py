@@ -90,29 +90,27 @@ class ComesToPanel(Panel[ComesToPart]):
 
 
 def _figures(part: ComesToPart, width: int) -> list[Line]:
+    """What matters most first, since a small terminal shows few lines."""
     if part.config is None:
         return _wrapped("It is told once every field is right.", width, "dim")
     config, facts = part.config, part.facts
     waiting = "\u2026" if part.is_checking else fmt.UNKNOWN
     cores = f"core{'' if config.num_cores == 1 else 's'}, {config.device.strategy}"
     rows = _fact("on", f"{config.num_cores:,} {facts.get('device', '')} {cores}".replace("  ", " "), width)
-    if facts.get("device_reason"):
-        rows += _fact("", str(facts["device_reason"]), width, "dim")
     rows += _fact("batch", f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step", width)
     rows += _fact("lr", f"{config.scaled_lr:g} = {config.lr_rule}", width)
-    rows += _fact("epoch", _epoch(facts) if facts else waiting, width)
-    total = facts.get("total_steps")
-    rows += _fact(
-        "in all", f"{total:,} steps, {config.epochs:,} epochs" if total else f"{config.epochs:,} epochs", width
-    )
-    return rows + _memory(part, width)
-
-
-def _epoch(facts: Mapping[str, Any]) -> str:
-    if facts.get("steps_per_epoch") is None:
-        return "the task's own loop knows"
-    train = f"{facts['steps_per_epoch']:,} steps, {facts['train_examples']:,} examples"
-    return f"{train}; then {facts['valid_examples']:,} to validate"
+    epoch = facts.get("steps_per_epoch")
+    known = "the task's own loop knows" if facts else waiting
+    rows += _fact("epoch", f"{epoch:,} steps" if epoch is not None else known, width)
+    total, epochs = facts.get("total_steps"), f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'}"
+    rows += _fact("in all", f"{total:,} steps, {epochs}" if total is not None else epochs, width)
+    rows += _memory(part, width)
+    if facts.get("train_examples") is not None:
+        examples = f"{facts['train_examples']:,} to train, {facts['valid_examples']:,} to validate"
+        rows += _fact("data", examples, width)
+    if facts.get("device_reason"):
+        rows += _fact("no TPU" if facts.get("device") != "TPU" else "", str(facts["device_reason"]), width, "dim")
+    return rows
 
 
 def _memory(part: ComesToPart, width: int) -> list[Line]:

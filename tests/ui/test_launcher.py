@@ -1,0 +1,430 @@
+"""The launcher: every field, edited and checked while one types, and the run that it starts."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests import recorded
+from tests.ui.driving import AppPilot, drive, text, until
+from tputui import config
+from tputui.telemetry import events as ev
+from tputui.ui import keys
+from tputui.ui.app import ScreenApp
+from tputui.ui.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.screens.confirm import Confirm
+from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.launcher import LauncherScreen
+from tputui.ui.screens.launcher_pick import PickScreen
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.widgets.fields import FieldsPanel
+from tputui.ui.widgets.launchhead import LaunchHead
+
+NOW = recorded.T0 + 11
+TOML = """# A small one.
+task = "digits"
+epochs = 12
+[data]
+batch_per_core = 8
+valid_fraction = 0.2
+[optim]
+lr = 0.0005
+"""
+MEMORY = ev.MemoryForecast(
+    total_bytes=418_100,
+    parameters_bytes=44_216,
+    gradients_bytes=43_688,
+    optimizer_bytes=87_376,
+    activations_bytes=230_212,
+    inputs_bytes=10_560,
+    telemetry_bytes=2_048,
+    biggest=[],
+    batch_per_core=8,
+    precision="fp32",
+    rematerialised=False,
+    limit_bytes=16 << 30,
+    limit="the HBM of a core",
+)
+
+
+class HandDesk:
+    """A desk that answers at once, as the engine would, and starts recorded runs."""
+
+    def __init__(self, runs_dir: Path, *, why_not_here: str | None = None, why_not_checked: str = "") -> None:
+        self._runs_dir = runs_dir
+        self._why_not_here = why_not_here
+        self._why_not_checked = why_not_checked
+        self.launches: list[Launch] = []
+
+    def why_not_here(self) -> str | None:
+        return self._why_not_here
+
+    def describe(self, task: str, stop: Event) -> TaskDescription:
+        if self._why_not_checked:
+            raise Unable(self._why_not_checked)
+        if task != "digits":
+            raise Unable(f'task: there is no task "{task}"')
+        share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.2}
+        channels = {"type": "integer", "minimum": 1, "maximum": 1024, "default": 32}
+        data = [Option("valid_fraction", share, "Share of the images that validates.")]
+        return TaskDescription(task, "digits", ["loss"], data, [Option("channels", channels, "Channels of both.")])
+
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
+        loaded = config.from_builtins(dict(launch.tables), launch.source)
+        if loaded.global_batch > 1437:
+            return Verdict([Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {})
+        steps = 1437 // loaded.global_batch
+        facts: Mapping[str, Any] = {
+            "device": "TPU",
+            "device_reason": None,
+            "steps_per_epoch": steps,
+            "total_steps": steps * loaded.epochs,
+            "train_examples": 1437,
+            "valid_examples": 360,
+        }
+        return Verdict([], facts, MEMORY if memory else None)
+
+    def start(self, launch: Launch) -> Path:
+        self.launches.append(launch)
+        if launch.name == "refused":
+            raise Unable("no space left on the device")
+        return recorded.write_run(self._runs_dir, run=launch.name or "run-new", ended=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a configuration."""
+    (tmp_path / "sample_configs").mkdir()
+    (tmp_path / "sample_configs" / "small.toml").write_text(TOML)
+    (tmp_path / "other.toml").write_text("[tool]\nname = 'none of ours'\n")
+    (tmp_path / "broken.toml").write_text("task = \n")
+    return tmp_path
+
+
+def home(place: Path, desk: HandDesk | None = None, *, read_only: bool = False) -> ScreenApp:
+    runs_dir = place / "runs"
+    used = desk or HandDesk(runs_dir)
+    return ScreenApp(lambda: RunsScreen(runs_dir, desk=used, start=place, clock=lambda: NOW, read_only=read_only))
+
+
+async def pick(pilot: AppPilot) -> None:
+    await until(pilot, lambda: "no run in" in text(pilot.app.screen) or " run" in text(pilot.app.screen))
+    await pilot.press("n")
+    await until(pilot, lambda: "small.toml" in text(pilot.app.screen) and "looking" not in text(pilot.app.screen))
+
+
+async def edit(pilot: AppPilot) -> None:
+    await pick(pilot)
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and "ready" in text(pilot.app.screen))
+
+
+async def write(pilot: AppPilot, key: str, value: str) -> None:
+    """Goes to a field and writes into it."""
+    pilot.app.screen.query_one(FieldsPanel).go(key)
+    await pilot.press("enter", "ctrl+u", *value)
+
+
+def says(pilot: AppPilot, *parts: str) -> bool:
+    shown = " ".join(text(pilot.app.screen).split())
+    return all(part in shown for part in parts)
+
+
+def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pick(pilot)
+        assert says(pilot, "sample_configs/small.toml", "digits", "A small one.", "a new configuration")
+        assert says(pilot, "broken.toml", "not valid TOML")
+        assert not says(pilot, "other.toml")
+        await pilot.press("down", "enter")
+        assert isinstance(pilot.app.screen, PickScreen)
+        await until(pilot, lambda: says(pilot, "broken.toml: not valid TOML"))
+        await pilot.press("r")
+        await until(pilot, lambda: says(pilot, "there is nothing to go on from"))
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+    drive(home(place), script, size=(100, 30))
+
+
+def test_every_field_stands_there_with_documentation_and_figures(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        for key in (
+            "task",
+            "epochs",
+            "seed",
+            "valid_fraction",
+            "channels",
+            "momentum",
+            "virtual_cores",
+            "keep",
+            "seal",
+        ):
+            assert says(pilot, key), key
+        assert says(pilot, "8 TPU cores, spmd", "8 x 8 = 64 a step", "0.004 = 0.0005 x 8 cores", "22 steps")
+        await until(pilot, lambda: says(pilot, "408 KiB a core", "of 16.0 GiB"))
+        pilot.app.screen.query_one(FieldsPanel).go("optim.lr")
+        await until(pilot, lambda: says(pilot, "Learning rate for one core", "takes a number", "default 0.001"))
+
+    drive(home(place), script, size=(200, 70))
+
+
+def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "data.batch_per_core", "1")
+        await until(pilot, lambda: says(pilot, "1 x 8 = 8 a step", "179 steps"))
+        await pilot.press("6")
+        await until(pilot, lambda: says(pilot, "16 x 8 = 128 a step", "11 steps", "was 8", "1 changed"))
+        await pilot.press("x")
+        await until(pilot, lambda: says(pilot, "\u2716 data.batch_per_core: 16x is not a whole number"))
+        await pilot.press("backspace", "0", "0", "enter")
+        await until(pilot, lambda: says(pilot, "12800 is more than 1437 examples"))
+        await pilot.press("r")
+        await until(pilot, lambda: says(pilot, "8 x 8 = 64 a step", "ready"))
+        assert not says(pilot, "1 changed")
+
+    drive(home(place), script, size=(160, 45))
+
+
+WRONG = [
+    ("epochs", "0", "0 must be more than 0"),
+    ("epochs", "", "a value is missing: write a whole number"),
+    ("optim.lr", "-1", "-1.0 must be more than 0"),
+    ("optim.name", "adma", "adma is not one of adam, adamw, sgd"),
+    ("model.channels", "2000", "it must be 1,024 or less"),
+    ("data.valid_fraction", "1", "it must be less than 1"),
+    ("device.cores", "[1, 2]", "must name one core"),
+    ("name", "a b", "a name has letters"),
+    ("task", "digitz", 'there is no task "digitz"'),
+]
+
+
+def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> None:
+    desk = HandDesk(place / "runs")
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        for key, value, said in WRONG:
+            await write(pilot, key, value)
+            await pilot.press("enter")
+            await until(pilot, lambda key=key, said=said: says(pilot, f"\u2716 {key}: ", said))  # type: ignore[misc]
+            await pilot.press("home", "s")
+            await until(pilot, lambda key=key: says(pilot, f"not started: {key}: "))  # type: ignore[misc]
+            assert pilot.app.screen.query_one(FieldsPanel).cursor == key
+            await pilot.press("r")
+            await until(pilot, lambda: pilot.app.screen.query_one(LaunchHead).readiness.state == "ready")
+
+    drive(home(place, desk), script, size=(200, 60))
+    assert desk.launches == []
+
+
+def test_escape_puts_back_what_was_there(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "data.global_batch", "128")
+        await until(pilot, lambda: says(pilot, "16 x 8 = 128"))
+        await pilot.press("escape")
+        await until(pilot, lambda: says(pilot, "8 x 8 = 64"))
+        assert isinstance(pilot.app.screen, LauncherScreen)
+
+    drive(home(place), script, size=(160, 45))
+
+
+def test_choices_are_turned(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        pilot.app.screen.query_one(FieldsPanel).go("optim.lr_scaling")
+        await until(pilot, lambda: says(pilot, "\u2190 \u2192 linear none sqrt"))
+        await pilot.press("right")
+        await until(pilot, lambda: says(pilot, "lr 0.0005 = 0.0005"))
+        await pilot.press("left", "left")
+        await until(pilot, lambda: says(pilot, "sqrt(8 cores)"))
+        pilot.app.screen.query_one(FieldsPanel).go("report.seal")
+        await pilot.press("space")
+        await until(pilot, lambda: says(pilot, "report.seal=true"))
+        pilot.app.screen.query_one(FieldsPanel).go("epochs")
+        await pilot.press("right")
+        assert says(pilot, "epochs: enter types a value")
+
+    drive(home(place), script, size=(160, 60))
+
+
+def test_moving(place: Path) -> None:
+    steps = [("end", "report.seal"), ("home", "name"), ("down", "task"), ("j", "epochs"), ("k", "task"),
+             ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
+             ("shift+tab", "data.batch_per_core"), ("G", "report.seal"), ("g", "name")]  # fmt: skip
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        panel = pilot.app.screen.query_one(FieldsPanel)
+        for key, there in steps:
+            await pilot.press(key)
+            assert panel.cursor == there, key
+        await pilot.press("pagedown", "pagedown")
+        assert panel.cursor not in ("name", "task")
+        await pilot.press("pageup", "pageup")
+        assert panel.cursor == "name"
+        await write(pilot, "optim.gamma", "0.5")
+        await pilot.press("enter", "home", "n")
+        assert panel.cursor == "optim.gamma"
+
+    drive(home(place), script, size=(80, 24))
+
+
+def test_a_field_is_found_by_its_documentation(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await pilot.press("slash", *"steplr")
+        await until(pilot, lambda: says(pilot, "step_size", "gamma") and not says(pilot, "momentum"))
+        await pilot.press("escape")
+        await until(pilot, lambda: says(pilot, "momentum"))
+
+    drive(home(place), script, size=(160, 60))
+
+
+def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "optim.lr", "0.01")
+        await pilot.press("enter", "w")
+        await until(pilot, lambda: says(pilot, "write to small-2.toml"))
+        await pilot.press("enter")
+        await until(pilot, lambda: says(pilot, "written to small-2.toml"))
+        await pilot.press("w", "ctrl+u", *"other.toml", "enter")
+        await until(pilot, lambda: says(pilot, "other.toml exists, and is left as it is"))
+
+    drive(home(place), script, size=(160, 45))
+    written = tomllib.loads((place / "small-2.toml").read_text())
+    assert written == {**tomllib.loads(TOML), "optim": {"lr": 0.01}}
+    assert "none of ours" in (place / "other.toml").read_text()
+
+
+def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(place: Path) -> None:
+    desk = HandDesk(place / "runs")
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "name", "mine")
+        await pilot.press("enter")
+        await write(pilot, "optim.lr", "0.01")
+        await pilot.press("enter")
+        await until(pilot, lambda: says(pilot, "ready", "--set optim.lr=0.01", "--name mine"))
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await until(pilot, lambda: says(pilot, "mine", "detach"))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and says(pilot, "1 run,"))
+        assert says(pilot, "\u276f mine")
+
+    drive(home(place, desk), script, size=(160, 45))
+    (launch,) = desk.launches
+    assert (launch.name, launch.source, launch.resume) == ("mine", "sample_configs/small.toml", None)
+    assert launch.tables["optim"] == {"lr": 0.01}
+    assert launch.argv[:3] == ["tputui", "run", "sample_configs/small.toml"]
+
+
+def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None:
+    desk = HandDesk(place / "runs")
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "name", "refused")
+        await pilot.press("enter", "s")
+        await until(pilot, lambda: says(pilot, "not started: no space left on the device"))
+        assert isinstance(pilot.app.screen, LauncherScreen)
+        await write(pilot, "name", "again")
+        await pilot.press("enter", "s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+
+    drive(home(place, desk), script, size=(160, 45))
+
+
+@pytest.mark.parametrize("where", ["here", "checked"])
+def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, where: str) -> None:
+    why = "torch is not installed; pip install it"
+    here, checked = (why, "") if where == "here" else (None, why)
+    desk = HandDesk(place / "runs", why_not_here=here, why_not_checked=checked)
+
+    async def script(pilot: AppPilot) -> None:
+        await pick(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: says(pilot, f"\u2716 {why}", "valid_fraction", "0.2"))
+        await pilot.press("s")
+        await until(pilot, lambda: says(pilot, f"not started: {why}"))
+
+    drive(home(place, desk), script, size=(160, 45))
+    assert desk.launches == []
+
+
+def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "epochs", "3")
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, LauncherScreen)
+        await pilot.press("q", "y")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen))
+
+    drive(home(place), script, size=(100, 30))
+
+
+def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
+    run_dir = recorded.write_run(place / "runs", run="run-old")
+    (run_dir / "checkpoints" / "last.pt").write_bytes(b"weights")
+    desk = HandDesk(place / "runs")
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "1 run," in text(pilot.app.screen) and "done" in text(pilot.app.screen))
+        await pilot.press("n")
+        await until(pilot, lambda: says(pilot, "runs to start again", "run-old", "done, step 66/66"))
+        await pilot.press("end", "r")
+        await until(pilot, lambda: says(pilot, "going on from the last checkpoint of run-old", "ready"))
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+
+    drive(home(place, desk), script, size=(160, 45))
+    assert desk.launches[0].resume == run_dir
+    assert desk.launches[0].tables["model"] == {"channels": 32, "dropout": 0.1}
+
+
+def test_a_read_only_view_starts_nothing(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        assert "new run" not in text(pilot.app.screen).splitlines()[-1]
+        await pilot.press("n")
+        assert says(pilot, "new run: this view is read-only")
+
+    drive(home(place, read_only=True), script, size=(100, 30))
+
+
+@pytest.mark.parametrize("table", [keys.OFFERS, keys.LAUNCH])
+def test_help_tells_every_key(place: Path, table: tuple[keys.Key, ...]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await (pick if table is keys.OFFERS else edit)(pilot)
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        for key in table:
+            assert key.shown in text(pilot.app.screen)
+
+    drive(home(place), script, size=(120, 70))
+
+
+def test_no_size_breaks_it(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (100, 30)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert says(pilot, "batch_per_core")
+
+    drive(home(place), script)
