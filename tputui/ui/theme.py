@@ -54,12 +54,12 @@ LIGHT = Theme(
 
 COLOUR_BLIND = Theme(
     name="tputui-colour-blind",
-    primary="#56b4e9",
+    primary="#8fd3ff",
     secondary="#b9c7d6",
-    accent="#56b4e9",
-    success="#7fd0ff",
-    warning="#f6e84a",
-    error="#ff8a1f",
+    accent="#8fd3ff",
+    success="#4aa3ff",
+    warning="#f6f0a0",
+    error="#ff7a1a",
     foreground="#e8edf3",
     background="#0b0e14",
     surface="#141a24",

@@ -108,7 +108,7 @@ class Body(Widget):
     def on_panel_selected(self, event: Panel.Selected) -> None:
         """A panel was clicked."""
         event.stop()
-        if isinstance(event.control, Panel) and event.control.id is not None:
+        if event.control.id is not None:
             self.selected = event.control.id
 
     def on_panel_opened(self, event: Panel.Opened) -> None:

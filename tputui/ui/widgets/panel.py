@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
 from textual.message import Message
@@ -46,9 +46,14 @@ class Panel(Drawn, Generic[PartT]):
     class Selected(Message):
         """The panel has the focus now."""
 
-        def __init__(self, name: str) -> None:
+        def __init__(self, panel: Panel[Any]) -> None:
             super().__init__()
-            self.name = name
+            self._panel = panel
+
+        @property
+        def control(self) -> Panel[Any]:
+            """The panel."""
+            return self._panel
 
     class Opened(Message):
         """The panel is wanted over the whole screen, or back."""
@@ -136,7 +141,7 @@ class Panel(Drawn, Generic[PartT]):
     def on_focus(self) -> None:
         """Shows the selection, and says so, since a selected panel must be in sight."""
         self.redraw()
-        self.post_message(self.Selected(self.id or ""))
+        self.post_message(self.Selected(self))
 
     def on_blur(self) -> None:
         """Takes the sign of the selection away."""

@@ -1,0 +1,415 @@
+"""What hands do on every screen: themes, undo, copy, export, palette, help, mouse, dialogs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+from textual.command import CommandPalette
+
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.model.snapshot import Snapshot
+from tputui.ui import commands, export, figures, keys
+from tputui.ui.app import ScreenApp
+from tputui.ui.looks import Looks, draws_characters
+from tputui.ui.screens.confirm import Confirm
+from tputui.ui.screens.export import ExportScreen
+from tputui.ui.screens.help import HelpScreen, help_lines, matching
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
+from tputui.ui.viewstate import Views
+from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.widgets.body import Body
+from tputui.ui.widgets.meters import MetersPanel
+
+STAMP = "20251009-085500"
+
+
+def app_of(
+    snapshot: Snapshot | None = None, *, views: Views | None = None, looks: Looks | None = None, to: Path | None = None
+) -> ScreenApp:
+    source = made.HandSource(snapshot or made.running())
+    app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=looks, views=views, export_to=to)
+    app._clock = lambda: made.NOW
+    return app
+
+
+# Themes.
+
+
+def test_t_goes_through_the_themes_and_keeps_the_choice() -> None:
+    views = Views()
+    app = app_of(views=views)
+
+    async def script(pilot: AppPilot) -> None:
+        for theme, title in ((LIGHT, "light"), (COLOUR_BLIND, "colour-blind safe"), (MONO, "mono"), (DARK, "dark")):
+            await pilot.press("t")
+            assert app.theme == theme.name
+            assert views.get("theme", "") == theme.name
+            assert f"theme: {title}; u takes it back" in text(app.screen)
+
+    drive(app, script)
+
+
+def test_a_theme_is_put_on_as_it_was_left() -> None:
+    views = Views()
+    views.set("theme", LIGHT.name)
+    assert app_of(views=views).theme == LIGHT.name
+    views.set("theme", "no such theme")
+    assert app_of(views=views).theme == DARK.name
+
+
+def test_u_takes_changes_of_the_view_back() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("t", "t", "u")
+        assert app.theme == LIGHT.name
+        assert "undone: theme colour-blind safe" in text(app.screen)
+        await pilot.press("u", "u")
+        assert app.theme == DARK.name
+        assert "nothing of the view was changed" in text(app.screen)
+
+    drive(app, script)
+
+
+def test_mono_lets_no_colour_through_and_others_do() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        assert app.gate.colour
+        await pilot.press("t", "t", "t")
+        assert app.theme == MONO.name
+        assert not app.gate.colour
+        assert draws_characters(app)
+        await pilot.press("t")
+        assert app.gate.colour
+        assert not draws_characters(app)
+
+    drive(app, script)
+
+
+def test_no_color_stays_mono(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    views = Views()
+    views.set("theme", LIGHT.name)
+    app = app_of(views=views)
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("t")
+        assert app.theme == MONO.name
+        assert not app.gate.colour
+        assert "NO_COLOR asks for no colour" in text(app.screen)
+        assert views.get("theme", "") == LIGHT.name
+
+    drive(app, script)
+
+
+# How colours look to those who see fewer of them: Vienot, Brettel and Mollon (1999), on linear light.
+BLINDNESS = {
+    "protanopia": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, -0.0), (0.00401, -0.00401, 1.0)),
+    "deuteranopia": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, -0.0), (-0.02234, 0.02234, 1.0)),
+    "tritanopia": ((1.0, 0.1502, -0.1502), (0.0, 0.8647, 0.1353), (0.0, 0.7709, 0.2291)),
+}
+
+
+def lab(colour: str, seen: str | None = None) -> tuple[float, float, float]:
+    """CIE L*a*b* of a colour, as it is seen."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    if seen is not None:
+        linear = [max(sum(w * p for w, p in zip(row, linear, strict=True)), 0.0) for row in BLINDNESS[seen]]
+    red, green, blue = linear
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("seen", [None, *BLINDNESS])
+def test_states_stay_apart_for_every_eye(seen: str | None) -> None:
+    theme = COLOUR_BLIND
+    states = [theme.success, theme.warning, theme.error]
+    assert all(states)
+    for index, one in enumerate(states):
+        for other in states[index + 1 :]:
+            assert math.dist(lab(str(one), seen), lab(str(other), seen)) > 30, (one, other)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2."""
+    light = sorted((((lab(colour)[0] + 16) / 116) ** 3 for colour in (one, other)), reverse=True)
+    return (light[0] + 0.05) / (light[1] + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
+def test_every_theme_can_be_read(theme: object) -> None:
+    assert isinstance(theme, type(DARK))
+    for colour in (theme.primary, theme.secondary, theme.success, theme.warning, theme.error, theme.foreground):
+        assert contrast(str(colour), str(theme.background)) >= 4.5, colour
+
+
+# Copy and export.
+
+
+def test_y_copies_the_selected_panel_as_text() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("3", "y")
+        lines = app.clipboard.splitlines()
+        assert lines[0].startswith("meters")
+        assert any(line.split()[:1] == ["accuracy"] for line in lines)
+        assert "\u2502" not in app.clipboard
+        assert f"copied meters, {len(lines)} lines" in text(app.screen)
+
+    drive(app, script)
+
+
+def test_what_is_out_of_sight_is_copied_too() -> None:
+    app = app_of(made.running(64))
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("1", "y")
+        assert len(app.clipboard.splitlines()) > 5
+
+    drive(app, script, size=(80, 24))
+
+
+@pytest.mark.parametrize("name", sorted(figures.BY_PANEL))
+def test_every_panel_has_figures_that_read_back(name: str) -> None:
+    for snapshot in (made.running(), made.starting(), made.diverged(), made.failed(), made.empty()):
+        table = figures.BY_PANEL[name](snapshot)
+        rows = list(csv.reader(io.StringIO(export.as_csv(table))))
+        assert tuple(rows[0]) == table.head
+        assert len(rows) == len(table.rows) + 1
+        assert {len(row) for row in rows} == {len(table.head)}
+
+
+def test_figures_are_not_rounded() -> None:
+    snapshot = made.running()
+    rows = list(csv.DictReader(io.StringIO(export.as_csv(figures.BY_PANEL["loss"](snapshot)))))
+    assert float(rows[7]["mean"]) == snapshot.loss[7].mean
+    assert [int(row["first_step"]) for row in rows] == [segment.first_step for segment in snapshot.loss]
+
+
+@pytest.mark.parametrize(
+    ("key", "form", "wanted"),
+    [("t", "txt", "accuracy"), ("c", "csv", "split,meter,epoch"), ("s", "svg", "</svg>")],
+)
+def test_e_writes_a_file_and_says_where(tmp_path: Path, key: str, form: str, wanted: str) -> None:
+    app = app_of(to=tmp_path)
+    path = tmp_path / f"digits-20251009-100000-meters-{STAMP}.{form}"
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("3", "e")
+        assert isinstance(app.screen, ExportScreen)
+        await pilot.press(key)
+        await until(pilot, lambda: "export: written to" in text(app.screen))
+
+    drive(app, script, size=(200, 50))
+    content = path.read_text()
+    assert wanted in content
+    if form == "svg":
+        assert "Write" not in content
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    paths = [export.write_new(tmp_path, "a-b.csv", str(number)) for number in range(3)]
+    assert [path.name for path in paths] == ["a-b.csv", "a-b-2.csv", "a-b-3.csv"]
+    assert [path.read_text() for path in paths] == ["0", "1", "2"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    app = app_of(to=tmp_path / "gone")
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("e", "t")
+        await until(pilot, lambda: "export: nothing was written: No such file" in text(app.screen))
+
+    drive(app, script, size=(200, 50))
+
+
+def test_export_can_be_cancelled(tmp_path: Path) -> None:
+    app = app_of(to=tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        for cancel in ("escape", "q"):
+            await pilot.press("e", cancel)
+            assert isinstance(app.screen, MonitorScreen)
+
+    drive(app, script)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "panel", "name"),
+    [
+        ("digits-1", "loss", f"digits-1-loss-{STAMP}.csv"),
+        ("../../etc/x y", "left out", f"etc_x_y-left_out-{STAMP}.csv"),
+        ("\u4f60", "", f"x-x-{STAMP}.csv"),
+    ],
+)
+def test_file_names_are_harmless(run: str, panel: str, name: str) -> None:
+    assert export.file_name(run, panel, "csv", made.NOW) == name
+
+
+# Palette and help.
+
+
+def test_the_palette_offers_every_action_of_the_screen() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        screen = app.screen
+        assert isinstance(screen, commands.Keyed)
+        offered = [each.action for each in commands.commands(screen, app.theme)]
+        for key in screen.keys_in_force():
+            assert key.action in offered or key.action == "app.command_palette", key
+        for theme in THEMES.values():
+            assert f"app.choose_theme({theme.name!r})" in offered
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"theme: light")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == LIGHT.name)
+
+    drive(app, script)
+
+
+def test_a_panel_can_be_chosen_in_the_palette() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"panel meters")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await until(
+            pilot, lambda: isinstance(app.screen, MonitorScreen) and app.screen.query_one(MetersPanel).has_focus
+        )
+
+    drive(app, script)
+
+
+def test_help_is_searched_as_one_types() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark", "slash", *"checkpoint now")
+        shown = text(pilot.app.screen)
+        assert "[1/" in shown
+        assert "ask the run to save a checkpoint now" in shown
+        assert "leave this screen" not in shown
+        await pilot.press("enter", "escape")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        assert "leave this screen" in text(pilot.app.screen)
+        await pilot.press("slash", "z", "z", "z")
+        assert "no key does 'zzz'" in text(pilot.app.screen)
+        await pilot.press("escape", "escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running()), script, size=(160, 60))
+
+
+def test_help_tells_keys_once_by_task() -> None:
+    lines = help_lines(keys.MONITOR, [("1", "cores: each core")])
+    heads = [line.shown for line in lines if not line.sentence]
+    assert len(heads) == len(set(heads))
+    assert {"run", "panels", "view"} <= set(heads)
+    assert [line.shown for line in matching(lines, "view undo") if line.sentence] == ["u"]
+    assert matching(lines, "") == list(lines)
+
+
+# Mouse.
+
+
+def test_a_click_selects_and_a_double_click_fills_the_screen() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body = pilot.app.screen.query_one(Body)
+        await pilot.click(MetersPanel)
+        await until(pilot, lambda: body.selected == "meters")
+        await pilot.click(MetersPanel, times=2)
+        await until(pilot, lambda: body.maximised)
+        await pilot.click(MetersPanel, times=2)
+        await until(pilot, lambda: not body.maximised)
+
+    drive(monitor(made.running()), script)
+
+
+def test_the_keys_at_the_lower_edge_can_be_clicked() -> None:
+    async def script(pilot: AppPilot) -> None:
+        bar = text(pilot.app.screen).splitlines()[-1]
+        await pilot.click(KeyBar, offset=(bar.index("help"), 0))
+        assert isinstance(pilot.app.screen, HelpScreen)
+
+    drive(monitor(made.running()), script)
+
+
+def test_answers_can_be_clicked(tmp_path: Path) -> None:
+    app = app_of(to=tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("e")
+        row = next(index for index, line in enumerate(text(app.screen).splitlines()) if "cancel" in line)
+        await pilot.click(offset=(60, row))
+        assert isinstance(app.screen, MonitorScreen)
+
+    drive(app, script)
+
+
+# Dialogs and read-only.
+
+
+def test_what_destroys_is_asked_for_with_no_chosen() -> None:
+    app = app_of()
+    answers: list[bool | None] = []
+
+    async def script(pilot: AppPilot) -> None:
+        for pressed in ("enter", "escape", "y"):
+            await app.push_screen(
+                Confirm("Delete run digits-1?", "delete its directory", note="1.2 GiB"), answers.append
+            )
+            assert "1.2 GiB" in text(app.screen)
+            await pilot.press(pressed)
+            await pilot.pause()
+
+    drive(app, script)
+    assert answers == [None, None, True]
+
+
+def test_a_read_only_view_says_so() -> None:
+    async def script(pilot: AppPilot) -> None:
+        assert "read-only" in text(pilot.app.screen).splitlines()[0]
+
+    drive(monitor(made.running(), read_only=True), script)
+
+
+def test_a_bad_file_of_the_view_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "view.json"
+    path.write_text("{")
+    app = app_of(views=Views.opened(path))
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "the view as you left it is ignored" in text(app.screen))
+        assert app.views.notice == ""
+
+    drive(app, script, size=(160, 45))
+
+
+def test_the_view_is_written_while_the_screen_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "view.json"
+    app = app_of(views=Views.opened(path))
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("t")
+        app._keep()
+        await until(pilot, path.exists)
+
+    drive(app, script)
+    assert LIGHT.name in path.read_text()
