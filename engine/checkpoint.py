@@ -1,7 +1,8 @@
 """Checkpoints: written whole or not at all, kept by a rule, and refused where they do not fit.
 
 `step-N.pt` is written beside its final name, made durable and renamed; `last.pt` and `best.pt` are further names of
-such a file. They load on any machine with `torch.load(path, weights_only=True)`. Must not touch a device.
+such a file, or copies where the disk has no links. They load on any machine with `torch.load(path, weights_only=True)`.
+Must not touch a device.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Store:
         try:
             size = write(path, self.content(checkpoint))
             for name in [LAST] + ([BEST] if best else []):
-                files.link(path, self._directory / name)
+                files.duplicate(path, self._directory / name)
             files.sync_directory(self._directory)
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]

@@ -26,6 +26,7 @@ from tputui.telemetry import rundir
 def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
     """Writes the weights in `source` to `to`, and what they belong to beside it. Raises `Refused`."""
     target = to.absolute()
+    _check_free(target)
     learned = weights.read(source)
     work = weights.workload(learned, run_dir)
     weights.network(work, learned)
@@ -46,6 +47,18 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
         "weights": str(source),
         "step": learned.step,
     }
+
+
+def _check_free(target: Path) -> None:
+    """Raises `Refused` where what is written beside the weights would take the place of something else."""
+    beside = weights.description_of(target)
+    if beside == target:
+        raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is what is told of them")])
+    try:
+        weights.described(target)
+    except Refused as error:
+        message = f"{beside}: is no description of weights, and would be overwritten; name another --to"
+        raise Refused([Problem("", message)]) from error
 
 
 def _write(target: Path, state: State) -> int:

@@ -18,7 +18,8 @@ from engine.strategies.base import Strategy
 from engine.tasks.base import Picture, Task
 
 Arrays = dict[str, npt.NDArray[Any]]
-_Kept = tuple[dict[str, torch.Tensor], npt.NDArray[np.bool_] | None]
+_Present = npt.NDArray[np.bool_] | None
+_Kept = tuple[dict[str, torch.Tensor], _Present]
 
 
 class Judge:
@@ -36,7 +37,7 @@ class Judge:
         """Begins an evaluation."""
         self._pending: list[_Kept] = []
         self._judged: list[Arrays] = []
-        self._first: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None
+        self._first: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], _Present] | None = None
         self._shown: tuple[Arrays, Arrays] | None = None
 
     def add(self, evaluation: Evaluation, batch: Batch) -> None:
@@ -44,20 +45,18 @@ class Judge:
         if self._task.scores:
             self._pending.append((self._sharded(evaluation.judged, "judged"), batch.present))
         if self._num_pictures and self._first is None:
-            self._first = batch.tensors, self._sharded(evaluation.predictions, "predict")
+            self._first = batch.tensors, self._sharded(evaluation.predictions, "predict"), batch.present
 
     def fetch(self) -> None:
         """Reads what has run since the last call."""
         for tensors, present in self._pending:
-            arrays = self._read(tensors)
-            if present is not None:
-                chosen = self._strategy.gather(present, 0)
-                arrays = {name: array[chosen] for name, array in arrays.items()}
-            self._judged.append(arrays)
+            self._judged.append(self._read(tensors, self._chosen(present)))
         self._pending = []
         if self._first is not None and self._shown is None:
-            inputs, predictions = (self._read(tensors) for tensors in self._first)
-            self._shown = self._cut(inputs), self._cut(predictions)
+            *both, present = self._first
+            chosen = self._chosen(present)
+            inputs, predictions = (self._cut(self._read(tensors, chosen)) for tensors in both)
+            self._shown = inputs, predictions
 
     def scores(self) -> dict[str, float]:
         """The scores of the split. Raises `TaskError` where the task leaves one out."""
@@ -82,8 +81,13 @@ class Judge:
         plain = {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
         return {name: self._strategy.shard(tensor, 0) for name, tensor in plain.items()}
 
-    def _read(self, tensors: dict[str, torch.Tensor]) -> Arrays:
-        return dict(zip(tensors, self._strategy.read_rows(list(tensors.values())), strict=True))
+    def _chosen(self, present: _Present) -> npt.NDArray[np.bool_] | slice:
+        """Which rows of a batch are examples: what stands in the place of a bad one is shown and judged by itself."""
+        return slice(None) if present is None else self._strategy.gather(present, 0)
+
+    def _read(self, tensors: dict[str, torch.Tensor], chosen: npt.NDArray[np.bool_] | slice) -> Arrays:
+        rows = self._strategy.read_rows(list(tensors.values()))
+        return {name: array[chosen] for name, array in zip(tensors, rows, strict=True)}
 
     def _cut(self, arrays: Arrays) -> Arrays:
         return {name: array[: self._num_pictures] for name, array in arrays.items()}

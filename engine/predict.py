@@ -80,6 +80,22 @@ class Judge:
         return {**means, **(self._task.score(whole) if whole else {})}
 
 
+class LeftOut:
+    """Examples of a split that cannot be used: as many as training may leave out are left out here too."""
+
+    def __init__(self, limit: int, teller: Teller) -> None:
+        self._limit = limit
+        self._teller = teller
+        self._count = 0
+
+    def add(self, bad: BadExample, *, known: bool) -> None:
+        """Leaves one more out. Raises `Refused` where it may not be, or is none of those asked for (not `known`)."""
+        self._count += 1
+        if not known or self._count > self._limit:
+            raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
+        self._teller.note(f"left out: {bad} ({self._count} of at most {self._limit})")
+
+
 def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
     learned = weights.read(asked.weights)
@@ -90,7 +106,7 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     began = time.monotonic()
     judge = Judge(work.task, must=asked.split is not None)
     with open_table(asked.out, asked.form) as table:
-        _fill(table, work.task, model, examples, judge, asked, teller)
+        _fill(table, work, model, examples, judge, asked, teller)
     monitor = work.config.checkpoint.monitor
     return {
         "rows": table.rows,
@@ -146,18 +162,21 @@ def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
 
 
 def _fill(
-    table: Table, task: Task, model: torch.nn.Module, examples: Dataset, judge: Judge, asked: Asked, teller: Teller
+    table: Table, work: Workload, model: torch.nn.Module, examples: Dataset, judge: Judge, asked: Asked, teller: Teller
 ) -> None:
     total = len(examples)
-    for indices in _batches(total, asked.batch):
+    left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
+    for wanted in _batches(total, asked.batch):
         # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
-        batch = _fetch(examples, indices, asked)
+        indices, batch = _fetch(examples, wanted, left_out, asked)
+        if not len(indices):
+            continue
         with torch.inference_mode():
-            predictions = task.predict(model, batch)
+            predictions = work.task.predict(model, batch)
             judge.add(predictions, batch)
         found = to_numpy(predictions)
-        table.add(indices, found if table.raw else task.columns(found))
-        teller.progress(table.rows, total)
+        table.add(indices, found if table.raw else work.task.columns(found))
+        teller.progress(int(wanted[-1]) + 1, total)
 
 
 def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -165,11 +184,19 @@ def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
         yield np.arange(first, min(total, first + size), dtype=np.int64)
 
 
-def _fetch(examples: Dataset, indices: npt.NDArray[np.int64], asked: Asked) -> dict[str, torch.Tensor]:
+def _fetch(
+    examples: Dataset, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: Asked
+) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
+    """The examples at `indices`, and at which of them: those that cannot be used are left out as far as they may."""
     try:
-        return dict(examples.fetch(indices))
-    except BadExample as error:
-        raise Refused([Problem("", f"{error.where}: {error.why}")]) from error
+        while len(indices):
+            try:
+                return indices, dict(examples.fetch(indices))
+            except BadExample as bad:
+                usable = indices[indices != bad.index]
+                left_out.add(bad, known=len(usable) < len(indices))
+                indices = usable
+        return indices, {}
     except (OSError, ValueError) as error:
         what = asked.source or f"the split {asked.split}"
         where = f"{what}: examples {indices[0]} to {indices[-1]} cannot be read"

@@ -87,10 +87,10 @@ def read(path: Path) -> Weights:
         return Weights(path, dict(content["learner"]["model"]), step, best, dict(content["fingerprint"]))
     if not isinstance(content, Mapping) or not content or not all(map(torch.is_tensor, content.values())):
         raise Refused([Problem("weights", f"{path}: holds neither a checkpoint nor a state dict")])
-    described = _described(path)
-    if described is None:
+    found = described(path)
+    if found is None:
         return Weights(path, dict(content), None, None, None)
-    return Weights(path, dict(content), described.step, described.figure, None)
+    return Weights(path, dict(content), found.step, found.figure, None)
 
 
 def workload(weights: Weights, run_dir: Path | None) -> Workload:
@@ -107,11 +107,11 @@ def workload(weights: Weights, run_dir: Path | None) -> Workload:
         return _with_task(manifest.config, manifest.config_path, manifest.cwd)
     if weights.fingerprint is not None:
         return _with_task(_from_fingerprint(weights.fingerprint), str(weights.path), None)
-    described = _described(weights.path)
-    if described is None:
+    found = described(weights.path)
+    if found is None:
         message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
         raise Refused([Problem("weights", message)])
-    return _with_task(described.config, str(description_of(weights.path)), described.cwd)
+    return _with_task(found.config, str(description_of(weights.path)), found.cwd)
 
 
 def network(work: Workload, weights: Weights) -> torch.nn.Module:
@@ -164,7 +164,8 @@ def _read_safetensors(path: Path) -> Any:
         raise Refused([Problem("weights", message)]) from error
 
 
-def _described(path: Path) -> Description | None:
+def described(path: Path) -> Description | None:
+    """What stands beside exported weights; None where nothing does. Raises `Refused` where it is something else."""
     beside = description_of(path)
     try:
         found = msgspec.json.decode(beside.read_bytes(), type=Description)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -97,6 +99,21 @@ def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path
         files.duplicate(path, Path(there) / "best.pt")
         assert (Path(there) / "best.pt").read_bytes() == b"weights"
         assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
+
+
+def test_checkpoints_are_kept_where_the_disk_has_no_links(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*names: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for step in range(1, 6):
+        store.save(at_step(step), periodic=True, best=step == 2)
+    kept = planned().config.checkpoint.keep
+    assert names(tmp_path) == {f"step-{step:08d}.pt" for step in range(6 - kept, 6)} | {"last.pt", "best.pt"}
+    held = (checkpoint.load(tmp_path / "checkpoints" / f"{name}.pt", planned()) for name in ("last", "best"))
+    assert [one.position.step for one in held] == [5, 2]
 
 
 def test_weights_that_had_another_figure_or_are_gone_are_not_taken_for_the_best(store: Store, tmp_path: Path) -> None:

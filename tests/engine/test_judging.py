@@ -100,6 +100,17 @@ def test_tracing_is_told_by_part_and_nothing_is_compiled_twice(run: Run) -> None
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
 
 
+def test_no_picture_shows_what_stands_in_the_place_of_a_bad_example(tmp_path: Path) -> None:
+    keys = ["data.bad=[1]", "epochs=1", "device.cores=1", "data.batch_per_core=8"]
+    kept = runs_to_end(make(tmp_path, "first", keys, text=BRIGHT)).one(ev.PicturesKept)
+    folder = tmp_path / "first"
+    grays = []
+    for picture in kept.pictures:
+        with Image.open(folder / picture.path) as image:
+            grays.append(image.getpixel((0, 0)))
+    assert grays == [(int(127 * 2 * index / NUM_VALID),) * 3 for index in (0, 2, 3)]
+
+
 def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
     failed = runs_to_end(make(tmp_path, "bad", ["data.max_bad_rows=1", "device.cores=1"], text=BRIGHT), exit_code=3)
     message = failed.one(ev.FailureRaised).message

@@ -188,6 +188,33 @@ def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
     assert said == 'input: the task "mytask:Line" reads no files of yours: it has no inputs(); --split valid works'
 
 
+def test_a_split_is_predicted_without_the_rows_that_the_run_may_leave_out(tmp_path: Path) -> None:
+    import numpy as np
+
+    features = np.random.default_rng(0).normal(size=(30, 2))
+    features[[3, 4]] = np.nan
+    np.save(tmp_path / "x.npy", features)
+    np.save(tmp_path / "y.npy", np.arange(30) % 2)
+    text = f"""
+task = "tabular"
+epochs = 1
+[data]
+source = "{tmp_path}/x.npy"
+labels_file = "{tmp_path}/y.npy"
+batch_per_core = 2
+[device]
+cores = 1
+"""
+    strict = saved(tmp_path, "data.max_bad_rows=1", text=text, name="strict")
+    said = refused(strict, split="train", batch=5)
+    assert said == f"{tmp_path}/x.npy row 4: the features hold NaN or infinity"
+    run_dir = saved(tmp_path, "data.max_bad_rows=2", text=text)
+    told = [predicted(run_dir, f"{split}.csv", split=split, batch=5) for split in ("train", "valid")]
+    assert sum(one["rows"] for one in told) == 28
+    assert all(np.isfinite(one["figures"]["loss"]) for one in told)
+    assert "row 3: the features hold NaN" in refused(run_dir, source=tmp_path / "x.npy")
+
+
 def test_weights_that_cannot_be_used_say_why(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "noise.pt").write_bytes(b"noise")
@@ -215,6 +242,24 @@ def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> N
     (tmp_path / "mine.json").unlink()
     with pytest.raises(Refused, match="does not tell its configuration; name its run"):
         weights.workload(weights.read(tmp_path / "mine.pt"), None)
+
+
+def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) -> None:
+    from engine.errors import Refused
+    from engine.export import export
+
+    run_dir = saved(tmp_path, "model.channels=4")
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    for name, why in (
+        ("config.pt", "is no description of weights, and would be overwritten"),
+        ("x.json", "are .pt or"),
+    ):
+        with pytest.raises(Refused, match=why):
+            export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert (tmp_path / "config.json").read_text() == '{"mine": 1}'
+    for _ in range(2):
+        export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "own.pt")
 
 
 def test_safetensors_are_written_and_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
