@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tputui import completeness
@@ -256,6 +256,38 @@ def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
         while not session.caught_up:
             session.poll()
         return session.snapshot()
+    finally:
+        session.close()
+
+
+def load_at(run_dir: Path, t: float) -> Snapshot:
+    """What was true of a run at a moment, in unix time: nothing that came later is in it."""
+    session = Session.replay(run_dir)
+    try:
+        session.player.pause()
+        session.player.seek(t)
+        session.poll()
+        while not session.caught_up:
+            session.poll()
+        return session.snapshot()
+    finally:
+        session.close()
+
+
+def extent(run_dir: Path) -> Reach:
+    """From when to when a run is recorded, in unix time. Reads the ends of its journals alone."""
+    return reach_of(spans(run_dir))
+
+
+def facts(run_dir: Path) -> Iterator[Fact]:
+    """Every fact of a run that is written, those of each process in their order."""
+    session = Session.live(run_dir)
+    try:
+        while True:
+            fresh = session.poll()
+            yield from fresh
+            if session.caught_up and not fresh:
+                return
     finally:
         session.close()
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from tputui import headless, session
 from tputui.cli import viewing
+from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.moments import FORMS, moment, resolved, spelled
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.cli.values import speed
 from tputui.exit_codes import ExitCode
+from tputui.model import show
 
 DESCRIPTION = """Plays what a run recorded through the screen that showed it live, N times as fast; in the
 screen it can be paused and sought in. With --no-ui it prints a line a fact, with --json the events, both
-without waiting unless --speed is given. Nothing is asked of the run."""
-EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run")
+without waiting unless --speed is given. With --at TIME --once it prints the whole screen as it was at that
+second, for a bug report: text, or one object with --json. Nothing is asked of the run."""
+EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run, or it has no such moment")
 
 
 AT_ONCE = 1e9
@@ -25,6 +30,8 @@ AT_ONCE = 1e9
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
+    parser.add_option("--at", type=moment, metavar="TIME", help=f"begin there, and stay: {FORMS}")
+    parser.add_option("--once", action="store_true", help="print the whole screen as it was then, and nothing else")
     parser.add_option("--speed", type=speed, metavar="N", help="times as fast as it was (1 in the screen)")
     parser.add_option("--read-only", action="store_true", help="as it is always: nothing can be asked of a recording")
     viewing.add_view_options(parser)
@@ -33,8 +40,17 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Plays the run."""
     run_dir = chosen_run(args)
+    t = None if args.at is None else resolved(args.at, run_dir)
+    if args.once:
+        _print_once(run_dir, t, as_json=args.json)
+        return ExitCode.DONE
     screen = viewing.wants_screen(no_ui=args.no_ui, as_json=args.json)
+    if t is not None and not screen:
+        raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print what it would show")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
+    if t is not None:
+        source.player.pause()
+        source.player.seek(t)
     if screen:
         from tputui.ui.app import run_monitor
 
@@ -45,3 +61,11 @@ def run(args: argparse.Namespace) -> ExitCode:
     finally:
         source.close()
     return ExitCode.DONE
+
+
+def _print_once(run_dir: Path, t: float | None, *, as_json: bool) -> None:
+    snapshot = session.load(run_dir) if t is None else session.load_at(run_dir, t)
+    if as_json:
+        say_json(show.to_show(snapshot, whole=True), indent=2)
+    else:
+        say(show.moment_text(snapshot, spelled).rstrip("\n"))

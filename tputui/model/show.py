@@ -6,32 +6,67 @@ The object's keys are a contract with scripts: keys may be added, none may chang
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, MeterView, Snapshot
+from tputui.model.textchart import loss_chart
 from tputui.telemetry.codec import spell_non_finite
 
+MARKS_TOLD = 40
+LINES_TOLD = 40
+"""The newest of each that stand on the page of a moment."""
 _NOT_SHOWN = ("logs", "loss", "core_columns", "memory_history", "meter_history")
 """What is for drawing, not for scripts."""
 
 
-def to_show(snapshot: Snapshot) -> dict[str, Any]:
-    """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity"."""
-    fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(snapshot, core_columns=[]))
+def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
+    """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity".
+
+    `whole` is with all that the screen draws: curves, each core's losses, histories, log lines.
+    """
+    shown = snapshot if whole else msgspec.structs.replace(snapshot, core_columns=[])
+    fields: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=list)
     fields["state"] = fields.pop("condition")
     fields["state_reason"] = fields.pop("condition_reason")
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
-    if snapshot.throughput is not None:
-        del fields["throughput"]["history"]
     fields["meters"] = [_meter(view) for view in snapshot.meters]
-    for name in _NOT_SHOWN:
-        del fields[name]
+    if not whole:
+        for name in _NOT_SHOWN:
+            del fields[name]
+        if snapshot.throughput is not None:
+            del fields["throughput"]["history"]
     spelt: dict[str, Any] = spell_non_finite(fields)
     return spelt
+
+
+def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
+    """The whole screen at a moment as a page of text: what `show_text` tells, the loss, what happened, the log.
+
+    `spell_time` spells a unix time.
+    """
+    since = f"{fmt.duration(snapshot.now - snapshot.started)} since the start" if snapshot.started is not None else ""
+    heading = _row("moment", spell_time(snapshot.now), f"({since})" if since else "")
+    chart = loss_chart(snapshot.loss)
+    marks = snapshot.marks[-MARKS_TOLD:]
+    left_out = snapshot.num_marks - len(marks)
+    parts = [
+        ["loss of all cores: mean (*), least to greatest (:)", *chart] if chart else [],
+        [
+            f"events{f' ({fmt.count(left_out)} earlier ones left out)' if left_out else ''}",
+            *(f"{spell_time(mark.t)}  step {fmt.count(mark.step):>9}  {mark.kind:<10}  {mark.text}" for mark in marks),
+        ]
+        if marks
+        else [],
+        ["log", *(f"{spell_time(line.t)}  {line.source:<10}  {line.text}" for line in snapshot.logs[-LINES_TOLD:])]
+        if snapshot.logs
+        else [],
+    ]
+    pages = ["\n".join(fmt.inert(line) for line in part) for part in parts if part]
+    return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
 
 
 def show_text(snapshot: Snapshot) -> str:
