@@ -102,7 +102,7 @@ def run(
                 MemoryPoint(t=started + 9, hbm_used_bytes=None, host_used_bytes=None, rss_bytes=800 << 20)
             ],
             "started": started,
-            "cores": base.cores[:cores],
+            "cores": [msgspec.structs.replace(core, loss=loss[-1].mean) for core in base.cores[:cores]],
             **changes,
         },
     )

@@ -25,6 +25,7 @@ from tputui.model.compare import compare
 from tputui.model.snapshot import Snapshot
 from tputui.ui import comparelayout, keys
 from tputui.ui.charts import several
+from tputui.ui.charts.smooth import WEIGHTS
 from tputui.ui.comparing import CompareReader, Reading
 from tputui.ui.curves import Curve, curves, known_meters
 from tputui.ui.grid import GridRow, grid
@@ -90,10 +91,17 @@ def test_a_long_name_keeps_its_end() -> None:
 
 
 def test_every_line_has_the_letter_of_its_run_on_it() -> None:
-    snapshots = paces.eight()
-    said = drawn(ComparedCurvesPanel, part(snapshots), 120, 40).splitlines()[2:]
-    for letter in "ABCDEFGH":
-        assert sum(line.count(letter) for line in said) >= 1, letter
+    for meter in (None, ("valid", "loss")):
+        said = drawn(ComparedCurvesPanel, part(paces.eight(), meter=meter), 120, 40).splitlines()[2:]
+        for letter in "ABCDEFGH":
+            assert sum(line.count(letter) for line in said) >= 1, (meter, letter)
+
+
+def test_no_letter_stands_in_a_gap() -> None:
+    curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
+    drawing = several.draw([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
+    assert drawing is not None
+    assert joined(drawing.lines).count("A") == 1
 
 
 def test_each_run_has_a_tone_of_its_own() -> None:
@@ -443,14 +451,25 @@ def test_leaving_closes_the_runs(key: str) -> None:
     assert all(source.closed for source in bench.sources.values())
 
 
-def test_the_axis_is_kept_as_it_was_left() -> None:
-    bench = Bench(paces.pair())
+def test_the_look_is_kept_as_it_was_left() -> None:
+    first, second = Bench(paces.pair()), Bench(paces.pair())
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("l")
+        await pilot.press("l", "x", "plus", "plus")
 
-    bench.drive(script)
-    assert bench.app.views.get("compare.log", False)
+    first.drive(script)
+    second.app.views = first.app.views
+
+    async def again(pilot: AppPilot) -> None:
+        assert "loss over epoch, log axis, smoothed 0.8" in second.text
+
+    second.drive(again)
+
+
+def test_a_look_that_makes_no_sense_is_passed_over() -> None:
+    sight = Sight(2).kept(x="parsecs", log=True, smoothing=99)
+    assert (sight.x, sight.log, sight.smoothing) == ("step", True, len(WEIGHTS) - 1)
+    assert Sight(2).kept(x="time", log=False, smoothing=-1) == Sight(2, x="time")
 
 
 def test_the_figures_of_every_panel_can_be_exported() -> None:

@@ -196,7 +196,7 @@ COMPARE: tuple[Key, ...] = (
     Key("o", "o", "open", "open", "open the chosen run: live while it trains, as a replay once it ended", "runs"),
     Key("m", "m", "next_meter(1)", "meter", "chart the next meter by epoch; after the last one the loss", "chart"),
     Key("M,shift+m", "M", "next_meter(-1)", "", "chart the meter before", "chart"),
-    Key("x", "x", "next_x", "x axis", "x axis: step, epoch, time from the start, examples", "chart"),
+    Key("x", "x", "next_x", "", "x axis: step, epoch, time from the start, examples", "chart"),
     Key("l", "l", "toggle_log", "", "y axis linear or logarithmic", "chart"),
     Key(
         "plus,equals_sign", "+", "smooth(1)", "", "smoother; of the chosen run what was measured stays behind", "chart"
@@ -212,7 +212,7 @@ COMPARE: tuple[Key, ...] = (
     ),
     Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
     Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
-    Key("enter,z", "enter z", "maximise", "full", "selected panel over the whole screen, and back", "panels"),
+    Key("enter,z", "enter z", "maximise", "", "selected panel over the whole screen, and back", "panels"),
     Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen, then leave", "panels"),
     Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down; in the runs the next run", "move"),
     Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll it up; in the runs the run before", "move"),

@@ -44,6 +44,11 @@ class Sight(NamedTuple):
         """Every run, the base first."""
         return [self.base, *(index for index in range(self.num_runs) if index != self.base)]
 
+    def kept(self, *, x: str, log: bool, smoothing: int) -> Sight:
+        """As it was left in another session; what makes no sense any more is passed over."""
+        known: XKind = next((kind for kind in X_KINDS if kind == x), "step")
+        return self._replace(x=known, log=log, smoothing=min(max(smoothing, 0), len(WEIGHTS) - 1))
+
     def choose(self, by: int) -> Sight:
         """Another run, around the ends."""
         return self._replace(chosen=(self.chosen + by) % self.num_runs)

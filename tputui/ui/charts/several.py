@@ -6,6 +6,7 @@ places, so that without any colour every line can be told.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def _body(
             found.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
         points = _points(curve.xs, curve.values, domain, scale.log)
         found.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
-        letters |= _letters(curve, dict(points), row, area, len(curves))
+        letters |= _letters(curve, points, row, len(curves))
     lines = layers.compose(found, guide=cursor)
     return [_lettered(line, letters, number) for number, line in enumerate(lines)]
 
@@ -113,15 +114,21 @@ def _layer(points: Sequence[tuple[int, float]], row: Row, area: Area, tone: Tone
 
 
 def _letters(
-    curve: Curve, points: Mapping[int, float], row: Row, area: Area, num_curves: int
+    curve: Curve, points: Sequence[tuple[int, float]], row: Row, num_curves: int
 ) -> dict[tuple[int, int], tuple[str, Tone]]:
-    """The letter of a curve at its end and, at places of its own, along it."""
-    finite = {dot // DOTS_X: value for dot, value in points.items() if math.isfinite(value)}
+    """The letter of a curve at its end and, at places of its own, along it; none in a gap."""
+    rows: dict[int, int] = {}
+    for (start, low), (end, high) in itertools.pairwise(points):
+        if math.isfinite(low) and math.isfinite(high):
+            first, last = row(low), row(high)
+            for cell in range(start // DOTS_X, end // DOTS_X + 1):
+                share = (min(max(cell * DOTS_X, start), end) - start) / max(end - start, 1)
+                rows.setdefault(cell, round(first + (last - first) * share))
+    ends = [(dot // DOTS_X, row(value)) for dot, value in points if math.isfinite(value)][-1:]
     period = _LETTERS_APART * max(num_curves, 2)
-    first = _LETTERS_APART * curve.run + _LETTERS_APART // 2
-    cells = [cell for cell in finite if (cell - first) % period == 0] if len(finite) > 2 else []
-    cells += [max(finite)] if finite else []
-    return {(row(finite[cell]) // DOTS_Y, cell): (curve.label, curve.tone) for cell in cells}
+    first_cell = _LETTERS_APART * curve.run + _LETTERS_APART // 2
+    found = [(cell, dot_row) for cell, dot_row in rows.items() if (cell - first_cell) % period == 0]
+    return {(dot_row // DOTS_Y, cell): (curve.label, curve.tone) for cell, dot_row in (*found, *ends)}
 
 
 def _lettered(line: Line, letters: Mapping[tuple[int, int], tuple[str, Tone]], row: int) -> Line:

@@ -89,7 +89,11 @@ class CompareScreen(Screen[MonitorResult]):
     def on_mount(self) -> None:
         """Looks as the user looked last, and starts to read."""
         views = views_of(self.app)
-        self.sight = self.sight._replace(log=views.get("compare.log", False))
+        self.sight = self.sight.kept(
+            x=views.get("compare.x", "step"),
+            log=views.get("compare.log", False),
+            smoothing=views.get("compare.smoothing", 0),
+        )
         self.query_one(CompareBody).select("curves")
         self._read()
 
@@ -132,7 +136,10 @@ class CompareScreen(Screen[MonitorResult]):
         if what and sight != before:
             undo_of(self.app).push(what, lambda: self.look(before))
         self.sight = sight
-        views_of(self.app).set("compare.log", sight.log)
+        views = views_of(self.app)
+        views.set("compare.x", sight.x)
+        views.set("compare.log", sight.log)
+        views.set("compare.smoothing", sight.smoothing)
         self._show()
 
     def tell(self, sentence: str) -> None:
