@@ -48,11 +48,12 @@ def _numbers(raw: Raw, name: str, kind: str, findings: Findings) -> npt.NDArray[
     values = cells.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     empty = cells.is_null().to_numpy()
     findings.add(np.flatnonzero(empty), name, EMPTY)
-    right = np.isin(values, (0.0, 1.0)) if kind == "binary" else np.isfinite(values.astype(np.float32))
+    with np.errstate(over="ignore"):
+        right = np.isin(values, (0.0, 1.0)) if kind == "binary" else np.isfinite(values.astype(np.float32))
     wrong = np.flatnonzero(~right & ~empty)
     need = "is not 0 or 1" if kind == "binary" else "is no finite number"
     findings.add(wrong, name, [f"{cells[int(row)]} {need}" for row in wrong])
-    return np.where(right, values, 0).astype(np.float32)
+    return np.where(right & ~empty, values, 0).astype(np.float32)
 
 
 def _column(raw: Raw, name: str) -> pl.Series:

@@ -56,7 +56,7 @@ def read_records(options: ImageData) -> Raw:
         with path.open("rb") as file, _mapped(file, path) as data:
             for number, (start, size) in enumerate(_spans(data, path)):
                 try:
-                    row = dict(example(data, start, start + size))
+                    row = dict(example(data, start, start + size, options.image))
                     wrong = _wrong(row, options)
                 except Malformed as error:
                     row, wrong = {}, ("", str(error))
@@ -118,11 +118,12 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def example(data: View, start: int, end: int) -> Iterator[tuple[str, Any]]:
-    """Name and value of each feature of an encoded Example. Raises `Malformed`."""
+def example(data: View, start: int, end: int, image: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and value of each feature of an encoded Example; the one named `image` stays in the file, even where its
+    bytes would pass for text. Raises `Malformed`."""
     for features in _parts(data, start, end):
         for entry in _parts(data, features.start, features.start + features.size):
-            name, value = _entry(data, entry)
+            name, value = _entry(data, entry, image)
             yield name, value
 
 
@@ -131,26 +132,26 @@ def _parts(data: View, start: int, end: int) -> Iterator[Blob]:
     return (value for field, value in _fields(data, start, end) if field == 1 and isinstance(value, Blob))
 
 
-def _entry(data: View, entry: Blob) -> tuple[str, Any]:
-    name, value = "", None
+def _entry(data: View, entry: Blob, image: str) -> tuple[str, Any]:
+    name, feature = "", None
     for field, part in _fields(data, entry.start, entry.start + entry.size):
         if not isinstance(part, Blob):
             continue
         if field == 1:
             name = bytes(data[part.start : part.start + part.size]).decode("utf-8", "replace")
         else:
-            value = _value(data, part)
-    return name, value
+            feature = part
+    return name, None if feature is None else _value(data, feature, is_image=name == image)
 
 
-def _value(data: View, feature: Blob) -> Any:
+def _value(data: View, feature: Blob, *, is_image: bool) -> Any:
     """The first value of a feature; bytes as text, or as `Blob` where they are long or no text."""
     for kind, values in _fields(data, feature.start, feature.start + feature.size):
         if not isinstance(values, Blob):
             continue
         for _, value in _fields(data, values.start, values.start + values.size):
             if kind == 1 and isinstance(value, Blob):
-                return _text(data, value)
+                return value if is_image else _text(data, value)
             if kind == 2:
                 return _first_float(data, values, value)
             if kind == 3:

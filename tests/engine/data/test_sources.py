@@ -108,6 +108,16 @@ def test_negative_numbers_and_packed_lists_are_read() -> None:
     assert dict(tfrecord.example(memoryview(encoded), 0, len(encoded))) == {"n": -5, "x": 1.5}
 
 
+def test_a_tiny_image_whose_bytes_would_pass_for_text_is_read(tmp_path: Path) -> None:
+    rows = records(4)
+    for number, row in enumerate(rows):
+        row["image"] = b"P6 5 4 255\n" + bytes([65 + number]) * 60
+    source = write_records(tmp_path / "a.tfrec", rows)
+    splits = images.load(ImageData(source=source, label="target", size=(4, 5), valid_fraction=0.5), 0)
+    batches = [split.fetch(np.arange(2))["image"] for split in (splits.train, splits.valid)]
+    assert sorted(int(image[0, 0, 0]) for batch in batches for image in batch) == [65, 66, 67, 68]
+
+
 def test_the_reader_agrees_with_the_library_that_writes_records(tmp_path: Path) -> None:
     library = pytest.importorskip("tfrecord")
     writer = library.TFRecordWriter(str(tmp_path / "a.tfrecord"))
