@@ -202,9 +202,35 @@ def test_64_cores_have_a_block_each() -> None:
 
 
 def test_meters_tell_val_avg_sum_count_and_how() -> None:
-    said = drawn(MetersPanel, made.running(), width=70)
-    assert "train loss          3  0.4132  0.4049  363.62    880" in said
-    assert "avg: mean over examples, 8 cores" in said
+    said = drawn(MetersPanel, made.running(), width=120)
+    head, loss, accuracy, *rest = said.splitlines()
+    assert [title.strip() for title in head.split("  ") if title] == [
+        *("meter", "train avg", "valid avg", "\u2605 epoch 2", "train val", "valid val"),
+        *("train sum", "valid sum", "train count", "valid count"),
+    ]
+    assert loss.split() == [
+        "loss",
+        "0.4132",
+        "\u2605",
+        "0.4501",
+        "0.4500",
+        "0.4049",
+        "0.4411",
+        "363.62",
+        "162.04",
+        "880",
+        "360",
+    ]
+    assert accuracy.split()[1:3] == ["-", "\u2605"]
+    assert "avg: mean over examples, 8 cores" in rest[0]
+
+
+def test_meters_stack_what_has_no_room_in_full_screen() -> None:
+    panel = MetersPanel()
+    panel.set_class(True, "-maximised")
+    drawing = panel.draw(MetersPanel.pick(made.running()), 60, 20)
+    assert "valid count" in joined([*drawing.head, *drawing.rows])
+    assert drawing.note == "train epoch 3, valid epoch 2"
 
 
 def test_epochs_tell_every_section_in_full_screen() -> None:
@@ -234,13 +260,24 @@ def scored() -> Snapshot:
 def test_an_epoch_that_compiled_is_marked_and_its_steady_time_told() -> None:
     compiling = msgspec.structs.replace(made.epochs(1)[0], train_s=4.7, valid_s=0.4)
     snapshot = made.changed(made.running(), epochs=[compiling, made.epochs(2)[1]])
-    head, first, second = drawn(EpochsPanel, snapshot, width=200).splitlines()
+    head, _, first, second = drawn(EpochsPanel, snapshot, width=240).splitlines()
     assert [row.split()[:2] for row in (first, second)] == [["1", "\u25c6"], ["2", "\u2605"]]
     at = head.index("steady s") + len("steady s")
     assert (first[:at].split()[-1], second[:at].split()[-1]) == ("2.00", "2.05")
     assert "\u25c6 3.10" in first
     assert "\u25c6" not in second
     assert EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note.startswith("\u25c6 compiled")
+
+
+def test_an_epoch_has_a_bar_as_long_as_it_took_made_of_its_sections() -> None:
+    drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 112, 9)
+    long, short = (joined([row])[112 - 28 - 1 :] for row in drawing.rows)
+    assert drawing.head[0][-1].text == "0 to 5.1 s"
+    assert len(long.strip()) == 28
+    assert long.count("\u2593") == round(3.1 / 5.12 * 28)
+    assert "\u2593" not in short
+    assert len(short.strip()) == pytest.approx(2.02 / 5.12 * 28, abs=1)
+    assert joined([drawing.head[1]]).startswith(" \u2593 compile \u2588 execute")
 
 
 def test_nothing_is_marked_where_nothing_compiled() -> None:
@@ -253,7 +290,7 @@ def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_en
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(EpochsPanel.pick(scored()), 78, 30)
-    said = joined([*drawing.head, *drawing.rows])
+    said = joined([drawing.head[0], *drawing.rows])
     places = [said.index(title) for title in ("valid accuracy", "valid auc", "train s", "other", "trace forward")]
     assert places == sorted(places)
     assert "0.9200" in said
@@ -262,8 +299,8 @@ def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_en
 
 def test_meters_tell_scores_as_of_the_whole_split() -> None:
     said = drawn(MetersPanel, scored(), width=70)
-    assert "valid auc           2  0.9200*" in said
-    assert "* of the whole validation split, no mean" in said
+    assert [line.split()[:3] for line in said.splitlines() if "auc" in line] == [["auc", "-", "0.9200*"]]
+    assert "* of the whole validation split, no mean; epoch 2" in said
     assert "*" not in drawn(MetersPanel, made.running(), width=70)
 
 
@@ -275,7 +312,7 @@ def test_recompiles_and_fallbacks_stand_out() -> None:
 
 
 def test_memory_tells_hbm_or_why_not() -> None:
-    assert "HBM    7" in drawn(MemoryPanel, made.running())
+    assert "HBM 7       9.7 GiB of 16.0 GiB" in drawn(MemoryPanel, made.running())
     assert "HBM: the CPU device does not tell its memory" in drawn(MemoryPanel, made.finished())
 
 
@@ -303,7 +340,14 @@ def test_cores_chart_and_meters_are_in_sight_at_80x24() -> None:
 
 
 def test_everything_is_in_sight_at_120x36() -> None:
-    assert set(arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)) == set(layout.PANELS)
+    boxes = arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)
+    assert set(boxes) == set(layout.PANELS) - {"events"}
+    boxes = arrange(120, 31, "events", maximised=False, failed=False, num_cores=8)
+    assert set(boxes) == set(layout.PANELS) - {"log"}
+
+
+def test_log_and_events_are_beside_each_other_at_160x45() -> None:
+    assert set(arrange(160, 39, "cores", maximised=False, failed=False, num_cores=8)) == set(layout.PANELS)
 
 
 def test_clean_takes_out_what_a_terminal_obeys() -> None:

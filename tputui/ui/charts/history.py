@@ -31,7 +31,9 @@ def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
 
 def spark(values: Sequence[float], width: int) -> Line:
     """Values in one line of `width` cells, the newest at the right."""
-    return sparkline([Column(x, value, value, value, 0) for x, value in enumerate(values)], len(values), width)
+    last = max(len(values) - 1, 1)
+    places = [index * (width - 1) // last for index in range(len(values))]
+    return sparkline([Column(x, value, value, value, 0) for x, value in zip(places, values, strict=True)], width, width)
 
 
 def chart(whole: Whole, look: Look, width: int, height: int) -> Chart | None:

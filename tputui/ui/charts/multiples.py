@@ -18,7 +18,7 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, hidden_by_log, place_of, scale_of
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
-from tputui.ui.lines import Line, Span, Tone, fit, width_of
+from tputui.ui.lines import Line, Span, Tone, fit, paragraph, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
 _CHARTS_MOST = 64
@@ -65,7 +65,8 @@ def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Char
     num_cores = len(scene.cores[-1].means) if scene.cores else 0
     tiling = _tile(num_cores, width, height - 1)
     if tiling is None:
-        return Chart([[Span("there is no room for small charts here", "dim")]], area, domain_whole)
+        why = "no room for small charts here" if num_cores else "what each core said is not known"
+        return Chart(paragraph(why, width, height), area, domain_whole)
     scale = scale_of(scene, scene.look.log)
     domain = Domain(scene.segments, scene.look.x, scene.grounds, (tiling.width - 2) * DOTS_X)
     dots = dots_of(scene.cores, domain)

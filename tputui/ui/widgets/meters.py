@@ -49,9 +49,11 @@ class MetersPanel(Panel[MetersPart]):
         names = list(dict.fromkeys(meter.name for meter in part.meters))
         rows = [_row(name, part) for name in names]
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
-        drawn = table.align(_titles(part), rows, width, left=frozenset({0}))
+        first, *more = table.stack(_titles(part), rows, width)
         rest = [*_scored(part, width), *_reduced(part.meters, width)]
-        return Drawing([*drawn.rows, *rest], head=(drawn.head,), note=_note(part))
+        if self.has_class("-maximised"):
+            rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]
+        return Drawing([*first.rows, *rest], head=(first.head,), note=_note(part))
 
 
 _FIGURES = ("val", "sum", "count")

@@ -13,7 +13,7 @@ from tputui.ui.charts.domain import Grounds
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Whole
 from tputui.ui.figures import Figures
-from tputui.ui.lines import Line, Span, paragraph
+from tputui.ui.lines import Line, Span, paragraph, width_of
 from tputui.ui.widgets.chart import grounds_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -104,7 +104,9 @@ def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
         epoch = Span(f"ends in {words.seconds(pace.eta_epoch_s)}", "strong")
     run = Span(f"ends in {words.seconds(part.eta_s or 0.0)}", "strong")
     at = time.strftime("%H:%M:%S", time.localtime(part.now + (part.eta_s or 0.0)))
-    return [_row("epoch", epoch), _row("run", run, Span(f"  at {at}", "label"))]
+    line = _row("run", run)
+    clock: Line = [Span(f"  at {at}", "label")]
+    return [_row("epoch", epoch), [*line, *clock] if width_of([*line, *clock]) <= width else line]
 
 
 def _spark(values: list[float], width: int) -> list[Line]:

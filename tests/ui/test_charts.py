@@ -1,0 +1,452 @@
+"""What the charts draw, without an app: every view, axis and sign says what the values say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ui import made
+from tputui.model.snapshot import CoreColumn, Segment, Snapshot
+from tputui.ui.braille import Canvas
+from tputui.ui.charts import heat, history, layers, loss, timeline, watch
+from tputui.ui.charts.domain import X_KINDS, Domain, Grounds
+from tputui.ui.charts.layers import Layer
+from tputui.ui.charts.look import LEAST_SPAN, VIEWS, Look, ViewKind, Window
+from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.scene import Whole
+from tputui.ui.charts.smooth import WEIGHTS, smoothed
+from tputui.ui.charts.watch import CoreWatch, judge
+from tputui.ui.lines import Line, Span, width_of
+from tputui.ui.widgets.chart import grounds_of
+
+
+def text(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in line) for line in lines)
+
+
+def whole_of(snapshot: Snapshot) -> Whole:
+    return Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot))
+
+
+def drawn(snapshot: Snapshot, look: Look, width: int = 100, height: int = 20) -> str:
+    chart = LossChart()
+    found = chart.draw(chart.scene(whole_of(snapshot), look), width, height)
+    assert found is not None
+    return text(found.lines)
+
+
+def point(step: int, mean: float) -> Segment:
+    return made.segment(step, [mean])
+
+
+# Smoothing.
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from(WEIGHTS[1:]))
+def test_a_smoothed_curve_stays_within_what_was_measured(values: list[float], weight: float) -> None:
+    found = smoothed([point(step, value) for step, value in enumerate(values, start=1)], weight)
+    assert found[0] == pytest.approx(values[0], abs=1e-6)
+    assert all(min(values) - 1e-6 <= value <= max(values) + 1e-6 for value in found)
+
+
+def test_smoothing_goes_on_after_what_is_not_finite() -> None:
+    values = [1.0, math.nan, math.inf, 1.0, 1.0]
+    found = smoothed([point(step, value) for step, value in enumerate(values, start=1)], 0.9)
+    assert found == pytest.approx([1.0] * 5)
+    assert math.isnan(smoothed([point(1, math.nan)], 0.9)[0])
+
+
+def test_a_coarse_series_is_smoothed_as_a_fine_one() -> None:
+    fine = [point(step, 1.0 if step <= 100 else 2.0) for step in range(1, 201)]
+    pair = [
+        Segment(first_step=a.first_step, last_step=b.last_step, mean=a.mean, min=1, max=2, num_values=2, num_bad=0)
+        for a, b in zip(fine[::2], fine[1::2], strict=True)
+    ]
+    assert smoothed(pair, 0.95)[-1] == pytest.approx(smoothed(fine, 0.95)[-1])
+
+
+def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> None:
+    rough = drawn(made.outlying(), Look())
+    smooth = drawn(made.outlying(), Look(smoothing=5))
+    assert smooth != rough
+    chart = LossChart()
+    scene = chart.scene(whole_of(made.running()), Look(smoothing=5))
+    assert "as measured" in text([loss.legend(scene, 8, 0, 90)])
+
+
+# The x axis.
+
+
+@pytest.mark.parametrize("kind", X_KINDS)
+def test_every_axis_runs_from_left_to_right_over_its_whole_width(kind: str) -> None:
+    snapshot = made.running()
+    domain = Domain(snapshot.loss, kind, grounds_of(snapshot), 180)  # type: ignore[arg-type]
+    dots = domain.dots()
+    assert dots == sorted(dots)
+    assert dots[0] <= 1
+    assert dots[-1] == 179
+    ticks = domain.ticks(8)
+    assert 2 <= len(ticks) <= 8
+    assert all(0 <= domain.dot(value) < 180 for value, _ in ticks)
+
+
+def test_each_axis_spells_its_places() -> None:
+    snapshot = made.running()
+    spelled = {
+        kind: [name for _, name in Domain(snapshot.loss, kind, grounds_of(snapshot), 180).ticks(6)] for kind in X_KINDS
+    }
+    assert "100" in spelled["step"]
+    assert spelled["epoch"][-1] == "3"
+    assert spelled["time"] == ["10 s", "20 s", "30 s", "40 s", "50 s"] or all(" s" in name for name in spelled["time"])
+    assert any(name.endswith("k") for name in spelled["examples"])
+
+
+def test_epochs_of_different_length_are_told_by_where_they_began() -> None:
+    grounds = Grounds(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
+    assert [grounds.epoch_at(step) for step in (5, 10, 30, 40)] == [0.5, 1.0, 2.0, 2.5]
+
+
+def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
+    snapshot = made.changed(made.running(), plan=None, epoch_starts=[], started=None)
+    for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
+        assert why in grounds_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
+    assert drawn(snapshot, Look(x="examples")) == drawn(snapshot, Look())
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=80), st.integers(2, 300), st.data())
+def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], width: int, data: st.DataObject) -> None:
+    segments, first = [], 1
+    for length in lengths:
+        segments.append(
+            Segment(first_step=first, last_step=first + length - 1, mean=1, min=1, max=1, num_values=1, num_bad=0)
+        )
+        first += length
+    domain = Domain(segments, "step", Grounds(), width)
+    dots = domain.dots()
+    index = data.draw(st.integers(0, len(segments) - 1))
+    assert dots[domain.nearest(dots[index])] == dots[index]
+    assert all(0 <= dot < width for dot in dots)
+
+
+# How it is looked at.
+
+LOOKS = st.lists(st.sampled_from(["in", "out", "left", "right", "cursor"]), max_size=20)
+
+
+@given(LOOKS, st.integers(1, 50), st.integers(0, 5000), st.data())
+def test_whatever_is_pressed_something_of_the_run_is_in_sight(
+    presses: list[str], first: int, more: int, data: st.DataObject
+) -> None:
+    last = first + more
+    look = Look()
+    for press in presses:
+        if press in ("in", "out"):
+            look = look.zoomed(press == "in", None, first, last)
+        elif press in ("left", "right"):
+            look = look.panned(1 if press == "right" else -1, first, last)
+        else:
+            look = look.reading(data.draw(st.integers(first - 10, last + 10)), first, last)
+        low, high = look.bounds(first, last)
+        assert first <= low <= high <= last
+        assert look.cursor is None or first <= look.cursor <= last
+        if press == "cursor":
+            assert look.cursor is not None
+            assert low <= look.cursor <= high
+        assert look.window is None or high - low + 1 >= min(LEAST_SPAN, more + 1)
+
+
+def test_zooming_keeps_the_step_under_the_mouse_where_it_is() -> None:
+    look = Look().zoomed(True, 250, 1, 1000)
+    low, high = look.bounds(1, 1000)
+    assert (250 - low) / (high - low) == pytest.approx(249 / 999, abs=0.01)
+    assert Look().zoomed(True, 250, 1, 1000).zoomed(False, 250, 1, 1000) == Look()
+
+
+def test_a_window_at_the_end_follows_the_newest_step() -> None:
+    look = Look().zoomed(True, None, 1, 1000)
+    assert look.window == Window(500, None)
+    assert look.bounds(1, 1100) == (601, 1100)
+    assert look.panned(-1, 1, 1000).bounds(1, 1100) == (376, 875)
+    assert look.panned(-1, 1, 1000).panned(1, 1, 1000) == look
+
+
+# Layers and signs.
+
+
+def test_the_topmost_layer_has_the_cell_and_an_edge_of_the_band_stays() -> None:
+    band, line = Canvas(4, 2), Canvas(4, 2)
+    for x in range(8):
+        band.column(x, 0, 7)
+        line.set(x, 3)
+    first, second = layers.compose([Layer(line, "accent")], band=Layer(band, "band"))
+    assert [span.tone for span in first] == ["accent"]
+    assert [span.tone for span in second] == ["band"]
+    assert text([second]) == "\u28ff" * 4
+
+
+def test_a_guide_stands_where_nothing_else_does() -> None:
+    canvas = Canvas(3, 2)
+    canvas.set(2, 0)
+    first, second = layers.compose([Layer(canvas, "accent")], guide=1)
+    assert layers.GUIDE not in text([first])
+    assert text([second]) == f" {layers.GUIDE} "
+
+
+@given(st.lists(st.tuples(st.integers(0, 29), st.sampled_from(timeline.KINDS)), max_size=40))
+def test_the_gravest_event_of_a_cell_is_shown(happened: list[tuple[int, str]]) -> None:
+    marks = [made.mark(kind, cell, "x") for cell, kind in happened]  # type: ignore[arg-type]
+    found = timeline.strip(marks, lambda mark: mark.step, 30)
+    for cell in range(30):
+        kinds = [kind for at, kind in happened if at == cell]
+        assert found.get(cell) == (timeline.SIGNS[min(kinds, key=timeline.KINDS.index)] if kinds else None)
+    assert width_of(timeline.over([Span("-" * 12), Span("=" * 18)], found)) == 30
+
+
+def test_every_kind_of_event_has_a_sign_of_its_own() -> None:
+    assert len({sign.mark for sign in timeline.SIGNS.values()}) == len(timeline.SIGNS)
+    assert timeline.sign_of("of_the_future").word == "of the future"
+
+
+def test_events_stand_below_the_chart_at_their_steps() -> None:
+    lines = drawn(made.running(), Look(), 107, 20).splitlines()
+    strip = lines[-1]
+    best = strip.index(timeline.SIGNS["best"].mark)
+    assert best == pytest.approx(6 + 109 / 329 * 100, abs=1)
+    assert strip.index(timeline.SIGNS["compile"].mark) == 6
+    assert all(timeline.SIGNS["best"].mark not in line for line in lines[:-1])
+
+
+def test_a_low_chart_has_the_events_on_its_axis() -> None:
+    lines = drawn(made.running(), Look(), 60, 8).splitlines()
+    assert timeline.SIGNS["best"].mark in lines[-2]
+
+
+@pytest.mark.parametrize("view", ["band", "overlay", "heat"])
+def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
+    assert drawn(made.diverged(), Look(view=view)).splitlines()[-3].count(timeline.SIGNS["non_finite"].mark) == 9
+
+
+# Views.
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8, 64, 2048])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("size", [(16, 3), (30, 6), (42, 9), (76, 14), (198, 46)])
+def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: ViewKind, cores: int) -> None:
+    width, height = size
+    chart = LossChart()
+    for look in (Look(view=view), Look(view=view, log=True, smoothing=3, x="time", cursor=70, window=Window(120, 200))):
+        found = chart.draw(chart.scene(whole_of(made.running(cores)), look), width, height)
+        assert found is not None
+        assert len(found.lines) <= height
+        assert all(width_of(line) <= width for line in found.lines)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_breaks_without_cores_or_with_one_step(view: ViewKind) -> None:
+    bare = made.changed(made.running(), core_columns=[], marks=[], epoch_starts=[])
+    assert drawn(bare, Look(view=view))
+    one = made.changed(bare, loss=made.segments(1), core_columns=made.core_columns(8, 1, 1))
+    assert drawn(one, Look(view=view, cursor=1))
+    bad = made.changed(bare, loss=[made.segment(1, [math.nan] * 8)])
+    assert drawn(bad, Look(view=view, log=True))
+
+
+def test_a_logarithmic_axis_counts_what_it_cannot_show() -> None:
+    segments = [made.segment(step, [1.0 if step > 12 else -0.5]) for step in range(1, 101)]
+    chart = LossChart()
+    whole = whole_of(made.changed(made.running(), loss=segments))
+    assert chart.draw(chart.scene(whole, Look(log=True)), 80, 20).hidden == 12  # type: ignore[union-attr]
+    assert chart.draw(chart.scene(whole, Look()), 80, 20).hidden == 0  # type: ignore[union-attr]
+
+
+def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None:
+    chart = LossChart()
+    for cores, note in ((8, "a core in each"), (2048, "cores in each")):
+        found = chart.draw(chart.scene(whole_of(made.running(cores)), Look(view="multiples")), 120, 30)
+        assert found is not None
+        assert note in found.note
+    assert text(found.lines).count(" to ") >= 16
+
+
+def test_the_overlay_says_which_of_many_cores_it_shows() -> None:
+    chart = LossChart()
+    found = chart.draw(chart.scene(whole_of(made.running(2048)), Look(view="overlay")), 120, 30)
+    assert found is not None
+    assert found.note == "the 64 cores farthest out of 2,048"
+
+
+# The map.
+
+
+def map_rows(snapshot: Snapshot, look: Look, height: int = 22) -> dict[str, str]:
+    """The rows of the map by their first core."""
+    rows = drawn(snapshot, look, 106, height).splitlines()[:-3]
+    return {row[:5].strip(): row[6:] for row in rows if row[:5].strip()}
+
+
+def test_the_map_shows_the_core_that_stands_out_and_from_when() -> None:
+    rows = map_rows(made.outlying(), Look(view="heat"))
+    assert set(rows) == {str(core) for core in range(8)}
+    dark = rows["5"].index("\u2588")
+    assert dark == pytest.approx(120 / 330 * 100, abs=2)
+    assert rows["5"][dark:].strip("\u2588") == ""
+    assert all("\u2588" not in row for core, row in rows.items() if core != "5")
+
+
+def test_the_map_marks_the_core_that_is_not_finite() -> None:
+    rows = map_rows(made.diverged(), Look(view="heat"))
+    bad = timeline.SIGNS["non_finite"].mark
+    assert rows["3"].rstrip().endswith(bad)
+    assert sum(bad in row for row in rows.values()) == 1
+
+
+def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
+    run = made.running(2048)
+    columns = [made.core_column(c.first_step, c.last_step, 2048, {1033: 9.0}) for c in run.core_columns]
+    rows = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    assert [core for core, row in rows.items() if "\u2588" in row] == ["1024"]
+
+
+def test_a_map_of_one_core_and_a_logarithmic_one_tell_the_loss() -> None:
+    for cores in (1, 8):
+        row = map_rows(made.running(cores), Look(view="heat", log=True))["0"].rstrip()
+        assert row[0] == "\u2588"
+        levels = [heat.SHADES.index(char) for char in row]
+        assert max(levels[-20:]) <= 1
+        assert all(later <= before + 1 for before, later in itertools.pairwise(levels))
+
+
+@given(st.integers(1, 4096), st.integers(1, 60))
+def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
+    groups = watch.grouped(cores, rows)
+    assert [core for group in groups for core in group] == list(range(cores))
+    assert len(groups) <= rows
+    assert len(groups[0]) == 1 or cores > rows
+
+
+# The core that stands out.
+
+
+def noisy(num_columns: int, num_cores: int, changed: dict[int, dict[int, float]] | None = None) -> list[CoreColumn]:
+    noise = random.Random(7)
+    found = []
+    for index in range(num_columns):
+        means = [1.0 + 0.05 * noise.gauss(0, 1) for _ in range(num_cores)]
+        for core, value in (changed or {}).get(index, {}).items():
+            means[core] = value
+        found.append(CoreColumn(first_step=10 * index + 1, last_step=10 * index + 10, means=means, bad_cores=()))
+    return found
+
+
+def test_among_equals_no_core_stands_out() -> None:
+    for cores in (1, 2, 3, 64, 512):
+        assert CoreWatch().outlier(noisy(60, cores)) is None
+
+
+def test_the_core_that_stands_out_is_named_with_its_steps() -> None:
+    found = CoreWatch().outlier(noisy(60, 64, {index: {17: 2.0 + index / 100} for index in range(20, 40)}))
+    assert found is not None
+    assert (found.core, found.first_step, found.last_step) == (17, 201, 400)
+    assert found.by == pytest.approx(1.39, abs=0.05)
+    assert "core 17" in text([loss.odd_core(found, 64, 100)])
+    assert "steps 201 to 400" in text([loss.odd_core(found, 64, 100)])
+
+
+def test_a_core_below_the_others_stands_out_too_and_one_spike_is_enough() -> None:
+    low = CoreWatch().outlier(noisy(60, 64, {index: {3: 0.2} for index in range(60)}))
+    assert low is not None
+    assert low.by < 0
+    assert "below" in text([loss.odd_core(low, 64, 100)])
+    spike = CoreWatch().outlier(noisy(60, 64, {30: {5: 40.0}}))
+    assert spike is not None
+    assert (spike.core, spike.first_step, spike.last_step) == (5, 301, 310)
+
+
+def test_nan_hides_no_outlier() -> None:
+    columns = noisy(10, 16, {index: {3: math.nan, 4: 5.0} for index in range(10)})
+    found = CoreWatch().outlier(columns)
+    assert found is not None
+    assert found.core == 4
+    assert judge(CoreColumn(first_step=1, last_step=1, means=[math.nan] * 9, bad_cores=())) is None
+
+
+def test_very_many_cores_are_judged_over_several_frames() -> None:
+    columns = noisy(120, 2048, {index: {1000: 9.0} for index in range(120)})
+    core_watch = CoreWatch()
+    calls = 0
+    while calls == 0 or not core_watch.complete:
+        found = core_watch.outlier(columns)
+        calls += 1
+        assert found is not None
+        assert found.core == 1000
+        assert calls < 10
+    assert calls > 1
+    assert (found.first_step, found.last_step) == (1, 1200)
+
+
+# What is read under the cursor.
+
+
+def read(snapshot: Snapshot, look: Look) -> str:
+    chart = LossChart()
+    where, values = loss.readout(chart.scene(whole_of(snapshot), look))
+    return text([where, values])
+
+
+def test_the_cursor_reads_place_and_values() -> None:
+    said = read(made.outlying(), Look(cursor=220, smoothing=3))
+    values = [made.loss_at(220, core) for core in range(8)]
+    for part in (
+        "step 220",
+        "epoch 2.00",
+        "43 s",
+        "14,080 examples",
+        f"mean {sum(values) / 8:.4f}",
+        "smooth 0.1",
+        f"{min(values):.4f} to {max(values):.4f}",
+        "core 5 1.9000",
+    ):
+        assert part in said
+
+
+def test_the_cursor_reads_what_is_not_finite() -> None:
+    assert "\u2716 1 NaN/inf" in read(made.diverged(), Look(cursor=310))
+    bad = made.changed(made.running(), loss=[made.segment(1, [math.nan] * 8)])
+    assert "no finite value" in read(bad, Look(cursor=1))
+
+
+def test_the_event_nearest_to_the_cursor_is_told() -> None:
+    assert "4 steps later" in text([loss.nearest_mark(made.marks(), 146)])
+    assert "here" in text([loss.nearest_mark(made.marks(), 150)])
+    assert loss.nearest_mark([], 1) == []
+
+
+# History.
+
+
+def test_a_line_of_blocks_is_as_wide_as_asked_and_rises_with_the_values() -> None:
+    line = text([history.spark([1.0, 2.0, 3.0, 4.0], 20)])
+    assert len(line) == 20
+    assert list(line) == sorted(line)
+    assert history.chart(whole_of(made.running()), Look(x="time"), 20, 5) is None
+
+
+def test_a_chart_of_2048_pieces_costs_little() -> None:
+    whole = whole_of(
+        made.changed(made.running(), loss=made.segments(2048), core_columns=made.core_columns(8, 2048, 512))
+    )
+    chart = LossChart()
+    best = math.inf
+    for _ in range(20):
+        start = time.process_time()
+        chart.draw(chart.scene(whole, Look()), 136, 17)
+        best = min(best, time.process_time() - start)
+    # 3 ms on the machine it was written on; four times as much is left for slower ones.
+    assert best < 0.012
