@@ -237,8 +237,9 @@ class LossPanel(Panel[LossPart]):
     def _head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
         first = loss.legend(scene, part.num_cores, part.num_non_finite, width)
         odd = loss.odd_in_short(scene.outlier)
-        if self._above == 1 and width_of(first) + width_of(odd) <= width:
-            first = [*first, *odd]
+        if self._above == 1 and odd:
+            mean = first[:2]
+            first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
         return [first, loss.odd_core(scene.outlier, part.num_cores, width)]
 
     def _cursor_head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:

@@ -1,0 +1,537 @@
+"""The monitor's charts, events and time, by key and by mouse, on made snapshots and on recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual import events as _events
+
+from tests import recorded
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.model.snapshot import Mark, Snapshot
+from tputui.session import Session
+from tputui.ui import keys
+from tputui.ui.app import ScreenApp
+from tputui.ui.charts import timeline
+from tputui.ui.charts.look import Look, Window
+from tputui.ui.playing import by_step, by_time
+from tputui.ui.pump import PlayerState
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.viewstate import Views
+from tputui.ui.widgets.bars import PlayerBar
+from tputui.ui.widgets.body import Body
+from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.widgets.cores import CoresPanel
+from tputui.ui.widgets.epochs import EpochsPanel
+from tputui.ui.widgets.events import EventsPanel
+from tputui.ui.widgets.header import Behind, Header
+from tputui.ui.widgets.log import LogPanel
+from tputui.ui.widgets.memory import MemoryPanel
+from tputui.ui.widgets.pace import PacePanel
+from tputui.ui.widgets.xla import XlaPanel
+
+WIDE = (160, 45)
+
+
+def look(pilot: AppPilot) -> Look:
+    """How the loss is looked at."""
+    return pilot.app.screen.query_one(LossPanel).look
+
+
+def shown(pilot: AppPilot) -> str:
+    """What stands on the terminal."""
+    return text(pilot.app.screen)
+
+
+def live_player() -> made.HandPlayer:
+    """A player that follows now until it is moved."""
+    player = made.HandPlayer()
+    player.start, player.end, player.position, player.live = made.NOW - 60, made.NOW, made.NOW, True
+    return player
+
+
+# The keys.
+
+
+def test_no_key_of_the_monitor_does_two_things() -> None:
+    pressed = [key for entry in keys.MONITOR for key in entry.keys.split(",")]
+    assert len(pressed) == len(set(pressed))
+
+
+def test_v_goes_through_the_views_and_back() -> None:
+    seen = []
+
+    async def script(pilot: AppPilot) -> None:
+        for key in ("v", "v", "v", "v", "V", "V"):
+            await pilot.press(key)
+            seen.append(look(pilot).view)
+            if look(pilot).view != "band":
+                assert look(pilot).view in shown(pilot)
+
+    drive(monitor(made.outlying()), script, size=WIDE)
+    assert seen == ["overlay", "multiples", "heat", "band", "heat", "multiples"]
+
+
+def test_plus_and_minus_smooth_and_the_frame_names_the_weight() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("plus", "plus", "equals_sign")
+        assert "EMA 0.9" in shown(pilot)
+        assert "as measured" in shown(pilot)
+        await pilot.press("minus")
+        assert "EMA 0.8" in shown(pilot)
+        await pilot.press("minus", "minus", "minus")
+        assert "EMA" not in shown(pilot)
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_x_goes_through_the_axes() -> None:
+    async def script(pilot: AppPilot) -> None:
+        for kind in ("epoch", "time", "examples"):
+            await pilot.press("x")
+            assert f"by {kind}" in shown(pilot)
+        await pilot.press("x")
+        assert look(pilot).x == "step"
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_x_leaves_out_what_this_run_does_not_know() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("x")
+        assert look(pilot).x == "time"
+        await pilot.press("x")
+        assert look(pilot).x == "step"
+
+    drive(monitor(made.changed(made.running(), plan=None, epoch_starts=[])), script)
+
+
+def test_l_counts_what_the_logarithmic_axis_cannot_show() -> None:
+    loss = [made.segment(1, [-1.0]), *made.segments()[1:]]
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("l")
+        assert "log axis, 1 points <= 0 not shown" in shown(pilot)
+
+    drive(monitor(made.changed(made.running(), loss=loss)), script, size=WIDE)
+
+
+def test_zoom_and_pan_and_all() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("i")
+        assert look(pilot).window == Window(165, None)
+        assert "steps 166 to 330" in shown(pilot)
+        await pilot.press("less_than_sign")
+        assert look(pilot).bounds(1, 330) == (125, 289)
+        await pilot.press("greater_than_sign")
+        assert look(pilot).window == Window(165, None)
+        await pilot.press("i", "o")
+        assert look(pilot).window == Window(164, None)
+        await pilot.press("a")
+        assert look(pilot).window is None
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_the_cursor_reads_values_and_is_taken_away() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("comma")
+        assert look(pilot).cursor == 330
+        assert "step 330  epoch 3.00  1 min 00 s  21,120 examples" in shown(pilot)
+        assert f"mean {made.segments()[-1].mean:.4f}" in shown(pilot)
+        await pilot.press("comma", "comma")
+        at = look(pilot).cursor
+        assert at is not None
+        assert 320 < at < 330
+        await pilot.press("full_stop", "full_stop", "full_stop")
+        assert look(pilot).cursor == 330
+        await pilot.press("enter", "escape")
+        body = pilot.app.screen.query_one(Body)
+        assert (look(pilot).cursor, body.maximised) == (None, True)
+        await pilot.press("escape")
+        assert not body.maximised
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_the_cursor_takes_what_is_in_sight_along() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("i", "i", "i", "comma", *["comma"] * 200)
+        cursor = look(pilot).cursor
+        assert cursor is not None
+        assert cursor < 290
+        low, high = look(pilot).bounds(1, 330)
+        assert low <= cursor <= high
+
+    drive(monitor(made.running()), script)
+
+
+def test_at_80x24_the_cursor_and_the_outlier_have_the_one_line() -> None:
+    async def script(pilot: AppPilot) -> None:
+        assert "\u25b4 core 5 +1.81" in shown(pilot)
+        await pilot.press("comma")
+        assert "step 330 mean" in shown(pilot)
+
+    drive(monitor(made.outlying()), script, size=(80, 24))
+
+
+def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
+    views = Views()
+    source = made.HandSource(made.running())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("v", "plus", "l", "x")
+        changed = Look(view="overlay", smoothing=1, log=True, x="epoch")
+        assert look(pilot) == changed
+        assert views.get("loss.view", "") == "overlay"
+        assert views.get("loss.smoothing", 0) == 1
+        await pilot.press("u", "u")
+        assert look(pilot) == changed._replace(log=False, x="step")
+        await pilot.press("u", "u")
+        assert look(pilot) == Look()
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), views=views), script)
+    views.set("loss.view", "heat")
+
+    async def later(pilot: AppPilot) -> None:
+        assert look(pilot).view == "heat"
+
+    drive(ScreenApp(lambda: MonitorScreen(made.HandSource(made.running()), made.RUN_DIR), views=views), later)
+
+
+def test_d_shows_the_data_that_was_left_out() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("d")
+        assert "no example was left out" in shown(pilot)
+        await pilot.press("d")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running()), script)
+
+
+# The mouse.
+
+
+def test_the_wheel_zooms_where_the_mouse_is() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        middle = (panel.size.width // 2, 8)
+        await pilot._post_mouse_events([_events.MouseScrollUp], panel, middle, button=0)
+        low, high = look(pilot).bounds(1, 330)
+        assert high - low == pytest.approx(165, abs=1)
+        assert low == pytest.approx(80, abs=12)
+        await pilot._post_mouse_events([_events.MouseScrollDown], panel, middle, button=0)
+        assert look(pilot).window is None
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_a_click_puts_the_cursor_there_and_dragging_takes_it_along() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.mouse_down(panel, offset=(60, 8))
+        first = look(pilot).cursor
+        await pilot.hover(panel, offset=(80, 8))
+        second = look(pilot).cursor
+        await pilot.mouse_up(panel, offset=(80, 8))
+        await pilot.hover(panel, offset=(30, 8))
+        assert first is not None
+        assert second is not None
+        assert second - first == pytest.approx(20 / 103 * 330, abs=6)
+        assert look(pilot).cursor == second
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_the_bar_of_the_player_is_scrubbed() -> None:
+    player = made.HandPlayer()
+
+    async def script(pilot: AppPilot) -> None:
+        bar = pilot.app.screen.query_one(PlayerBar)
+        first, cells = bar._bar
+        await pilot.click(bar, offset=(first, 0))
+        await until(pilot, lambda: player.position == player.start)
+        await pilot.mouse_down(bar, offset=(first + cells // 2, 0))
+        await pilot.hover(bar, offset=(first + cells - 1, 0))
+        await until(pilot, lambda: player.position == player.end)
+        await pilot.mouse_up(bar, offset=(first, 0))
+
+    drive(monitor(made.running(), player=player), script)
+
+
+# Events.
+
+
+def test_n_moves_the_cursor_from_event_to_event_in_a_live_chart() -> None:
+    async def script(pilot: AppPilot) -> None:
+        visited = []
+        for key in ("n", "N", "N", "N", "N", "n"):
+            await pilot.press(key)
+            visited.append(look(pilot).cursor)
+        assert visited == [221, 220, 218, 150, 111, 150]
+        assert "! step 150: the host has 2 cores" in shown(pilot)
+        await pilot.press("N", "N", "N", "N")
+        assert "no earlier event" in shown(pilot)
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_f_shows_one_kind_and_n_goes_by_it() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(EventsPanel)
+        await pilot.press("8", "f")
+        assert panel.kind == "warning"
+        assert "warning only: 1 of 10" in shown(pilot)
+        await pilot.press("f", "f")
+        assert panel.kind == "best"
+        await pilot.press("n")
+        assert look(pilot).cursor == 220
+        await pilot.press("N")
+        assert look(pilot).cursor == 110
+        for _ in range(10):
+            await pilot.press("f")
+            if panel.kind is None:
+                break
+        assert panel.kind is None
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_an_event_is_chosen_and_gone_to() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body, panel = pilot.app.screen.query_one(Body), pilot.app.screen.query_one(EventsPanel)
+        await pilot.press("8", "enter")
+        assert body.maximised
+        await pilot.press("up", "k", "k", "k", "j")
+        assert panel.chosen == made.marks()[-3]
+        await pilot.press("enter")
+        assert look(pilot).cursor == 220
+        await pilot.press("z")
+        assert not body.maximised
+        await pilot.press("home")
+        assert panel.chosen == made.marks()[0]
+        await pilot.press("end", "G")
+        assert panel.chosen is None
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_a_click_goes_to_an_event() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(EventsPanel)
+        await pilot.click(panel, offset=(5, 6))
+        await until(pilot, lambda: look(pilot).cursor == made.marks()[5].step)
+        assert panel.chosen == made.marks()[5]
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_the_log_shows_the_moment_of_the_cursor_and_the_other_way_round() -> None:
+    line = made.running().logs[0]
+    logs = [msgspec.structs.replace(line, t=made.step_t(step), text=f"said at {step}") for step in range(10, 331, 10)]
+
+    async def script(pilot: AppPilot) -> None:
+        log = pilot.app.screen.query_one(LogPanel)
+        await pilot.press("N", "N", "N")
+        await until(pilot, lambda: "said at 210" in shown(pilot))
+        assert log._chosen_entry is not None
+        assert log._chosen_entry.line.text == "said at 210"
+        await pilot.press("7", "up")
+        await until(pilot, lambda: look(pilot).cursor == 200)
+
+    drive(monitor(made.changed(made.running(), logs=logs)), script, size=WIDE)
+
+
+def test_events_by_step_and_by_time() -> None:
+    marks = made.marks()
+    assert by_step([], None, 1) is None
+    assert by_step(marks, None, -1) == marks[-1]
+    assert by_step(marks, 330, 1) is None
+    first, last = marks[0], marks[-1]
+    assert by_time(marks, first.t - 1, 1) == first
+    assert by_time(marks, first.t, -1) is None
+    assert by_time(marks, last.t + 1, -1) == last
+    assert by_time(marks, last.t, 1) is None
+
+
+# Time.
+
+
+def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
+    player = live_player()
+    source = made.HandSource(made.running(), player)
+    past = made.changed(made.running(), now=made.NOW - 40, newest_fact=made.NOW - 40, steps=120, marks=made.marks()[:5])
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "\u25cf live" in shown(pilot))
+        assert "looking back" not in shown(pilot)
+        player.live, player.position, source.served = False, player.end - 40, past
+        await until(pilot, lambda: "looking back 40 s: step 120 of 330 done by now" in shown(pilot))
+        assert "b returns to now" in shown(pilot)
+        assert "b now" in shown(pilot).splitlines()[-1]
+        await pilot.press("n")
+        await until(pilot, lambda: player.position == made.marks()[2].t)
+        await pilot.press("n")
+        await until(pilot, lambda: player.position == made.marks()[4].t)
+        source.served = made.running()
+        for key in ("b", "end"):
+            player.live, player.position = False, player.start
+            await pilot.press(key)
+            await until(pilot, lambda: player.position == player.end)
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=WIDE)
+
+
+def test_requests_reach_a_living_run_also_while_looking_back(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, ended=False)
+    player = live_player()
+
+    async def script(pilot: AppPilot) -> None:
+        player.live = False
+        await until(pilot, lambda: "looking back" in shown(pilot))
+        await pilot.press("c")
+        await until(pilot, lambda: "checkpoint: asked" in shown(pilot))
+
+    source = made.HandSource(made.running(), player)
+    drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script)
+
+
+def test_a_recorded_run_that_is_followed_is_looked_back_at(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, ended=False)
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 11)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "\u25cf live" in shown(pilot))
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
+        await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps > 20)
+        now = screen.frame.snapshot.steps if screen.frame is not None else 0
+        await pilot.press("left", "left", "left")
+        await until(pilot, lambda: "looking back" in shown(pilot))
+        await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps < now)
+        await pilot.press("b")
+        await until(pilot, lambda: "\u25cf live" in shown(pilot) and "looking back" not in shown(pilot))
+        await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps == now)
+
+    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script, size=WIDE)
+
+
+def test_n_goes_through_the_events_of_a_recording_that_were_not_played_yet(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    session = Session.replay(run_dir, clock=lambda: 0.0)
+    marks: list[Mark] = _all_marks(run_dir)
+
+    async def script(pilot: AppPilot) -> None:
+        for mark in [mark for mark in marks if mark.t > session.player.start][:3]:
+            await pilot.press("n")
+            await until(pilot, lambda mark=mark: session.player.position == pytest.approx(mark.t))  # type: ignore[misc]
+        await pilot.press("N")
+        await until(pilot, lambda: session.player.position < marks[-1].t)
+
+    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script)
+
+
+def _all_marks(run_dir: Path) -> list[Mark]:
+    session = Session.live(run_dir)
+    session.poll()
+    found = session.snapshot().marks
+    session.close()
+    times = sorted({mark.t for mark in found})
+    return [next(mark for mark in found if mark.t == t) for t in times]
+
+
+def test_the_bar_of_the_player_shows_what_matters() -> None:
+    bar = PlayerBar()
+    player = made.HandPlayer()
+    state = _state(player)
+    bar.show(state, marks=[Mark(t=player.start + 50, step=1, kind="non_finite", text="x", core=None)])
+    line = "".join(span.text for span in bar.paint(120, 1)[0])
+    assert timeline.SIGNS["non_finite"].mark in line
+    assert "playing x1" in line
+    bar.show(state._replace(live=True), replaying=False)
+    assert "\u25cf live" in "".join(span.text for span in bar.paint(120, 1)[0])
+    bar.show(state._replace(playing=False, position=state.end))
+    assert "at the end" in "".join(span.text for span in bar.paint(60, 1)[0])
+
+
+def _state(player: made.HandPlayer) -> PlayerState:
+    return PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
+
+
+def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> None:
+    header = Header()
+    header.show(made.changed(made.finished(), now=made.NOW + 3599), replaying=False)
+    first = "".join(span.text for span in header.paint(120, 4)[0])
+    assert "took 59 s, over 1 h 00 min ago" in first
+    header.show(made.running(), replaying=False, behind=Behind(182.0, 1204))
+    lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
+    assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
+
+
+# Panels.
+
+
+def panel_text(panel: type, snapshot: Snapshot, width: int, height: int) -> str:
+    drawing = panel().draw(panel.pick(snapshot), width, height)  # type: ignore[attr-defined]
+    return "\n".join("".join(span.text for span in line) for line in [*drawing.head, *drawing.rows])
+
+
+def test_pace_tells_speed_step_time_and_both_ends() -> None:
+    said = panel_text(PacePanel, made.running(), 60, 9)
+    for part in (
+        "now     4,885 examples/s",
+        "steady  4,923 examples/s  of 33 reports",
+        "step    p50 13.0 ms  p95 21.8 ms",
+        "epoch   ends in < 1 s",
+        "run     ends in 3 s  at 08:55:03",
+        "examples/s 2065 to 5039",
+    ):
+        assert part in said
+
+
+def test_pace_draws_a_chart_with_the_events_where_there_is_room() -> None:
+    said = panel_text(PacePanel, made.running(), 100, 30)
+    assert "\u250c" not in said
+    assert timeline.SIGNS["best"].mark in said.splitlines()[-1]
+    assert "s" in said.splitlines()[-2]
+
+
+def test_pace_says_why_an_end_is_not_told() -> None:
+    assert "ends    the run has ended (done)" in panel_text(PacePanel, made.finished(), 60, 9)
+    assert "not known yet" in panel_text(PacePanel, made.changed(made.running(), eta_s=None), 60, 9)
+    assert "no report yet" in panel_text(PacePanel, made.starting(), 90, 9)
+
+
+def test_memory_tells_how_it_went() -> None:
+    said = panel_text(MemoryPanel, made.running(), 60, 12)
+    assert "9.0 GiB to 9.8 GiB" in said
+    assert "900 MiB to 959 MiB" in said
+    assert "HBM 7" in said
+
+
+def test_xla_fits_a_narrow_panel() -> None:
+    assert all(len(line) <= 28 for line in panel_text(XlaPanel, made.running(), 28, 9).splitlines())
+
+
+def test_panels_tell_their_figures_for_a_table() -> None:
+    async def script(pilot: AppPilot) -> None:
+        events, pace = pilot.app.screen.query_one(EventsPanel), pilot.app.screen.query_one(PacePanel)
+        assert len(events.figures().rows) == 10
+        assert pace.figures().head == ("t", "step", "step_s", "examples_per_s")
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+@pytest.mark.parametrize(("cores", "size"), [(1, (80, 24)), (8, (120, 36)), (2048, (200, 50))])
+def test_every_panel_fills_the_screen_and_comes_back(size: tuple[int, int], cores: int) -> None:
+    async def script(pilot: AppPilot) -> None:
+        for panel in (LossPanel, EpochsPanel, EventsPanel, PacePanel, MemoryPanel, CoresPanel):
+            await pilot.press(panel.key, "z")
+            assert pilot.app.screen.query_one(panel).size.height == size[1] - 5
+            assert f"{panel.key} {panel.name_shown}" in shown(pilot)
+            await pilot.press("escape")
+
+    drive(monitor(made.running(cores)), script, size=size)
