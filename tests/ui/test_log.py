@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.events import MouseScrollUp
 
@@ -22,7 +22,7 @@ from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
 from tputui.ui.logfold import folded, lanes_of, taken_apart
 from tputui.ui.logstore import LINES_MAX, LogStore
-from tputui.ui.logview import Rows, Sieve, compiled, sifted
+from tputui.ui.logview import Rows, Sieve, Sifter, compiled, sifted
 from tputui.ui.older import older_lines
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.viewstate import Views
@@ -183,6 +183,20 @@ def test_older_lines_come_before_and_none_twice() -> None:
     assert store.take_older(lines) == 2_000
     assert store.lines == lines
     assert store.take_older(lines) == 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(1, 900), max_size=6), st.booleans())
+def test_sifting_piece_by_piece_finds_what_sifting_all_does(steps: list[int], narrowed: bool) -> None:
+    store, sifter, lines = LogStore(), Sifter(), many(1_000 + sum(steps))
+    sieve = Sieve(pattern=compiled("7")[0] if narrowed else None)
+    end = 1_000
+    for step in [0, *steps]:
+        end += step
+        store.take(lines[end - 1_000 : end])
+        assert sifter.sift(store, sieve) == sifted(store.lines, sieve)
+    store.take(lines[:500])
+    assert sifter.sift(store, sieve) == sifted(lines[:500], sieve)
 
 
 def test_the_store_is_bounded() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tputui.model.snapshot import LogLine
 
-LINES_MAX = 20_000
+LINES_MAX = 10_000
 """Most lines that are kept; the oldest give way."""
 
 
@@ -20,10 +20,14 @@ class LogStore:
         self.lines: list[LogLine] = []
         self.num_cut = 0
         """Lines that gave way at the front since the beginning."""
+        self.generation = 0
+        """Changes where lines that stood before the newest ones are not where they were."""
 
     def take(self, newest: Sequence[LogLine]) -> None:
         """Takes the newest lines of a snapshot."""
         place = self._place_of(newest[0]) if newest else None
+        if place is None or place + len(newest) < len(self.lines):
+            self.generation += 1
         if place is None:
             self.lines = list(newest)
             return
@@ -41,6 +45,7 @@ class LogStore:
             before = [line for line in before if line.t < first.t]
         before = before[-max(LINES_MAX - len(self.lines), 0) :] if len(self.lines) < LINES_MAX else []
         self.lines[:0] = before
+        self.generation += 1
         return len(before)
 
     def _place_of(self, line: LogLine) -> int | None:

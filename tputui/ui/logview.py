@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from tputui.model.snapshot import LogLine
 from tputui.ui.lines import Line, Span, Tone, clean, crop, wrap
 from tputui.ui.logfold import Entry, folded, taken_apart
+from tputui.ui.logstore import LogStore
 
 LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("", frozenset({"info", "warning", "error"})),
@@ -25,6 +26,11 @@ LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("errors", frozenset({"error"})),
 )
 """What each choice of level is called, and which lines it lets through."""
+
+PIECE = 1_000
+"""Lines that are sifted together."""
+NEWEST = 1_000
+"""Lines at the end that a snapshot may still replace."""
 
 _TONES: dict[str, Tone] = {"info": "plain", "warning": "warn", "error": "bad"}
 _SIGNS = {"info": "", "warning": "\u25b2 warning: ", "error": "\u2716 error: "}
@@ -58,6 +64,34 @@ def sifted(lines: Sequence[LogLine], sieve: Sieve) -> tuple[list[Entry], int]:
     """The entries of the lines that are wanted, and how many lines these are."""
     wanted = [line for line in lines if sieve.lets(line)] if sieve != Sieve() else list(lines)
     return folded(wanted), len(wanted)
+
+
+class Sifter:
+    """Sifts a growing log again and again; pieces in which nothing changes any more are sifted once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[Entry], int]] = {}
+        """By the number of the piece since the beginning."""
+        self._of: tuple[int, Sieve] | None = None
+
+    def sift(self, store: LogStore, sieve: Sieve) -> tuple[list[Entry], int]:
+        """The entries of the lines that are wanted, and how many lines these are."""
+        if self._of != (store.generation, sieve):
+            self._of, self._known = (store.generation, sieve), {}
+        end = store.num_cut + len(store.lines)
+        entries: list[Entry] = []
+        found = 0
+        for piece in range(store.num_cut // PIECE, max(end - 1, 0) // PIECE + 1):
+            first, last = max(piece * PIECE, store.num_cut), min((piece + 1) * PIECE, end)
+            whole = first == piece * PIECE and last <= end - NEWEST
+            some = self._known.get(piece) if whole else None
+            if some is None:
+                some = sifted(store.lines[first - store.num_cut : last - store.num_cut], sieve)
+                if whole:
+                    self._known[piece] = some
+            entries += some[0]
+            found += some[1]
+        return entries, found
 
 
 def compiled(text: str) -> tuple[re.Pattern[str] | None, str]:
@@ -120,7 +154,8 @@ class Rows(Sequence[Line]):
         return 1 if len(text) <= room and text.isascii() else len(wrap(text, room))
 
     def _room(self, entry: Entry) -> int:
-        return max(self._width - sum(cell_len(span.text) for span in self._head(entry)), 8)
+        source = entry.line.source if self._with_source else None
+        return max(self._width - _head_width(source, entry.count, entry.missing, entry.lanes), 8)
 
     def _row(self, row: int) -> Line:
         index = self.entry_at(row)
@@ -158,6 +193,14 @@ def _head(entry: Entry, with_source: bool) -> Line:
     elif len(entry.lanes) == 1:
         head.append(Span(f"{entry.lanes[0]} ", "warn" if entry.odd else "label"))
     return head
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _head_width(source: str | None, count: int, missing: tuple[str, ...], lanes: tuple[str, ...]) -> int:
+    """Cells of what stands before the text; without a source where it is None."""
+    line = LogLine(t=0.0, source=source or "", level="info", text="")
+    head = _head(Entry(line, "", count, lanes, missing, False), source is not None)
+    return sum(cell_len(span.text) for span in head)
 
 
 def _text(entry: Entry) -> str:

@@ -6,6 +6,7 @@ moment it is of, and a moment can be shown, so that the charts and the log look 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from textual import events
@@ -13,11 +14,11 @@ from textual.message import Message
 
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.ui import keys, words
-from tputui.ui.edited import Edited, press, spans
-from tputui.ui.lines import Line, Span, clean, paragraph, width_of
+from tputui.ui.lines import Line, Span, clean, paragraph
 from tputui.ui.logfold import Entry, lanes_of
 from tputui.ui.logstore import LINES_MAX, LogStore
-from tputui.ui.logview import LEVELS, Rows, Sieve, compiled, sifted
+from tputui.ui.logview import Rows, Sifter
+from tputui.ui.logwanted import Wanted
 from tputui.ui.viewstate import undo_of, views_of
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -59,13 +60,9 @@ class LogPanel(Panel[LogPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._store = LogStore()
-        self._sieve = Sieve()
+        self._wanted = Wanted()
+        self._sifter = Sifter()
         self._wrapped = True
-        self._typed: Edited | None = None
-        """The expression as it is typed; None while nobody types."""
-        self._expression = ""
-        """The newest one that is sound."""
-        self._trouble = ""
         self._chosen: int | None = None
         """Entry that is selected."""
         self._entries: list[Entry] = []
@@ -104,48 +101,29 @@ class LogPanel(Panel[LogPart]):
         if not self._store.lines:
             return Drawing(paragraph(part.why_none, width, height), head=head)
         if not self._entries:
-            return Drawing(paragraph(self._why_nothing(), width, height), head=head, note=self._note())
+            return Drawing(
+                paragraph(self._wanted.why_nothing(len(self._store.lines)), width, height), head=head, note=self._note()
+            )
         several = len({line.source for line in part.logs}) > 1
         self._rows = Rows(
             self._entries,
             width,
             wrapped=self._wrapped,
             with_source=several,
-            pattern=self._sieve.pattern,
+            pattern=self._wanted.sieve.pattern,
             chosen=self._chosen,
         )
         return Drawing(self._rows, head=head, note=self._note())
 
     def _head(self, width: int) -> tuple[Line, ...]:
-        lines: list[Line] = []
-        if self._typed is not None:
-            right: Line = [Span(f" {self._count()} ", "label")]
-            if self._trouble:
-                right = [Span(f" no regular expression yet: {self._trouble} ", "warn")]
-            room = max(width - 3 - width_of(right), 8)
-            lines.append([Span(" / ", "accent"), *spans(self._typed, room), *right])
+        lines = self._wanted.typed_line(width, self._num_found, len(self._store.lines))
         if self._older and self._top == 0:
             lines.append([Span(f" {self._older}", "dim")])
         return tuple(lines)
 
-    def _count(self) -> str:
-        return f"[{self._num_found:,}/{len(self._store.lines):,}]"
-
     def _note(self) -> str:
-        parts = [self._sieve.lane, LEVELS[self._sieve.level][0]]
-        if self._expression and self._typed is None:
-            parts.append(f"/{self._expression}/ {self._count()}")
-        elif any(parts):
-            parts.append(self._count())
-        if not self._wrapped:
-            parts.append("cut")
-        return " \u00b7 ".join(part for part in parts if part)
-
-    def _why_nothing(self) -> str:
-        of = f" of {self._sieve.lane}" if self._sieve.lane else ""
-        level = f" among {LEVELS[self._sieve.level][0]}" if self._sieve.level else ""
-        found = f" matches /{self._expression}/" if self._expression else " is here"
-        return f"no line{of}{level}{found}, of {len(self._store.lines):,} lines"
+        note = self._wanted.note(self._num_found, len(self._store.lines))
+        return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
 
     # What is selected.
 
@@ -246,52 +224,46 @@ class LogPanel(Panel[LogPart]):
 
     def on_key(self, event: events.Key) -> None:
         """While an expression is typed, every key is part of it, or ends it."""
-        if self._typed is None:
+        if not self._wanted.is_typing:
             return
         event.stop()
         event.prevent_default()
         if event.key == "enter":
-            self._typed = None
-            self._trouble = ""
+            self._wanted.end()
             self.redraw()
         elif event.key == "escape":
             self.action_drop_search()
         else:
-            edited = press(self._typed, event.key, event.character)
-            if edited is not None:
-                self._type(edited)
+            self._change(lambda: self._wanted.press(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Puts what is pasted into the expression."""
-        if self._typed is not None:
+        if self._wanted.is_typing:
             event.stop()
-            self._type(self._typed.insert(event.text))
+            self._change(lambda: self._wanted.paste(event.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves the key that drops a search to the screen where there is none."""
         if action == "drop_search":
-            return self._typed is not None or bool(self._expression)
+            return self._wanted.is_typing or bool(self._wanted.expression)
         return True
 
     def action_search(self) -> None:
         """Begins to type an expression, with the one that is in force."""
-        self._typed = Edited.of(self._expression)
+        self._wanted.begin()
         self.redraw()
 
     def action_drop_search(self) -> None:
         """Shows all lines again; the one that is selected stays so."""
-        self._typed, self._trouble, self._expression = None, "", ""
-        self._change(self._sieve._replace(pattern=None))
+        self._change(self._wanted.drop)
 
     def action_next_lane(self) -> None:
         """The lines of the next process or core, or of all."""
-        lanes = ["", *lanes_of(self._store.lines)]
-        here = lanes.index(self._sieve.lane) if self._sieve.lane in lanes else 0
-        self._change_undoably("lines shown", self._sieve._replace(lane=lanes[(here + 1) % len(lanes)]))
+        self._change_undoably("lines shown", lambda: self._wanted.next_lane(lanes_of(self._store.lines)))
 
     def action_next_level(self) -> None:
         """The lines of the next level and above."""
-        self._change_undoably("level of lines", self._sieve._replace(level=(self._sieve.level + 1) % len(LEVELS)))
+        self._change_undoably("level of lines", self._wanted.next_level)
 
     def action_toggle_wrap(self) -> None:
         """Long lines are wrapped, or cut."""
@@ -304,29 +276,19 @@ class LogPanel(Panel[LogPart]):
         views_of(self.app).set("log.wrapped", wrapped)
         self._keep_in_sight(self._chosen_entry)
 
-    def _type(self, edited: Edited) -> None:
-        self._typed = edited
-        pattern, self._trouble = compiled(edited.text)
-        if self._trouble:
-            self.redraw()
-            return
-        self._expression = edited.text
-        self._change(self._sieve._replace(pattern=pattern))
+    def _change_undoably(self, what: str, change: Callable[[], None]) -> None:
+        lane, level = self._wanted.sieve.lane, self._wanted.sieve.level
+        undo_of(self.app).push(what, lambda: self._change(lambda: self._wanted.choose(lane, level)))
+        self._change(change)
 
-    def _change_undoably(self, what: str, sieve: Sieve) -> None:
-        before = self._sieve
-        # The search in force when it is taken back stays.
-        undo_of(self.app).push(what, lambda: self._change(self._sieve._replace(lane=before.lane, level=before.level)))
-        self._change(sieve)
-
-    def _change(self, sieve: Sieve) -> None:
-        """Other lines are wanted; what is selected, or the first line in sight, keeps its place if it can."""
-        chosen = self._chosen_entry
-        self._sieve = sieve
-        self._sift()
-        self._chosen = self._find(chosen, 0) if chosen is not None else None
-        if chosen is None:
-            self._top = None
+    def _change(self, change: Callable[[], None]) -> None:
+        """Other lines are wanted; the one that is selected stays so if it can, else the end is followed."""
+        chosen, before = self._chosen_entry, self._wanted.sieve
+        change()
+        if self._wanted.sieve != before:
+            self._sift()
+            self._chosen = self._find(chosen, 0) if chosen is not None else None
+            self._top = self._top if chosen is not None else None
         self._keep_in_sight(self._chosen_entry)
 
     def _keep_in_sight(self, chosen: Entry | None) -> None:
@@ -335,7 +297,7 @@ class LogPanel(Panel[LogPart]):
             self._choose(self._chosen, centred=True)
 
     def _sift(self) -> None:
-        self._entries, self._num_found = sifted(self._store.lines, self._sieve)
+        self._entries, self._num_found = self._sifter.sift(self._store, self._wanted.sieve)
         self._rows = None
 
     # Lines before the first one.

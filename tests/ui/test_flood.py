@@ -1,0 +1,98 @@
+"""No key is lost and nothing breaks while data pours in and the terminal changes its size."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+from textual import events
+
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, until
+from tputui import ui
+from tputui.model.snapshot import LogLine, Snapshot
+from tputui.ui.app import ScreenApp
+from tputui.ui.pump import FRAME_S
+from tputui.ui.screens.monitor import MonitorScreen
+
+KEYS = 150
+LINES = 400
+
+
+class Flood(made.HandSource):
+    """A source in which everything differs at every look, as often as anybody looks."""
+
+    def __init__(self) -> None:
+        super().__init__(made.running())
+        self._number = itertools.count(1)
+        self.taken = 0
+
+    def poll(self, budget_s: float) -> list[object]:
+        self.taken = next(self._number)
+        return []
+
+    def snapshot(self) -> Snapshot:
+        run, number = made.running(), self.taken
+        logs = [
+            LogLine(
+                t=made.NOW + (number + index) / 1000, source="worker-0", level="info", text=f"line {number + index}"
+            )
+            for index in range(LINES)
+        ]
+        return made.changed(
+            run,
+            now=made.NOW + number,
+            newest_fact=made.NOW + number,
+            steps=number,
+            logs=logs,
+            loss=[*run.loss[number % 20 :], made.segment(1_000 + number, [0.1, 0.2 + number % 7])],
+            meters=[m for m in run.meters if number % 3 or m.split == "train"],
+        )
+
+
+class Counting(MonitorScreen):
+    """Counts what the keys under test did."""
+
+    CSS_PATH = str(Path(ui.__file__).parent / "monitor.tcss")
+    cycled = 0
+
+    def action_cycle(self, by: int) -> None:
+        self.cycled += 1
+        super().action_cycle(by)
+
+
+def test_every_key_is_answered_while_data_pours_in() -> None:
+    source = Flood()
+    screen = Counting(source, made.RUN_DIR)
+    screen._pump._frame_s = FRAME_S / 10
+
+    async def script(pilot: AppPilot) -> None:
+        frames = screen.frame
+        for _ in range(KEYS):
+            # As the driver posts them: without waiting for what the one before did.
+            pilot.app.post_message(events.Key("tab", None))
+        await until(pilot, lambda: screen.cycled == KEYS)
+        assert screen.frame is not frames
+        await pilot.press("7", "slash", *"line")
+        await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps > 20)
+        await pilot.press("escape", "q")
+
+    result = drive(ScreenApp(lambda: screen), script, size=(160, 45))
+    assert result is not None
+    assert source.closed
+
+
+def test_any_size_at_any_moment() -> None:
+    sizes = random.Random(4)
+    screen = MonitorScreen(Flood(), made.RUN_DIR)
+
+    async def script(pilot: AppPilot) -> None:
+        presses = itertools.cycle(["tab", "enter", "7", "up", "v", "2", "question_mark", "escape", "e", "escape", "s"])
+        for size in [(1, 1), *((sizes.randint(1, 250), sizes.randint(1, 70)) for _ in range(25)), (1, 1), (120, 36)]:
+            await pilot.resize_terminal(*size)
+            await pilot.press(next(presses))
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+
+    drive(ScreenApp(lambda: screen), script)
