@@ -24,18 +24,20 @@ Fact = tuple[str, int, ev.Event]
 
 
 def journals() -> dict[str, list[ev.Event]]:
-    """A run of two hosts with receipts, a failure and values that are not finite."""
+    """A run of two hosts with receipts, values that are not finite, a stall, memory, a warning of a supervisor."""
     bad = [[1.0, math.nan, 3.0, math.inf, 1.0, 1.0, 1.0, 1.0]]
     asked = [
         ev.RequestSeen(t=T0 + 6, request="1", kind="checkpoint", phase="executing", step=30),
         ev.RequestApplied(t=T0 + 6.1, request="1", kind="checkpoint", step=31, path="checkpoints/a.pt"),
         steps_recorded(T0 + 7, 67, bad),
+        ev.MemorySampled(t=T0 + 8, hbm=[ev.HbmReading(core=9, used_bytes=5, limit_bytes=9, peak_bytes=7)]),
+        ev.HeartbeatSent(t=T0 + 30, phase="executing", phase_s=0.2, step=67, epoch=3),
     ]
     second = [opened(T0 + 0.5, "worker", host_index=1, pid=7), *worker_events()[2:-1], *asked]
     return {
         "worker-0": worker_events(),
         "worker-1": second,
-        "supervisor-0": supervisor_events(T0 + 11),
+        "supervisor-0": [*supervisor_events(T0 + 11), ev.WarningRaised(t=T0 + 9, text="the disk is nearly full")],
     }
 
 
@@ -79,6 +81,29 @@ def interleavings(draw: st.DrawFn) -> list[Fact]:
 @settings(max_examples=50, deadline=None)
 def test_how_writers_interleave_and_what_comes_twice_changes_nothing(facts: list[Fact]) -> None:
     assert spelt(reduced(facts)) == EXPECTED
+
+
+def test_the_run_has_something_of_everything() -> None:
+    snapshot = reduced(IN_TURN)
+    assert {mark.kind for mark in snapshot.marks} >= {"epoch", "compile", "best", "request", "stall", "warning", "end"}
+    assert snapshot.core_columns
+    assert snapshot.memory_history
+    assert snapshot.meter_history
+
+
+@given(interleavings(), st.integers(0, 200))
+@settings(max_examples=25, deadline=None)
+def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fact], cut: int) -> None:
+    first, straight = RunState(), RunState()
+    for fact in facts[:cut]:
+        first.apply(*fact)
+        straight.apply(*fact)
+    fork = RunState()
+    fork.writers = {name: writer.fork() for name, writer in first.writers.items()}
+    for fact in facts[cut:]:
+        fork.apply(*fact)
+    assert spelt(take(fork, AROUND)) == EXPECTED
+    assert spelt(take(first, AROUND)) == spelt(take(straight, AROUND))
 
 
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=8))

@@ -3,8 +3,8 @@
 Consecutive steps are kept as columns of one mean a core; when there are too many columns, neighbours are joined in
 pairs. A report's values have to be decoded for it, which opening a long run cannot afford for all of them. So every
 report is taken in whole as far as `WHOLE_VALUES_MAX`; from there on a report is a sample: of the reports within a
-column's steps the first one is taken, and the first that has values which are not finite, and of those that must be
-decoded for it no more than one value in `SAMPLED_SHARE`: columns are wider then. Steps of reports that are passed
+column's steps the first one is taken, and the first that has values which are not finite, and of either kind no more
+are decoded for it than one value in `SAMPLED_SHARE`: columns are wider then. Steps of reports that are passed
 over belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
 """
 
@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn
-from tputui.model.thinned import halved
 from tputui.telemetry.events import StepsRecorded
 
 COLUMNS_MAX = 512
@@ -67,8 +66,8 @@ class Columns:
         """Values in the records so far."""
         self._taken = 0
         """Those that were taken in."""
-        self._decoded = 0
-        """Those that were decoded for this alone."""
+        self._decoded = [0, 0]
+        """Those that were decoded for this alone: of usual reports, and of those with values that are not finite."""
 
     @property
     def shown(self) -> list[Column]:
@@ -95,11 +94,12 @@ class Columns:
         self._seen += size
         last = record.first + record.n - 1
         opens = not self.columns or last - self.columns[-1].first >= self._stride
-        if opens or self._taken < WHOLE_VALUES_MAX or (record.bad and not self.columns[-1].sampled_bad):
+        odd = record.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
+        if opens or odd or self._taken < WHOLE_VALUES_MAX:
             allowed = WHOLE_VALUES_MAX + self._seen // SAMPLED_SHARE
-            if values is None and (self._decoded + size <= allowed or not self.columns):
+            if values is None and (self._decoded[odd] + size <= allowed or not self.columns):
                 values = decode(record)
-                self._decoded += size
+                self._decoded[odd] += size
             if values is not None:
                 self._taken += size
                 self._add(record, values)
@@ -118,15 +118,15 @@ class Columns:
             part = flat[row * num_cores : (row + rows) * num_cores]
             self._push(_reduced(record.first + row, rows, part, num_cores))
         while len(self.columns) > self._most:
-            self.columns = halved(self.columns, _joined)
             self._stride *= 2
+            self.columns = _widened(self.columns, self._stride)
 
     def fork(self) -> Columns:
         """Another one that holds the same and goes on by itself."""
         copy = Columns(self._most)
         copy.columns, copy.count = self.columns.copy(), self.count
         copy._last, copy._stride = self._last, self._stride
-        copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded
+        copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded.copy()
         return copy
 
     def _push(self, column: Column) -> None:
@@ -192,6 +192,17 @@ def _reduced(first: int, rows: int, values: list[float], num_cores: int) -> Colu
             counts[core] = len(finite)
             means[core] = math.fsum(finite) / len(finite) if finite else math.nan
     return Column(first, last, rows, means, counts, True)
+
+
+def _widened(columns: list[Column], stride: int) -> list[Column]:
+    """Neighbours joined as far as they span no more than `stride` steps together."""
+    wide: list[Column] = []
+    for column in columns:
+        if wide and column.last - wide[-1].first < stride:
+            wide[-1] = _joined(wide[-1], column)
+        else:
+            wide.append(column)
+    return wide
 
 
 def _joined(left: Column, right: Column) -> Column:

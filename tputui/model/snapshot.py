@@ -279,7 +279,8 @@ class Segment(View, frozen=True, kw_only=True):
 class CoreColumn(View, frozen=True, kw_only=True):
     """What each core's loss was over consecutive steps. Shared between snapshots: not to be changed.
 
-    A column of a long run is made of samples of its steps: see `tputui.model.columns` for which.
+    Columns follow each other without a gap, and need not be of one width. One of a long run is made of samples of its
+    steps: see `tputui.model.columns` for which.
     """
 
     first_step: int
