@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import pytest
 
 from tests import recorded
+from tests.ui.desks import TOML, HandDesk, edit, home, make_place, pick
 from tests.ui.driving import AppPilot, drive, text, until
-from tputui import config
-from tputui.telemetry import events as ev
 from tputui.ui import keys
-from tputui.ui.app import ScreenApp
-from tputui.ui.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.launcher import LauncherScreen
@@ -26,103 +20,11 @@ from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.fields import FieldsPanel
 from tputui.ui.widgets.launchhead import LaunchHead
 
-NOW = recorded.T0 + 11
-TOML = """# A small one.
-task = "digits"
-epochs = 12
-[data]
-batch_per_core = 8
-valid_fraction = 0.2
-[optim]
-lr = 0.0005
-"""
-MEMORY = ev.MemoryForecast(
-    total_bytes=418_100,
-    parameters_bytes=44_216,
-    gradients_bytes=43_688,
-    optimizer_bytes=87_376,
-    activations_bytes=230_212,
-    inputs_bytes=10_560,
-    telemetry_bytes=2_048,
-    biggest=[],
-    batch_per_core=8,
-    precision="fp32",
-    rematerialised=False,
-    limit_bytes=16 << 30,
-    limit="the HBM of a core",
-)
-
-
-class HandDesk:
-    """A desk that answers at once, as the engine would, and starts recorded runs."""
-
-    def __init__(self, runs_dir: Path, *, why_not_here: str | None = None, why_not_checked: str = "") -> None:
-        self._runs_dir = runs_dir
-        self._why_not_here = why_not_here
-        self._why_not_checked = why_not_checked
-        self.launches: list[Launch] = []
-
-    def why_not_here(self) -> str | None:
-        return self._why_not_here
-
-    def describe(self, task: str, stop: Event) -> TaskDescription:
-        if self._why_not_checked:
-            raise Unable(self._why_not_checked)
-        if task != "digits":
-            raise Unable(f'task: there is no task "{task}"')
-        share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.2}
-        channels = {"type": "integer", "minimum": 1, "maximum": 1024, "default": 32}
-        data = [Option("valid_fraction", share, "Share of the images that validates.")]
-        return TaskDescription(task, "digits", ["loss"], data, [Option("channels", channels, "Channels of both.")])
-
-    def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
-        loaded = config.from_builtins(dict(launch.tables), launch.source)
-        if loaded.global_batch > 1437:
-            return Verdict([Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {})
-        steps = 1437 // loaded.global_batch
-        facts: Mapping[str, Any] = {
-            "device": "TPU",
-            "device_reason": None,
-            "steps_per_epoch": steps,
-            "total_steps": steps * loaded.epochs,
-            "train_examples": 1437,
-            "valid_examples": 360,
-        }
-        return Verdict([], facts, MEMORY if memory else None)
-
-    def start(self, launch: Launch) -> Path:
-        self.launches.append(launch)
-        if launch.name == "refused":
-            raise Unable("no space left on the device")
-        return recorded.write_run(self._runs_dir, run=launch.name or "run-new", ended=False)
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A directory with a configuration."""
-    (tmp_path / "sample_configs").mkdir()
-    (tmp_path / "sample_configs" / "small.toml").write_text(TOML)
-    (tmp_path / "other.toml").write_text("[tool]\nname = 'none of ours'\n")
-    (tmp_path / "broken.toml").write_text("task = \n")
-    return tmp_path
-
-
-def home(place: Path, desk: HandDesk | None = None, *, read_only: bool = False) -> ScreenApp:
-    runs_dir = place / "runs"
-    used = desk or HandDesk(runs_dir)
-    return ScreenApp(lambda: RunsScreen(runs_dir, desk=used, start=place, clock=lambda: NOW, read_only=read_only))
-
-
-async def pick(pilot: AppPilot) -> None:
-    await until(pilot, lambda: "no run in" in text(pilot.app.screen) or " run" in text(pilot.app.screen))
-    await pilot.press("n")
-    await until(pilot, lambda: "small.toml" in text(pilot.app.screen) and "looking" not in text(pilot.app.screen))
-
-
-async def edit(pilot: AppPilot) -> None:
-    await pick(pilot)
-    await pilot.press("enter")
-    await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and "ready" in text(pilot.app.screen))
+    return make_place(tmp_path)
 
 
 async def write(pilot: AppPilot, key: str, value: str) -> None:

@@ -15,8 +15,6 @@ from tputui.model.snapshot import Snapshot
 from tputui.session import Session
 from tputui.ui.app import ScreenApp
 from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.screens.runs import RunsScreen
-from tputui.ui.widgets.runs import RunsTable
 
 DRAWN_BY = "8.2.8"
 SIZES = [(80, 24), (160, 45), (200, 50)]
@@ -78,30 +76,3 @@ def test_after_keys(snap_compare: Compare, keys: list[str]) -> None:
         await pilot.press(*keys)
 
     assert snap_compare(monitor(made.running()), terminal_size=(80, 24), run_before=script)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("digits-1", "digits-2"):
-        recorded.write_run(Path("runs"), run=name)
-    app = ScreenApp(lambda: RunsScreen(Path("runs"), clock=lambda: recorded.T0 + 100))
-    assert snap_compare(app, terminal_size=size, run_before=_runs_read)
-
-
-async def _runs_read(pilot: AppPilot) -> None:
-    await first_frame(pilot)
-    table = pilot.app.screen.query_one(RunsTable)
-    await until(pilot, lambda: len(table._snapshots) == 2)
-
-
-def test_no_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async def looked(pilot: AppPilot) -> None:
-        await first_frame(pilot)
-        table = pilot.app.screen.query_one(RunsTable)
-        await until(pilot, lambda: table._paths is not None)
-
-    app = ScreenApp(lambda: RunsScreen(Path("runs")))
-    assert snap_compare(app, terminal_size=(80, 24), run_before=looked)

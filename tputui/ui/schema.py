@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import tomllib
@@ -73,17 +72,18 @@ def read(field: Field, text: str) -> Any:
     stripped = text.strip()
     if not stripped:
         return _nothing(field)
-    tries = _candidates(stripped)
-    whys: list[str] = []
-    for each in _alternatives(field.schema):
-        for value in tries:
+    for value in _candidates(stripped):
+        whys: list[str] = []
+        for each in _alternatives(field.schema):
             if _is_of_type(each, value):
-                value = float(value) if each.get("type") == "number" else value
-                why = _why_not(each, value)
+                fitting = float(value) if each.get("type") == "number" else value
+                why = _why_not(each, fitting)
                 if not why:
-                    return value
+                    return fitting
                 whys.append(why)
-    raise Wrong(f"{stripped}: {whys[0]}" if whys else f"{stripped} is not {takes(field.schema)}")
+        if whys:
+            raise Wrong(f"{stripped}: {whys[0]}")
+    raise Wrong(f"{stripped} is not {takes(field.schema)}")
 
 
 def shown(field: Field, value: Any) -> str:
@@ -187,9 +187,7 @@ def _first_why(pairs: Any) -> str:
 
 def _kind(schema: Schema) -> str:
     if "enum" in schema:
-        return (
-            f"one of {', '.join(str(each) if isinstance(each, str) else json.dumps(each) for each in schema['enum'])}"
-        )
+        return f"one of {', '.join(_choice(each) for each in schema['enum'])}"
     kind = schema.get("type")
     if kind in ("integer", "number"):
         return ("a whole number" if kind == "integer" else "a number") + _range(schema)
@@ -199,6 +197,11 @@ def _kind(schema: Schema) -> str:
         return f"a list: [...], each {_kind(schema.get('items') or {})}"
     words = {"boolean": "true or false", "string": "a text", "object": "a table: { key = value }"}
     return words.get(str(kind), "any value")
+
+
+def _choice(value: Any) -> str:
+    """A choice as it is to be typed."""
+    return value if isinstance(value, str) and not value.isdigit() else inline(value)
 
 
 def _range(schema: Schema) -> str:

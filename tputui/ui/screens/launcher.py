@@ -122,6 +122,7 @@ class LauncherScreen(Screen[Path | None]):
 
     def _changed(self) -> None:
         """Something of the form is another."""
+        self.query_one(LaunchHead).hush()
         self._checker.ask(self._draft.changed())
         self._show()
 
@@ -311,6 +312,7 @@ class LauncherScreen(Screen[Path | None]):
                 self._go(problems[0])
         elif readiness.state != "starting":
             self._draft.is_starting = True
+            self.query_one(LaunchHead).hush()
             self._show()
             self._do_start(self._draft.launch())
 

@@ -28,8 +28,6 @@ class LaunchHead(Drawn):
 
     def show(self, picked: Picked, num_changed: int, readiness: Readiness) -> None:
         """Takes what is true now."""
-        if readiness.state == "starting":
-            self._notice = ""
         self._picked, self._num_changed, self.readiness = picked, num_changed, readiness
         self.redraw()
 
@@ -40,6 +38,10 @@ class LaunchHead(Drawn):
         self._notice = sentence
         self.redraw()
         self.set_timer(shown_s, lambda: self._untell(number))
+
+    def hush(self) -> None:
+        """What was told is over: something was changed."""
+        self._notice = ""
 
     def paint(self, width: int, height: int) -> list[Line]:
         """What it begins with; whether it may be started."""

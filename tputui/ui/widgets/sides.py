@@ -118,7 +118,7 @@ def _memory(part: ComesToPart, width: int) -> list[Line]:
     if core is None:
         why = "is being predicted \u2026" if part.is_measuring else part.memory_why or fmt.UNKNOWN
         return _fact("memory", why, width, "dim")
-    rows = _fact("memory", f"{fmt.size(core.total_bytes)} a core, predicted", width)
+    rows = _fact("memory", f"about {fmt.size(core.total_bytes)} a core", width)
     if core.limit_bytes is None:
         return rows + _fact("", core.limit, width, "dim")
     share = core.total_bytes / max(core.limit_bytes, 1)
