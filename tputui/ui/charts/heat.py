@@ -29,7 +29,7 @@ _MOST = len(SHADES) - 1
 _BAD, _NONE = 99, -99
 """Levels of a cell with a value that is not finite, and of one without a value."""
 
-_THICK_MOST = 3
+_THICK_MOST = 5
 _FAR = 4.0
 """Times what nine in ten values keep within: beyond that all shades are alike."""
 
@@ -91,7 +91,7 @@ def cores_at(num_cores: int, rows: int, line: int) -> range | None:
 
 
 def thickness(count: int, rows: int) -> int:
-    """Lines of a row of the map: a few cores get two or three, so that the map fills its room."""
+    """Lines of a row of the map: a few cores get several, so that the map fills its room."""
     return min(max(rows // max(count, 1), 1), _THICK_MOST)
 
 
