@@ -24,7 +24,7 @@ import msgspec
 from engine import machine, plan, versions
 from engine.control import Control, Progress
 from engine.crew import ROLE
-from engine.errors import PEER_LOST, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, PeerLost, Refused, TooManyBad, Unable
 from engine.plan import Plan
 from engine.watch import CLOSE_TIMEOUT_S, POLL_INTERVAL_S, Watch
 from tputui.config import ConfigError, from_builtins
@@ -35,6 +35,10 @@ from tputui.telemetry.rundir import Manifest, read_manifest
 
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG."""
+
+TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
+"""Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
+configuration."""
 
 
 class RankReporter(Reporter):
@@ -91,8 +95,8 @@ class Rank:
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Tells what broke."""
-        text = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"rank {self.rank}:\n{text}")
+        text = trace(error)
+        sys.stderr.write(f"rank {self.rank}:\n{text or error}\n")
         self._reporter.emit(
             ev.FailureRaised(
                 t=time.time(),
@@ -198,6 +202,11 @@ class Process:
         if not self._ended.is_set():
             self._code = code
             self._ended.set()
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of what broke, as far as it tells more than the sentence."""
+    return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
 
 
 def main(argv: list[str] | None = None) -> int:

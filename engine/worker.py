@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 from engine import machine, plan, ranks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
-from engine.errors import PEER_LOST, PeerLost, Refused, TooManyBad, Unable
+from engine.errors import PEER_LOST, PeerLost, Refused, Unable
 from engine.plan import Plan
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
@@ -194,8 +193,7 @@ class Worker:
         self._ended.set()
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        # Where in the code it was found says nothing more of the user's own data or configuration.
-        text = "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
+        text = ranks.trace(error)
         sys.stderr.write(text or f"{self._who}{error}\n")
         self._reporter.emit(
             ev.FailureRaised(
@@ -213,8 +211,6 @@ class Worker:
 
 PEER_TOLD_S = 10.0
 """How long the loop leaves it to the main thread to say which process it has lost."""
-TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
-"""Errors whose sentence is all there is to say."""
 _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 
