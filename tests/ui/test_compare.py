@@ -97,6 +97,16 @@ def test_every_line_has_the_letter_of_its_run_on_it() -> None:
             assert sum(line.count(letter) for line in said) >= 1, (meter, letter)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(math.nan, "every value so far is NaN"), (-1.0, "every value so far is 0")]
+)
+def test_a_chart_without_a_value_to_show_says_why(value: float, said: str) -> None:
+    curve = Curve(0, [1.0, 2.0], [value, value], [], [])
+    drawing = several.draw([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
+    assert drawing is not None
+    assert said in joined(drawing.lines)
+
+
 def test_no_letter_stands_in_a_gap() -> None:
     curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
     drawing = several.draw([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
@@ -131,6 +141,15 @@ def test_the_cursor_reads_every_run_and_says_where_one_has_no_value() -> None:
         f"{pair[1].loss[99].mean:.4f}",
     ]
     assert drawn(ComparedCurvesPanel, part(pair, cursor=300.0)).splitlines()[0].split()[-1] == "-"
+
+
+def test_the_newest_value_is_that_of_the_newest_step_and_of_a_smooth_curve_its_end() -> None:
+    run = paces.run("a")
+    run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
+    assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
+    smooth = curves([run, run], Sight(2, smoothing=4)).shown[0].values[-1]
+    said = drawn(ComparedCurvesPanel, part([run, run], smoothing=4)).splitlines()[0]
+    assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
 
 
 def test_values_that_are_not_finite_are_marked_on_the_axis_and_read() -> None:

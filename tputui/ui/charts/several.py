@@ -19,7 +19,7 @@ from tputui.ui.charts.domain import Domain, Grounds, XKind
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
 from tputui.ui.curves import Curve
-from tputui.ui.lines import Line, Span, Tone, width_of
+from tputui.ui.lines import Line, Span, Tone, paragraph, width_of
 
 Row = Callable[[float], int]
 """Gives the dot row of a value."""
@@ -79,7 +79,10 @@ def _body(
 ) -> list[Line]:
     ordered = sorted(curves, key=lambda curve: curve.run == chosen)
     if scale is None:
-        return [[Span("no value so far is finite" if not row else "")] for row in range(area.rows)]
+        is_empty = not any(math.isfinite(value) for curve in curves for value in curve.values)
+        why = "every value so far is NaN or infinite" if is_empty else "every value so far is 0 or less"
+        said = paragraph(why, area.across, area.rows, "bad" if is_empty else "label")
+        return [*said, *([] for _ in range(area.rows - len(said)))]
     row = dot_of(scale, area.rows * DOTS_Y)
     found: list[Layer] = []
     letters: dict[tuple[int, int], tuple[str, Tone]] = {}

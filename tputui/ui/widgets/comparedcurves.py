@@ -146,7 +146,13 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
     label, tone = part.comparison.runs[run].label, TONES[run]
     if curve is None:
         return [Span(f"{label} {'hidden' if run in part.sight.hidden else fmt.UNKNOWN:<{_ENTRY - 2}}", "dim")]
-    value = (curve.values[-1] if curve.values else None) if cursor is None else curve.at(cursor)
+    if cursor is not None:
+        value = curve.at(cursor)
+    elif part.sight.meter is None and not part.sight.weight:
+        # The last piece of a long curve spans steps: the newest step is told as in the list above.
+        value = part.comparison.runs[run].loss
+    else:
+        value = curve.values[-1]
     text = fmt.number(value)
     if value is not None and value - value != 0.0:
         text += f" {NON_FINITE_MARK}"
