@@ -11,6 +11,7 @@ the 95 % interval of the ratio of their medians, by Student's t with Welch's deg
 Everything is done in logarithms, so exchanging the runs inverts the ratio exactly.
 
 The interval is of these two runs: that a repetition lies elsewhere, since the machine was another one, it cannot tell.
+Each pair is judged by itself: of seven runs as fast as the base, one or more stand out in three comparisons of ten.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Steady(View, frozen=True, kw_only=True):
     """The steady pace of a run."""
 
     num_reports: int
-    """Reports after the warm-up."""
+    """Reports after the warm-up; of a long run neighbours come averaged, and count as one."""
     num_warmup: int
     """Reports that the warm-up takes."""
     step_s: float
