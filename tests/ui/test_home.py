@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -111,18 +114,55 @@ def test_an_empty_directory_welcomes_and_finds_runs_that_come_later(tmp_path: Pa
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_what_cannot_be_listed_says_why(tmp_path: Path) -> None:
+def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
     write_runs(tmp_path, 1)
-    (tmp_path / "run-00" / "run.json").unlink()
     (tmp_path / "run-00" / "worker-0.jsonl").write_bytes(b"garbage")
-    (tmp_path / "run-00" / "supervisor-0.jsonl").unlink()
 
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 1)
-        assert "lost" in text(pilot.app.screen)
-        assert "run-00: " in text(pilot.app.screen).splitlines()[1]
+        assert "done !" in text(pilot.app.screen)
+        assert "damaged region" in text(pilot.app.screen).splitlines()[1]
 
     drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs").chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65_534)
+    try:
+        told: list[Listing] = []
+        RunsReader(tmp_path / "runs", told.append, lambda: NOW).look_once()
+    finally:
+        if root:
+            os.seteuid(0)
+        (tmp_path / "runs").chmod(0o700)
+    assert "cannot be listed: Permission denied" in told[-1].why_not
+
+
+def test_a_run_of_another_user_is_listed_with_the_reason(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp())
+    run_dir = recorded.write_run(folder, run="run-00")
+    folder.chmod(0o755)
+    root = os.geteuid() == 0
+    run_dir.chmod(0o700 if root else 0)
+    if root:
+        os.seteuid(65_534)
+    try:
+        told: list[Listing] = []
+        RunsReader(folder, told.append, lambda: NOW).look_once()
+    finally:
+        if root:
+            os.seteuid(0)
+        run_dir.chmod(0o700)
+        shutil.rmtree(folder)
+    row = told[-1].rows[run_dir]
+    assert (row.state, row.why) == (
+        "unreadable",
+        "it cannot be read: another user's; ask them for a copy of its directory",
+    )
 
 
 def test_moving(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tputui.model.snapshot import ENDED, EpochView, RunCondition, Segment, Snapshot
 from tputui.telemetry.events import Phase
+from tputui.ui import words
 from tputui.ui.columns import Column, columns
 
 NUM_COLUMNS = 120
@@ -84,6 +85,8 @@ class RunRow(NamedTuple):
     eta_s: float | None = None
     num_checkpoints: int = 0
     curve: Curve | None = None
+    alarms: tuple[str, ...] = ()
+    """What is wrong besides its state: damage, values that are not finite, steps that were dropped."""
 
     @property
     def ended(self) -> bool:
@@ -135,6 +138,7 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
         eta_s=snapshot.eta_s,
         num_checkpoints=len(snapshot.checkpoints),
         curve=curve_of(snapshot.loss),
+        alarms=tuple(words.alarms(snapshot)),
     )
 
 

@@ -192,9 +192,10 @@ class RunsScreen(Screen[MonitorResult]):
                 Span(f"/ {clean(self._filter.text)}", "accent"),
                 Span(f"  [{shown}/{known}]  esc shows all", "label"),
             ]
-        if row is None or not row.why:
+        if row is None or not (row.why or row.alarms):
             return []
-        return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim")]
+        alarms = [Span(f"  ! {', '.join(row.alarms)}", "alert")] if row.alarms else []
+        return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim"), *alarms]
 
     def _empty(self, known: list[RunRow]) -> tuple[str, ...]:
         """What stands where there is no run to show."""

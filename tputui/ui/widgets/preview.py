@@ -68,6 +68,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
     if row.why:
         lines += [[Span(" "), *piece] for piece in paragraph(row.why, width - 2, 2, "label")]
+    lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
     if not row.ended and row.phase is not None:
         lines.append(_fact("doing", words.phase_with_age(row.phase, row.phase_s)))
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"

@@ -37,8 +37,8 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field("state", "state", 11, 0, to_left=True),
-    Field("step", "step", 13, 0),
+    Field("state", "state", 12, 0, to_left=True),
+    Field("step", "step", 12, 0),
     Field("loss", "loss", 8, 0),
     Field("best", "best", 8, 92),
     Field("curve", "curve", 10, 62, to_left=True),
@@ -195,7 +195,7 @@ def cell(row: RunRow, field: Field, now: float) -> tuple[str, Tone]:
     """What stands in a column of a run that is no curve."""
     if field.key == "state":
         sign = STATES[row.state]
-        return f"{sign.mark} {sign.word.lower()}", sign.tone
+        return f"{sign.mark} {sign.word.lower()}{' !' if row.alarms else ''}", sign.tone
     if field.key == "step":
         return _steps(row, field.width), "plain" if row.steps is not None else "dim"
     if field.key == "loss":
