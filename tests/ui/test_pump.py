@@ -102,3 +102,30 @@ def test_a_recorded_run_comes_through(tmp_path: Path) -> None:
     pump = Pump(session, deliver)
     pump.run()
     assert frames[0].snapshot.steps == 66
+
+
+def test_a_live_run_is_looked_back_at_and_returned_to(tmp_path: Path) -> None:
+    clock = [recorded.T0 + 9.0]
+    session = Session.live(recorded.write_run(tmp_path, ended=False), clock=lambda: clock[0])
+    frames: list[Frame] = []
+    commands: list[Callable[[Player], None]] = [
+        lambda player: player.seek(recorded.T0 + 7.5),
+        lambda player: player.follow(),
+    ]
+
+    def deliver(frame: Frame) -> None:
+        pump.drawn()
+        if not frame.caught_up:
+            return
+        frames.append(frame)
+        if commands:
+            pump.ask(commands.pop(0))
+        else:
+            pump.stop()
+
+    pump = Pump(session, deliver, frame_s=0.0)
+    pump.run()
+    told = [(frame.player.live, frame.snapshot.now - recorded.T0) for frame in frames if frame.player is not None]
+    assert told[0] == (True, 9.0)
+    assert (False, 7.5) in told
+    assert told[-1] == (True, 9.0)
