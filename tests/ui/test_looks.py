@@ -23,6 +23,7 @@ UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
         ({"LANG": "C", "LC_ALL": "C.UTF-8"}, True),
         ({"LANG": "C", "LC_CTYPE": "en_US.UTF-8"}, True),
         ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),  # Python says so by itself in the C locale
+        ({"LANG": "de_DE.ISO-8859-1", "LC_CTYPE": "C.UTF-8"}, False),  # so too where that locale is not installed
         ({"LC_CTYPE": "C.UTF-8"}, True),
         ({"LANG": "C.UTF-8", "TERM": "dumb"}, False),
         ({"LANG": "C.UTF-8", "TERM": "linux"}, False),

@@ -7,9 +7,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 _ASCII_TERMINALS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
 """Terminals whose font holds neither braille nor most signs."""
-_C_LOCALES = frozenset({"C", "POSIX"})
 _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
-"""What Python puts into LC_CTYPE by itself, where it is started in the C locale."""
+"""What Python puts into LC_CTYPE by itself, in the C locale and in one that is not installed: the user said LANG."""
 
 
 class Looks(NamedTuple):
@@ -52,6 +51,6 @@ def knows_unicode(environ: Mapping[str, str]) -> bool:
 def _locale(environ: Mapping[str, str]) -> str:
     """The locale that says which characters there are; empty where nothing does."""
     ctype, lang = environ.get("LC_CTYPE", ""), environ.get("LANG", "")
-    if ctype in _COERCED and lang in _C_LOCALES:
+    if ctype in _COERCED and lang:
         ctype = ""
     return environ.get("LC_ALL", "") or ctype or lang
