@@ -46,9 +46,7 @@ def add_view_options(parser: Parser) -> None:
 def add_screen_options(parser: Parser) -> None:
     """Declares how the live screen looks."""
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
-    parser.add_option(
-        "--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them"
-    )
+    parser.add_option("--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them")
 
 
 def view_options(args: argparse.Namespace) -> ViewOptions:
