@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import events, work
 from textual.app import ComposeResult
@@ -19,17 +20,13 @@ from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys, runfilter, runorder
 from tputui.ui.desk import Desk
-from tputui.ui.draft import Picked
 from tputui.ui.lines import Line, Span, clean, fit, spread
 from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
 from tputui.ui.runorder import Order
 from tputui.ui.runsreader import Listing, RunsReader, is_over
-from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.launcher import LauncherScreen
-from tputui.ui.screens.launcher_pick import PickScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.base import Drawn
@@ -37,6 +34,9 @@ from tputui.ui.widgets.lineedit import LineEdit
 from tputui.ui.widgets.preview import PreviewPart, RunPreview
 from tputui.ui.widgets.runs import RunsTable, how_in_words
 from tputui.ui.words import REQUEST_NAMES
+
+if TYPE_CHECKING:
+    from tputui.ui.draft import Picked
 
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
@@ -280,6 +280,9 @@ class RunsScreen(Screen[MonitorResult]):
                 f"compare: {len(paths)} runs are marked in sight; space marks {LEAST_COMPARED} to {MOST_COMPARED}"
             )
             return
+        # Here, as with the launcher below: the list stands sooner without what few keys need.
+        from tputui.ui.screens.compare import CompareScreen
+
         base = paths.index(table.chosen) if table.chosen in paths else 0
         self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._come_back)
 
@@ -359,6 +362,8 @@ class RunsScreen(Screen[MonitorResult]):
         self._pick(self._desk)
 
     def _pick(self, desk: Desk) -> None:
+        from tputui.ui.screens.launcher_pick import PickScreen
+
         start = self._start or Path.cwd()
         known = list(self._listing.rows.values()) if self._listing is not None else []
         newest_first = runorder.ordered(known, Order(), self._clock())
@@ -366,6 +371,8 @@ class RunsScreen(Screen[MonitorResult]):
         self.app.push_screen(PickScreen(start, told), lambda picked: self._prepare(desk, start, picked))
 
     def _prepare(self, desk: Desk, start: Path, picked: Picked | None) -> None:
+        from tputui.ui.screens.launcher import LauncherScreen
+
         if picked is not None:
             taken = {path.name for path in self._listing.rows} if self._listing is not None else set()
             launcher = LauncherScreen(desk, picked, start, taken)
