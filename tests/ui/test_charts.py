@@ -370,6 +370,12 @@ def test_a_core_below_the_others_stands_out_too_and_one_spike_is_enough() -> Non
     assert (spike.core, spike.first_step, spike.last_step) == (5, 301, 310)
 
 
+def test_cores_that_are_not_finite_are_named_where_none_stands_out() -> None:
+    assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: NaN or inf in sight"
+    assert "no core stands out" in text([loss.odd_core(None, 8, 100)])
+    assert loss.odd_core(None, 1, 100) == []
+
+
 def test_nan_hides_no_outlier() -> None:
     columns = noisy(10, 16, {index: {3: math.nan, 4: 5.0} for index in range(10)})
     found = CoreWatch().outlier(columns)

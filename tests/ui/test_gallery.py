@@ -133,7 +133,7 @@ def test_the_footer_offers_pictures_only_where_there_are_some(tmp_path: Path) ->
         async def script(pilot: AppPilot, offered: bool = offered) -> None:
             footer = text(pilot.app.screen).splitlines()[-1]
             assert ("p pictures" in footer) is offered
-            assert "1-7 panels" in footer
+            assert "1-9 panels" in footer
 
         drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
 

@@ -118,7 +118,7 @@ MONITOR: tuple[Key, ...] = (
         "enter",
         "enter",
         "open",
-        "full screen",
+        "full",
         "selected panel over the whole screen, and back; to a chosen event",
         "panels",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Sequence
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import Mark, Segment
@@ -84,8 +85,11 @@ def odd_in_short(outlier: Outlier | None) -> Line:
     return [Span(f" {chr(0x25B4 if outlier.by > 0 else 0x25BE)} core {outlier.core} {outlier.by:+.3g}", "alert")]
 
 
-def odd_core(outlier: Outlier | None, num_cores: int, width: int) -> Line:
-    """Which core stands out, by how much and where."""
+def odd_core(outlier: Outlier | None, num_cores: int, width: int, bad: Sequence[int] = ()) -> Line:
+    """Which core stands out, by how much and where; else the cores `bad` that said what is not finite."""
+    if outlier is None and bad:
+        more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+        return [Span(f" {NON_FINITE_MARK} core {bad[0]}{more}: NaN or inf in sight", "bad")]
     if outlier is None:
         return [Span(" no core stands out from the others", "dim")] if num_cores > 1 else []
     sign, side = ("\u25b4", "above") if outlier.by > 0 else ("\u25be", "below")

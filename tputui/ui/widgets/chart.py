@@ -240,7 +240,8 @@ class LossPanel(Panel[LossPart]):
         if self._above == 1 and odd:
             mean = first[:2]
             first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
-        return [first, loss.odd_core(scene.outlier, part.num_cores, width)]
+        bad = sorted({core for column in scene.cores for core in column.bad_cores})
+        return [first, loss.odd_core(scene.outlier, part.num_cores, width, bad)]
 
     def _cursor_head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
         """Place and values, and the nearest event where there is room."""
