@@ -38,8 +38,8 @@ def test_the_recorded_run_kept_its_pace() -> None:
     assert (view.num_reports, view.examples_per_s) == (6, 64 / STEP_S)
     assert [(point.step, point.step_s) for point in view.history] == [(k, STEP_S) for k in (11, 22, 33, 44, 55, 66)]
     for figure in (view.step_p50_s, view.step_p95_s):
-        assert figure == pytest.approx(STEP_S, rel=1.1e-3)
-    assert view.steady_examples_per_s == pytest.approx(64 / STEP_S, rel=1.1e-3)
+        assert figure == pytest.approx(STEP_S, rel=1e-9)
+    assert view.steady_examples_per_s == pytest.approx(64 / STEP_S, rel=1e-9)
 
 
 def test_quantiles_count_steps_not_reports() -> None:

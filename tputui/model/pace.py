@@ -51,7 +51,9 @@ class Pace:
     def __init__(self) -> None:
         self.num_reports = 0
         self._steps: dict[int, int] = {}
-        """By the bin of its step time: how many steps were reported."""
+        """By the bin of its step time: how many steps were reported ..."""
+        self._seconds: dict[int, float] = {}
+        """... and how long they took."""
         self._history: list[_Reports] = []
         """Each of `_stride` reports together."""
         self._stride = 1
@@ -74,6 +76,7 @@ class Pace:
         place = round(math.log(step_s) / _LOG_WIDTH)
         self._steps[place] = self._steps.get(place, 0) + num_steps
         total_s = num_steps * step_s
+        self._seconds[place] = self._seconds.get(place, 0.0) + total_s
         self._in_open += 1
         self._open_t = event.t
         self._open_steps += num_steps
@@ -90,7 +93,7 @@ class Pace:
             left -= self._steps[place]
             if left <= 0:
                 break
-        return math.exp(place * _LOG_WIDTH)
+        return self._seconds[place] / self._steps[place]
 
     def points(self) -> list[ThroughputPoint]:
         """The reports in order, bounded in number."""
@@ -100,7 +103,7 @@ class Pace:
     def fork(self) -> Pace:
         """Another one that holds the same and goes on by itself."""
         other = copy.copy(self)
-        other._steps, other._history = self._steps.copy(), self._history.copy()
+        other._steps, other._seconds, other._history = self._steps.copy(), self._seconds.copy(), self._history.copy()
         return other
 
     def _open(self) -> _Reports:

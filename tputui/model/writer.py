@@ -134,8 +134,6 @@ class WriterState:
         """Why a record's block cannot be decoded, by its sequence number."""
         self.num_senseless = 0
         """Facts that contradict themselves."""
-        self._was_bad: set[str] = set()
-        """Metrics whose newest record had values that are not finite."""
         self._row: tuple[ev.StepsRecorded, list[float] | None] | None = None
         """The record whose newest row was decoded last, and that row."""
 
@@ -307,8 +305,7 @@ class WriterState:
         series.add(event, values)
         if event.metric == "loss":
             self.columns.take(event, values, self._decoded)
-        if event.bad or self._was_bad:
-            self._mark_bad(event, values)
+        self.marks.note_values(event, values, self.core_of)
         if find_bad and values is not None:
             self._keep_bad(event, values)
 
@@ -320,25 +317,6 @@ class WriterState:
                 last = event.first + event.n - 1
                 self.unreadable[self.last_seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
             return None
-
-    def _mark_bad(self, event: ev.StepsRecorded, values: array[float] | None) -> None:
-        """Marks where values begin to be not finite."""
-        if not event.bad:
-            self._was_bad.discard(event.metric)
-            return
-        if event.metric in self._was_bad:
-            return
-        self._was_bad.add(event.metric)
-        steps = f"steps {event.first} to {event.first + event.n - 1}"
-        place = next((place for place, value in enumerate(values or ()) if not math.isfinite(value)), None)
-        if values is None or place is None:
-            text = f"{event.bad} values of {event.metric} are not finite in {steps}"
-            self.marks.add("non_finite", event.t, event.first, text)
-            return
-        row, column = divmod(place, event.cores)
-        core, more = self.core_of(column, event.cores), f", one of {event.bad} values in {steps}"
-        text = f"{event.metric} {fmt.number(values[place])} on core {core}{more if event.bad > 1 else ''}"
-        self.marks.add("non_finite", event.t, event.first + row, text, core)
 
     def _keep_bad(self, event: ev.StepsRecorded, values: array[float]) -> None:
         for place, value in enumerate(values):
@@ -385,17 +363,8 @@ class WriterState:
             self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
-        before, self.xla = self.xla, event
-        compiles = event.compiles - (before.compiles if before else 0)
-        if compiles <= 0:
-            return
-        took = fmt.duration(max(0.0, event.compile_s - (before.compile_s if before else 0.0)))
-        what = f"{compiles} program{'s' if compiles > 1 else ''}"
-        if event.recompiles > (before.recompiles if before else 0):
-            text = f"{what} compiled after warm-up in {took}, when every shape should have been seen"
-            self.marks.add("recompile", event.t, self.steps_done, text)
-        else:
-            self.marks.add("compile", event.t, self.steps_done, f"{what} compiled in {took}")
+        self.marks.note_programs(self.xla, event, self.steps_done)
+        self.xla = event
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
         self.predicted = event.core
@@ -496,7 +465,6 @@ _COPIED = (
     "skipped",
     "unknown",
     "unreadable",
-    "_was_bad",
 )
 """What a fork needs a container of its own for."""
 _FORKED = ("columns", "marks", "epoch_starts", "pace", "usage")
