@@ -20,7 +20,7 @@ from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys, runfilter, runorder
 from tputui.ui.desk import Desk
-from tputui.ui.lines import Line, Span, clean, fit, spread
+from tputui.ui.lines import Line, Span, clean
 from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
 from tputui.ui.runorder import Order
@@ -28,11 +28,12 @@ from tputui.ui.runsreader import Listing, RunsReader, is_over
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
+from tputui.ui.widgets import runshead
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.lineedit import LineEdit
 from tputui.ui.widgets.preview import PreviewPart, RunPreview
 from tputui.ui.widgets.runs import RunsTable, how_in_words
+from tputui.ui.widgets.runshead import RunsHead
 from tputui.ui.words import REQUEST_NAMES
 
 if TYPE_CHECKING:
@@ -43,26 +44,6 @@ NOTICE_S = 6.0
 LEAST_COMPARED, MOST_COMPARED = 2, 8
 PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
-
-
-class RunsHead(Drawn):
-    """Where the runs are, how many train, and a sentence on what is looked at."""
-
-    def __init__(self, runs_dir: Path) -> None:
-        super().__init__(id="head")
-        self._runs_dir = runs_dir
-        self._counts = ""
-        self._said: Line = []
-
-    def show(self, counts: str, said: Line) -> None:
-        """Takes newer counts and the sentence."""
-        self._counts, self._said = counts, said
-        self.redraw()
-
-    def paint(self, width: int, height: int) -> list[Line]:
-        """Two lines."""
-        left: Line = [Span(" runs ", "strong"), Span(f"in {clean(str(self._runs_dir))}", "label")]
-        return [spread(left, [Span(f"{self._counts} ", "dim")], width), fit([Span(" "), *self._said], width)]
 
 
 class RunsScreen(Screen[MonitorResult]):
@@ -157,10 +138,11 @@ class RunsScreen(Screen[MonitorResult]):
     def _show(self) -> None:
         """Draws what is known, filtered and in order."""
         now = self._clock()
-        known = list(self._listing.rows.values()) if self._listing is not None else []
+        known = self._known()
         kept = [row for row in known if self._filter.keeps(row)]
         rows = runorder.ordered(kept, self._order, now)
-        self.query_one(RunsTable).show(rows, self._order, self._marked, now, self._empty(known))
+        empty = runshead.empty(self._runs_dir, self._listing, self._filter, may_start=self._may_start)
+        self.query_one(RunsTable).show(rows, self._order, self._marked, now, empty)
         if self._filter.text:
             self._note_filter(known, len(kept))
         self._show_chosen()
@@ -169,49 +151,22 @@ class RunsScreen(Screen[MonitorResult]):
         """Draws what is said of the run under the cursor, and of all."""
         row = self.query_one(RunsTable).row
         self.query_one(RunPreview).show(PreviewPart(row))
-        self.query_one(RunsHead).show(self._counts(), self._said(row))
-
-    def _counts(self) -> str:
-        if self._listing is None:
-            return "looking"
-        rows = self._listing.rows.values()
-        unread = sum(row.state == "reading" for row in rows)
-        parts = [f"{len(rows):,} run{'' if len(rows) == 1 else 's'}"]
-        parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} in training"]
-        parts += [f"{unread:,} to be read"] if unread else []
-        parts += [f"{len(self._marked)} marked"] if self._marked else []
-        return f"{', '.join(parts)} \u00b7 {self._order.words}"
+        self.query_one(RunsHead).show(runshead.counts(self._listing, len(self._marked), self._order), self._said(row))
 
     def _said(self, row: RunRow | None) -> Line:
-        """A notice, else what is set up, else why the chosen run is as it is."""
+        """A notice, else the filter, else why the chosen run is as it is."""
         if self._notice:
             return [Span(self._notice, "info")]
         if self._filter.text and not self.query_one(LineEdit).display:
-            shown, known = self._shown_of_known()
-            return [
-                Span(f"/ {clean(self._filter.text)}", "accent"),
-                Span(f"  [{shown}/{known}]  esc shows all", "label"),
-            ]
-        if row is None or not (row.why or row.alarms):
-            return []
-        alarms = [Span(f"  ! {', '.join(row.alarms)}", "alert")] if row.alarms else []
-        return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim"), *alarms]
+            return runshead.in_force(self._filter, self._known())
+        return runshead.of_run(row)
 
-    def _empty(self, known: list[RunRow]) -> tuple[str, ...]:
-        """What stands where there is no run to show."""
-        where = clean(str(self._runs_dir))
-        if self._listing is None:
-            return (f"looking for runs in {where} ...",)
-        if self._listing.why_not:
-            return (clean(self._listing.why_not), "name another directory: tputui --runs-dir DIR, or $TPUTUI_RUNS")
-        if known:
-            lacking = runfilter.unknown_keys(self._filter, known)
-            why = f"no run has a key called {', '.join(lacking)}" if lacking else "no run is like that"
-            return (f"{why}: esc shows all {len(known)} runs again",)
-        return (
-            f"no run in {where} yet.",
-            "n starts one: pick a configuration, see every field of it, press s.",
-        )
+    def _known(self) -> list[RunRow]:
+        return list(self._listing.rows.values()) if self._listing is not None else []
+
+    @property
+    def _may_start(self) -> bool:
+        return self._desk is not None and not self._read_only
 
     # Moving, filter, order, marks.
 
@@ -258,10 +213,6 @@ class RunsScreen(Screen[MonitorResult]):
             self.query_one(LineEdit).note(self._filter.problem, "warn")
         else:
             self.query_one(LineEdit).note(f"[{num_kept}/{len(known)}] enter keeps, esc shows all")
-
-    def _shown_of_known(self) -> tuple[int, int]:
-        known = list(self._listing.rows.values()) if self._listing is not None else []
-        return sum(self._filter.keeps(row) for row in known), len(known)
 
     def action_mark(self) -> None:
         """Marks the chosen run, or takes its mark away; the cursor goes on."""
@@ -345,8 +296,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def keys_in_force(self) -> Sequence[keys.Key]:
         """The keys that do something."""
-        may_start = self._desk is not None and not self._read_only
-        return [key for key in keys.RUNS if key.action != "new" or may_start]
+        return [key for key in keys.RUNS if key.action != "new" or self._may_start]
 
     def panels_told(self) -> Sequence[tuple[str, str]]:
         """No panel is selected here."""
@@ -365,8 +315,7 @@ class RunsScreen(Screen[MonitorResult]):
         from tputui.ui.screens.launcher_pick import PickScreen
 
         start = self._start or Path.cwd()
-        known = list(self._listing.rows.values()) if self._listing is not None else []
-        newest_first = runorder.ordered(known, Order(), self._clock())
+        newest_first = runorder.ordered(self._known(), Order(), self._clock())
         told = [(row.path, how_in_words(row)) for row in newest_first if row.state != "unreadable"]
         self.app.push_screen(PickScreen(start, told), lambda picked: self._prepare(desk, start, picked))
 
@@ -374,8 +323,7 @@ class RunsScreen(Screen[MonitorResult]):
         from tputui.ui.screens.launcher import LauncherScreen
 
         if picked is not None:
-            taken = {path.name for path in self._listing.rows} if self._listing is not None else set()
-            launcher = LauncherScreen(desk, picked, start, taken)
+            launcher = LauncherScreen(desk, picked, start, {row.path.name for row in self._known()})
             self.app.push_screen(launcher, lambda run_dir: self._launched(desk, run_dir))
 
     def _launched(self, desk: Desk, run_dir: Path | None) -> None:

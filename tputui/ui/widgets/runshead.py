@@ -1,0 +1,77 @@
+"""The head of the list of runs, and the words that stand where there is no run to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tputui.ui import runfilter
+from tputui.ui.lines import Line, Span, clean, fit, spread
+from tputui.ui.rows import RunRow
+from tputui.ui.runfilter import RunFilter
+from tputui.ui.runorder import Order
+from tputui.ui.runsreader import Listing
+from tputui.ui.widgets.base import Drawn
+
+
+class RunsHead(Drawn):
+    """Where the runs are, how many train, and a sentence on what is looked at."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        super().__init__(id="head")
+        self._runs_dir = runs_dir
+        self._counts = ""
+        self._said: Line = []
+
+    def show(self, counts: str, said: Line) -> None:
+        """Takes newer counts and the sentence."""
+        self._counts, self._said = counts, said
+        self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """Two lines."""
+        left: Line = [Span(" runs ", "strong"), Span(f"in {clean(str(self._runs_dir))}", "label")]
+        return [spread(left, [Span(f"{self._counts} ", "dim")], width), fit([Span(" "), *self._said], width)]
+
+
+def counts(listing: Listing | None, num_marked: int, order: Order) -> str:
+    """How many runs there are, train, are still to be read and are marked, and how they are ordered."""
+    if listing is None:
+        return "looking"
+    rows = listing.rows.values()
+    unread = sum(row.state == "reading" for row in rows)
+    parts = [f"{len(rows):,} run{'' if len(rows) == 1 else 's'}"]
+    parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} in training"]
+    parts += [f"{unread:,} to be read"] if unread else []
+    parts += [f"{num_marked} marked"] if num_marked else []
+    return f"{', '.join(parts)} \u00b7 {order.words}"
+
+
+def in_force(found: RunFilter, known: Sequence[RunRow]) -> Line:
+    """The filter, what it keeps, and how to clear it."""
+    kept = sum(found.keeps(row) for row in known)
+    return [Span(f"/ {clean(found.text)}", "accent"), Span(f"  [{kept}/{len(known)}]  esc shows all", "label")]
+
+
+def of_run(row: RunRow | None) -> Line:
+    """Why the chosen run is as it is, and what is wrong besides."""
+    if row is None or not (row.why or row.alarms):
+        return []
+    alarms = [Span(f"  ! {', '.join(row.alarms)}", "alert")] if row.alarms else []
+    return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim"), *alarms]
+
+
+def empty(runs_dir: Path, listing: Listing | None, found: RunFilter, *, may_start: bool) -> tuple[str, ...]:
+    """What stands where there is no run to show: why, and what to do next."""
+    where = clean(str(runs_dir))
+    if listing is None:
+        return (f"looking for runs in {where} ...",)
+    if listing.why_not:
+        return (clean(listing.why_not), "name another directory: tputui --runs-dir DIR, or $TPUTUI_RUNS")
+    known = list(listing.rows.values())
+    if known:
+        lacking = runfilter.unknown_keys(found, known)
+        why = f"no run has a key called {', '.join(lacking)}" if lacking else "no run is like that"
+        return (f"{why}: esc shows all {len(known)} runs again",)
+    here = "n starts one: pick a configuration, see every field of it, press s."
+    return (f"no run in {where} yet.", here if may_start else "`tputui run CONFIG` starts one.")
