@@ -26,12 +26,12 @@ def run_dir(tmp_path: Path) -> Path:
     return recorded.write_run(tmp_path)
 
 
-def shown(run_dir: Path, *options: str, keys: bytes = b"t?", **environ: str) -> bytes:
+def shown(run_dir: Path, *options: str, keys: str = "t?", **environ: str) -> bytes:
     """Everything that the viewer of a run writes to a terminal until it is left, help and another theme included."""
     argv = [sys.executable, "-P", "-m", "tputui", "attach", str(run_dir), *options]
     terminal = Terminal(argv, {"LANG": "C.UTF-8", **environ})
     terminal.until(lambda so_far: b"DONE" in so_far and b"help" in so_far)
-    terminal.type(keys)
+    terminal.type(keys.encode())
     terminal.until(lambda so_far: b"closes" in so_far)
     terminal.type(b"?q")
     # A program that ends waits until what it wrote was read; then there is nothing more to read, which Linux calls EIO.
@@ -75,8 +75,8 @@ def test_neither_colour_nor_unicode(run_dir: Path) -> None:
 
 def test_the_view_is_as_it_was_left(run_dir: Path, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
-    shown(run_dir, keys=b"ttt?", XDG_STATE_HOME=state)
+    shown(run_dir, keys="ttt?", XDG_STATE_HOME=state)
     assert '"tputui-mono"' in (tmp_path / "state" / "tputui" / "view.json").read_text()
-    assert not _COLOUR.findall(shown(run_dir, keys=b"?", XDG_STATE_HOME=state))
-    assert _COLOUR.search(shown(run_dir, "--reset-view", keys=b"?", XDG_STATE_HOME=state))
+    assert not _COLOUR.findall(shown(run_dir, keys="?", XDG_STATE_HOME=state))
+    assert _COLOUR.search(shown(run_dir, "--reset-view", keys="?", XDG_STATE_HOME=state))
     assert "mono" not in (tmp_path / "state" / "tputui" / "view.json").read_text()

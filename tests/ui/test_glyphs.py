@@ -70,8 +70,10 @@ def test_a_bar_of_blocks_rises() -> None:
         ("\x1b[2;31;44mx\x1b[39;49m", "\x1b[2mx"),
         ("\x1b[7mx\x1b[m\x1b[0;1;4m", "\x1b[7mx\x1b[m\x1b[0;1;4m"),
         ("\x1b[38:2::1:2:3mx", "x"),
+        ("\x1b[1;30;48;5;231mx", "\x1b[1;7mx"),
         ("\x1b[97;101mx\x1b[2J\x1b[3;30H", "x\x1b[2J\x1b[3;30H"),
         ("\x1b[58;5;3;4mx", "\x1b[4mx"),
+        ("\x1b[1;38;2;0;0;0;48;2;255;255;255mx", "\x1b[1;7mx"),
     ],
 )
 def test_colours_are_taken_out_and_nothing_else(data: str, left: str) -> None:

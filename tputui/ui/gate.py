@@ -17,6 +17,8 @@ from tputui.ui.glyphs import to_ascii
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 _EXTENDED = re.compile(r"(?<![0-9])[345]8(?:;2(?:;[0-9]*){3}|;5;[0-9]*|:[0-9:]*)")
 """A colour by its number or its parts, within the parameters of an SGR sequence."""
+_WHITE_GROUND = re.compile(r"(?:^|;)(?:48;2;255;255;255|48;5;231|48;5;15|107)(?:;|$)")
+"""Text on white, where there is no colour: the framework marks what is chosen by its ground alone."""
 
 
 class Gate:
@@ -34,7 +36,8 @@ class Gate:
 
 
 def without_colour(data: str) -> str:
-    """The same without any sequence that sets a colour; bold, dim, underline and reverse stay."""
+    """The same without any sequence that sets a colour. Bold, dim, underline and reverse stay; a white ground becomes
+    reverse."""
     return _SGR.sub(lambda found: _attributes(found.group(1)), data)
 
 
@@ -43,6 +46,8 @@ def _attributes(parameters: str) -> str:
     if not parameters:
         return "\x1b[m"
     kept = [part for part in _EXTENDED.sub("", parameters).split(";") if part and not _is_colour(part)]
+    if _WHITE_GROUND.search(parameters):
+        kept.append("7")
     return f"\x1b[{';'.join(kept)}m" if kept else ""
 
 

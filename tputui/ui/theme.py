@@ -92,16 +92,16 @@ MONO = Theme(
         "hit-ground": "#000000",
         "chosen-ground": "#000000",
         "chosen-style": "reverse",
-        "block-cursor-text-style": "reverse",
-        "input-cursor-text-style": "reverse",
+        **{f"block-cursor-{part}background": "#ffffff" for part in ("", "blurred-")},
+        **{f"block-cursor-{part}foreground": "#000000" for part in ("", "blurred-")},
+        "input-cursor-background": "#ffffff",
+        "input-cursor-foreground": "#000000",
         "input-selection-background": "#000000",
-        "block-cursor-background": "#000000",
-        "block-cursor-foreground": "#ffffff",
-        "block-cursor-blurred-background": "#000000",
         "block-hover-background": "#000000",
     },
 )
-"""The terminal's own two colours, with bold, dim and reverse: the gate lets no colour through."""
+"""The terminal's own two colours, with bold, dim and reverse: the gate lets no colour through, and has a white ground
+be reverse video."""
 
 THEMES: dict[str, Theme] = {"dark": DARK, "light": LIGHT, "colour-blind safe": COLOUR_BLIND, "mono": MONO}
 """By the name that a person reads, in the order in which the key goes through them."""
