@@ -293,6 +293,8 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
         await until(pilot, lambda: says(pilot, "going on from the last checkpoint of run-old", "ready"))
         await pilot.press("s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: says(pilot, "2 runs", "\u276f run-new"))
 
     drive(home(place, desk), script, size=(160, 45))
     assert desk.launches[0].resume == run_dir

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual import events, work
 from textual.app import ComposeResult
@@ -20,6 +19,7 @@ from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys, runfilter, runorder
 from tputui.ui.desk import Desk
+from tputui.ui.launching import Launching
 from tputui.ui.lines import Line, Span, clean
 from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
@@ -32,12 +32,9 @@ from tputui.ui.widgets import runshead
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.lineedit import LineEdit
 from tputui.ui.widgets.preview import PreviewPart, RunPreview
-from tputui.ui.widgets.runs import RunsTable, how_in_words
+from tputui.ui.widgets.runs import RunsTable
 from tputui.ui.widgets.runshead import RunsHead
 from tputui.ui.words import REQUEST_NAMES
-
-if TYPE_CHECKING:
-    from tputui.ui.draft import Picked
 
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
@@ -231,7 +228,7 @@ class RunsScreen(Screen[MonitorResult]):
                 f"compare: {len(paths)} runs are marked in sight; space marks {LEAST_COMPARED} to {MOST_COMPARED}"
             )
             return
-        # Here, as with the launcher below: the list stands sooner without what few keys need.
+        # The list stands sooner without it.
         from tputui.ui.screens.compare import CompareScreen
 
         base = paths.index(table.chosen) if table.chosen in paths else 0
@@ -309,32 +306,16 @@ class RunsScreen(Screen[MonitorResult]):
         if self._desk is None or self._read_only:
             self.tell("new run: this view is read-only")
             return
-        self._pick(self._desk)
+        launching = Launching(
+            self._desk, self._start or Path.cwd(), lambda: runorder.ordered(self._known(), Order(), self._clock())
+        )
+        launching.begin(self.app, self._started)
 
-    def _pick(self, desk: Desk) -> None:
-        from tputui.ui.screens.launcher_pick import PickScreen
-
-        start = self._start or Path.cwd()
-        newest_first = runorder.ordered(self._known(), Order(), self._clock())
-        told = [(row.path, how_in_words(row)) for row in newest_first if row.state != "unreadable"]
-        self.app.push_screen(PickScreen(start, told), lambda picked: self._prepare(desk, start, picked))
-
-    def _prepare(self, desk: Desk, start: Path, picked: Picked | None) -> None:
-        from tputui.ui.screens.launcher import LauncherScreen
-
-        if picked is not None:
-            launcher = LauncherScreen(desk, picked, start, {row.path.name for row in self._known()})
-            self.app.push_screen(launcher, lambda run_dir: self._launched(desk, run_dir))
-
-    def _launched(self, desk: Desk, run_dir: Path | None) -> None:
-        """Opens the run that was started at once; back to the configurations where none was."""
-        if run_dir is None:
-            self._pick(desk)
-            return
+    def _started(self, run_dir: Path) -> None:
+        """Opens a run that was started, at once."""
         self.query_one(RunsTable).choose(run_dir)
         self._reader.wake()
-        session = Session.live(run_dir)
-        self.app.push_screen(MonitorScreen(session, run_dir), self._come_back)
+        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._come_back)
 
     def action_checkpoint(self) -> None:
         """Asks for a checkpoint."""

@@ -75,6 +75,8 @@ class RunsTable(Drawn):
         self._order = Order()
         self._marked: frozenset[Path] = frozenset()
         self._chosen: Path | None = None
+        self._awaited: Path | None = None
+        """A run that was chosen and is not listed yet."""
         self._now = 0.0
         self._top = 0
 
@@ -101,13 +103,16 @@ class RunsTable(Drawn):
         place = self._places.get(self._chosen, 0) if self._chosen is not None else 0
         self._rows, self._order, self._marked, self._now, self._empty = rows, order, marked, now, tuple(empty)
         self._places = {row.path: index for index, row in enumerate(rows)}
-        if self._chosen not in self._places:
+        if self._chosen in self._places:
+            self._awaited = None
+        elif self._chosen is None or self._chosen != self._awaited:
             # Where its run went away, the cursor stays at its height.
             self._choose(rows[min(place, len(rows) - 1)].path if rows else None)
         self.redraw()
 
     def choose(self, path: Path) -> None:
         """Puts the cursor on a run; one that is not listed yet is waited for."""
+        self._awaited = path
         self._choose(path)
         self.redraw()
 
