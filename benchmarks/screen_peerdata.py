@@ -1,0 +1,63 @@
+"""Writes losses the way two peers keep them, run by the interpreter that has those peers.
+
+    PEERS/bin/python benchmarks/screen_peerdata.py {wandb,tfevents} LOSSES.npy FOLDER
+
+LOSSES.npy is [steps, cores] float32. wandb logs through its own `run.log`, offline; tfevents get one event a scalar,
+as every `SummaryWriter.add_scalar` writes them. Imports nothing of this project: its interpreter does not have it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+STEP_S = 0.01
+BEGAN = 1_760_000_000.0
+
+
+def rows(path: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """Each step with the loss of every core by name."""
+    import numpy as np
+
+    values = np.load(path, mmap_mode="r")
+    names = [f"loss/core{core}" for core in range(values.shape[1])]
+    for first in range(0, len(values), 10_000):
+        for step, row in enumerate(values[first : first + 10_000].tolist(), start=first + 1):
+            yield step, dict(zip(names, row, strict=True))
+
+
+def write_wandb(path: str, folder: Path) -> None:
+    """An offline run."""
+    # No line of this script's own console, no figures of this machine: the losses alone, as the other formats hold.
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_CONSOLE="off", WANDB_ERROR_REPORTING="false")
+    import wandb
+
+    settings = wandb.Settings(x_disable_stats=True, x_disable_meta=True, disable_git=True, save_code=False)
+    run = wandb.init(dir=str(folder), project="bench", settings=settings)
+    for step, row in rows(path):
+        run.log(row, step=step)
+    run.finish()
+
+
+def write_tfevents(path: str, folder: Path) -> None:
+    """One file of events."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with open(folder / "events.out.tfevents.1760000000.bench", "wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=BEGAN, file_version="brain.Event:2").SerializeToString())
+        for step, row in rows(path):
+            for name, loss in row.items():
+                value = Summary.Value(tag=name, simple_value=loss)
+                event = Event(wall_time=BEGAN + step * STEP_S, step=step, summary=Summary(value=[value]))
+                writer.write(event.SerializeToString())
+
+
+if __name__ == "__main__":
+    kind, source, target = sys.argv[1:]
+    Path(target).mkdir(parents=True, exist_ok=True)
+    {"wandb": write_wandb, "tfevents": write_tfevents}[kind](source, Path(target))
