@@ -159,10 +159,10 @@ def test_the_cursor_reads_values_and_is_taken_away() -> None:
 
 def test_the_cursor_takes_what_is_in_sight_along() -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("i", "i", "i", "comma", *["comma"] * 200)
+        await pilot.press("i", "i", "i", "i", "comma", *["comma"] * 30)
         cursor = look(pilot).cursor
         assert cursor is not None
-        assert cursor < 290
+        assert cursor < 310
         low, high = look(pilot).bounds(1, 330)
         assert low <= cursor <= high
 

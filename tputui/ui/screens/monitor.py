@@ -11,7 +11,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.reactive import reactive
-from textual.screen import Screen
 
 from tputui.model.snapshot import ENDED, Mark, Snapshot
 from tputui.telemetry import control
@@ -22,6 +21,7 @@ from tputui.ui.lines import clean
 from tputui.ui.older import OlderLines, older_lines
 from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
 from tputui.ui.pump import Frame, Pump, Source
+from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.pictures import PicturesScreen
@@ -49,7 +49,7 @@ class MonitorResult(NamedTuple):
     """The newest one; None where nothing was read yet."""
 
 
-class MonitorScreen(Screen[MonitorResult]):
+class MonitorScreen(ChartKeys[MonitorResult]):
     """One run."""
 
     BINDINGS = keys.bindings(keys.MONITOR)
@@ -294,44 +294,6 @@ class MonitorScreen(Screen[MonitorResult]):
             self._loss.read_at(None)
         else:
             self.query_one(Body).maximise(False)
-
-    # The chart of the loss, whichever panel is selected.
-
-    @property
-    def _loss(self) -> LossPanel:
-        return self.query_one(LossPanel)
-
-    def action_toggle_log(self) -> None:
-        """Switches the y axis of the loss."""
-        self._loss.toggle_log()
-
-    def action_next_view(self, by: int) -> None:
-        """The next view of the loss."""
-        self._loss.next_view(by)
-
-    def action_next_x(self) -> None:
-        """The next x axis."""
-        self._loss.next_x()
-
-    def action_smooth(self, by: int) -> None:
-        """More smoothing, or less."""
-        self._loss.smooth(by)
-
-    def action_zoom(self, closer: int) -> None:
-        """Zooms in or out."""
-        self._loss.zoom(bool(closer))
-
-    def action_pan(self, by: int) -> None:
-        """Moves what is in sight of the run."""
-        self._loss.pan(by)
-
-    def action_show_all(self) -> None:
-        """The whole run."""
-        self._loss.show_all()
-
-    def action_cursor(self, by: int) -> None:
-        """Moves the cursor that reads values."""
-        self._loss.move_cursor(by)
 
     # Scrolling.
 
