@@ -6,15 +6,18 @@ import math
 import struct
 from array import array
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.recorded import T0, steps_recorded
-from tputui.model.series import PIECES_MAX, Series, combined
+from tests.recorded import T0, steps_recorded, worker_events
+from tputui.model.columns import COLUMNS_MAX, columns_max
+from tputui.model.series import PIECES_LEAST, PIECES_MAX, Series, combined, pieces_max
 from tputui.model.snapshot import Segment
+from tputui.model.state import RunState
 from tputui.telemetry import blocks
-from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.events import StepsRecorded, TopologyDeclared
 
 Rows = list[list[float]]
 
@@ -135,3 +138,19 @@ def test_a_pod_is_taken_in_by_summaries_when_its_values_are_too_many() -> None:
         num_decoded += series.wants_values(record)
         series.add(record, array("f", wide) if series.wants_values(record) else None)
     assert 0 < num_decoded < 20
+
+
+def test_many_hosts_share_the_room_of_a_few() -> None:
+    assert [pieces_max(hosts) for hosts in (1, 4, 32, 256)] == [PIECES_MAX, PIECES_MAX, 256, PIECES_LEAST]
+
+
+def test_a_host_of_many_keeps_fewer_pieces_and_every_value() -> None:
+    state = RunState()
+    declared = next(event for event in worker_events() if isinstance(event, TopologyDeclared))
+    state.apply("worker-0", 0, msgspec.structs.replace(declared, num_hosts=256, num_cores=2_048))
+    for report in range(1_000):
+        state.apply("worker-0", report + 1, steps_recorded(T0, report * 4 + 1, [[float(report)] * 8] * 4))
+    writer = state.writers["worker-0"]
+    assert len(writer.series["loss"].pieces) <= PIECES_LEAST
+    assert sum(piece.num_values for piece in writer.series["loss"].pieces) == 32_000
+    assert len(writer.columns.columns) <= columns_max(2_048) < COLUMNS_MAX

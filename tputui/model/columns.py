@@ -22,13 +22,18 @@ from tputui.telemetry.events import StepsRecorded
 COLUMNS_MAX = 512
 """About two a column of the widest terminal."""
 CELLS_MAX = 1 << 18
-"""Means kept of one writer, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
+"""Means kept of a run, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
 COLUMNS_LEAST = 64
 """... these."""
 WHOLE_VALUES_MAX = 100_000
 """Values taken in of one writer before reports are sampled."""
 SAMPLED_SHARE = 64
 """One value in so many is decoded for this after that."""
+
+
+def columns_max(num_cores: int) -> int:
+    """How many columns each host may keep where all have so many cores together."""
+    return min(COLUMNS_MAX, max(COLUMNS_LEAST, CELLS_MAX // max(1, num_cores) // 2 * 2))
 
 
 class Column(NamedTuple):
@@ -109,7 +114,7 @@ class Columns:
     def _add(self, record: StepsRecorded, values: array[float]) -> None:
         num_cores = record.cores
         if not self.columns:
-            self._most = min(self._most, max(COLUMNS_LEAST, CELLS_MAX // num_cores // 2 * 2))
+            self._most = min(self._most, columns_max(num_cores))
         elif num_cores != len(self.columns[-1].means):
             return
         flat = values.tolist()

@@ -20,6 +20,10 @@ from tputui.telemetry.events import StepsRecorded
 
 PIECES_MAX = 2_048
 """Several times the dots of the widest terminal."""
+PIECES_OF_ALL_MAX = 8_192
+"""Of all hosts together, since they are combined ten times a second; but of each at least ..."""
+PIECES_LEAST = 128
+"""... so many."""
 DECODED_VALUES_MAX = 2_000_000
 """Values taken out of blocks for one series: about 0.2 s of work. Later records go in by their summary."""
 
@@ -113,6 +117,11 @@ class Series:
                 self.pieces[-1] = newest.join(piece)
                 return
         self.pieces.append(piece)
+
+
+def pieces_max(num_hosts: int) -> int:
+    """How many pieces each of so many hosts may keep."""
+    return min(PIECES_MAX, max(PIECES_LEAST, PIECES_OF_ALL_MAX // max(1, num_hosts)))
 
 
 def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:

@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tputui.model import format as fmt
-from tputui.model.columns import Columns
+from tputui.model.columns import Columns, columns_max
 from tputui.model.marks import Marks
 from tputui.model.pace import Pace
-from tputui.model.series import Series
+from tputui.model.series import Series, pieces_max
 from tputui.model.snapshot import EpochStart, LogLine, MeterPoint
 from tputui.model.thinned import Thinned, first_of, last_of
 from tputui.model.usage import Usage
@@ -269,6 +269,8 @@ class WriterState:
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         self.topology = event
+        if not self.columns.width:
+            self.columns = Columns(columns_max(event.num_cores))
 
     def _training_planned(self, event: ev.TrainingPlanned) -> None:
         self.plan = event
@@ -294,7 +296,7 @@ class WriterState:
         if event.metric not in self.series:
             if len(self.series) >= METRICS_MAX:
                 return
-            self.series[event.metric] = Series()
+            self.series[event.metric] = Series(pieces_max(self.topology.num_hosts if self.topology else 1))
         series = self.series[event.metric]
         self.newest_steps[event.metric] = event
         self.num_non_finite += event.bad
