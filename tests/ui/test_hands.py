@@ -13,7 +13,7 @@ from textual.command import CommandPalette
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.model.snapshot import Snapshot
-from tputui.ui import commands, export, figures, keys
+from tputui.ui import commands, export, figures, keys, layout
 from tputui.ui.app import ScreenApp
 from tputui.ui.looks import Looks, draws_characters
 from tputui.ui.screens.confirm import Confirm
@@ -195,7 +195,12 @@ def test_figures_are_not_rounded() -> None:
     snapshot = made.running()
     rows = list(csv.DictReader(io.StringIO(export.as_csv(figures.BY_PANEL["loss"](snapshot)))))
     assert float(rows[7]["mean"]) == snapshot.loss[7].mean
-    assert [int(row["first_step"]) for row in rows] == [segment.first_step for segment in snapshot.loss]
+    steps = [int(row["first_step"]) for row in rows if row["mean"]]
+    assert steps == [segment.first_step for segment in snapshot.loss]
+
+
+def test_every_panel_of_the_monitor_has_figures() -> None:
+    assert set(layout.PANELS) | {layout.FAILURE} == set(figures.BY_PANEL)
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,19 @@ class Figures(NamedTuple):
 
 
 def _loss(snapshot: Snapshot) -> Figures:
-    head = ("first_step", "last_step", "mean", "min", "max", "num_values", "num_non_finite")
-    return Figures(
-        head, [(s.first_step, s.last_step, s.mean, s.min, s.max, s.num_values, s.num_bad) for s in snapshot.loss]
-    )
+    """Steps with their mean and band; then, of steps in columns of their own, each core's mean."""
+    cores = max((len(column.means) for column in snapshot.core_columns), default=0)
+    own = tuple(f"core_{core}_mean" for core in range(cores))
+    head = ("first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite", *own)
+    nothing = (None,) * cores
+    rows: list[tuple[Figure, ...]] = [
+        (s.first_step, s.last_step, s.t, s.mean, s.min, s.max, s.num_values, s.num_bad, *nothing) for s in snapshot.loss
+    ]
+    rows += [
+        (c.first_step, c.last_step, *(None,) * 6, *c.means, *(None,) * (cores - len(c.means)))
+        for c in snapshot.core_columns
+    ]
+    return Figures(head, rows)
 
 
 def _cores(snapshot: Snapshot) -> Figures:
@@ -81,15 +90,33 @@ def _xla(snapshot: Snapshot) -> Figures:
 
 
 def _memory(snapshot: Snapshot) -> Figures:
+    """What is used now, then what was."""
     memory = snapshot.memory
     rows: list[tuple[Figure, ...]] = [
-        ("core", reading.core, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)
+        ("core", reading.core, None, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)
         for reading in memory.hbm or []
     ]
-    rows += [(p.role, p.pid, p.rss_bytes, None, None, p.cpu_percent) for p in memory.processes]
+    rows += [(p.role, p.pid, None, p.rss_bytes, None, None, p.cpu_percent) for p in memory.processes]
     if memory.host_used_bytes is not None:
-        rows.append(("host", None, memory.host_used_bytes, memory.host_total_bytes, None, memory.host_cpu_percent))
-    return Figures(("of", "id", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
+        host = (memory.host_used_bytes, memory.host_total_bytes, None, memory.host_cpu_percent)
+        rows.append(("host", None, None, *host))
+    for point in snapshot.memory_history:
+        was = (("fullest core", point.hbm_used_bytes), ("host", point.host_used_bytes), ("processes", point.rss_bytes))
+        rows += [(of, None, point.t, used, None, None, None) for of, used in was if used is not None]
+    return Figures(("of", "id", "t", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
+
+
+def _events(snapshot: Snapshot) -> Figures:
+    return Figures(
+        ("t", "step", "kind", "core", "text"), [(m.t, m.step, m.kind, m.core, m.text) for m in snapshot.marks]
+    )
+
+
+def _pace(snapshot: Snapshot) -> Figures:
+    points = snapshot.throughput.history if snapshot.throughput is not None else []
+    return Figures(
+        ("t", "step", "step_s", "examples_per_s"), [(p.t, p.step, p.step_s, p.examples_per_s) for p in points]
+    )
 
 
 def _log(snapshot: Snapshot) -> Figures:
@@ -113,6 +140,8 @@ BY_PANEL: dict[str, Callable[[Snapshot], Figures]] = {
     "xla": _xla,
     "memory": _memory,
     "log": _log,
+    "events": _events,
+    "pace": _pace,
     "failure": _failure,
 }
 """By the name of the panel."""
