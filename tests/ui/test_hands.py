@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from textual.command import CommandPalette
 
+from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.model.snapshot import Snapshot
@@ -20,6 +21,7 @@ from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.export import ExportScreen
 from tputui.ui.screens.help import HelpScreen, help_lines, matching
 from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
 from tputui.ui.viewstate import Views
 from tputui.ui.widgets.bars import KeyBar
@@ -224,6 +226,22 @@ def test_e_writes_a_file_and_says_where(tmp_path: Path, key: str, form: str, wan
         assert "Write" not in content
 
 
+def test_the_list_of_runs_can_be_exported(tmp_path: Path) -> None:
+    runs, to = tmp_path / "runs", tmp_path / "to"
+    recorded.write_run(runs)
+    to.mkdir()
+    app = ScreenApp(lambda: RunsScreen(runs), export_to=to)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "done" in text(app.screen))
+        await pilot.press("e", "c")
+        await until(pilot, lambda: any(to.iterdir()))
+
+    drive(app, script)
+    [row] = csv.DictReader(next(to.iterdir()).read_text().splitlines())
+    assert (row["run"], row["state"], row["steps"]) == (str(runs / "digits-1"), "done", "66")
+
+
 def test_no_file_is_overwritten(tmp_path: Path) -> None:
     paths = [export.write_new(tmp_path, "a-b.csv", str(number)) for number in range(3)]
     assert [path.name for path in paths] == ["a-b.csv", "a-b-2.csv", "a-b-3.csv"]
@@ -320,6 +338,24 @@ def test_help_is_searched_as_one_types() -> None:
         assert isinstance(pilot.app.screen, MonitorScreen)
 
     drive(monitor(made.running()), script, size=(160, 60))
+
+
+def test_every_screen_has_the_same_hands() -> None:
+    maps = {
+        name: value
+        for name, value in vars(keys).items()
+        if name.isupper() and name[0] != "_" and isinstance(value, tuple)
+    }
+    of_panels = {"LOG", "HANDS"}  # parts of the map of a screen
+    assert {"MONITOR", "RUNS", "PICTURES"} <= set(maps)
+    for name in set(maps) - of_panels:
+        assert set(keys.HANDS) <= set(maps[name]), name
+
+
+def test_no_key_of_a_screen_does_two_things() -> None:
+    for of_screen in (keys.MONITOR, keys.RUNS, keys.PICTURES):
+        names = [name for key in of_screen for name in key.keys.split(",")]
+        assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 
 def test_help_tells_keys_once_by_task() -> None:

@@ -184,6 +184,7 @@ RUNS: tuple[Key, ...] = (
     Key("home,g", "home g", "move(-1000000)", "", "first run", "move"),
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "move"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+    *HANDS,
 )
 
 COMPARE: tuple[Key, ...] = (

@@ -12,6 +12,7 @@ from textual.message import Message
 
 from tputui.model import format as fmt
 from tputui.ui import words
+from tputui.ui.figures import Figure, Figures
 from tputui.ui.lines import Line, Span, Tone, clean, crop, fit, width_of, wrap
 from tputui.ui.plot import NON_FINITE_MARK
 from tputui.ui.rows import NUM_COLUMNS, RunRow, State
@@ -136,6 +137,18 @@ class RunsTable(Drawn):
             line = self._line(self._rows[index], fields, name, here=index == chosen)
             lines.append(fit([*line, Span(" " * max(width - width_of(line), 0))], width))
         return lines
+
+    def figures(self) -> Figures:
+        """Every run that is shown, for a CSV file; times in unix seconds."""
+        rows: list[tuple[Figure, ...]] = [
+            (
+                *(str(row.path), row.state, row.task, row.epoch, row.num_epochs, row.steps, row.total_steps, row.loss),
+                *(row.best, row.best_name, row.best_epoch, row.created, row.started, row.over, row.num_cores),
+            )
+            for row in self._rows
+        ]
+        head = ("run", "state", "task", "epoch", "num_epochs", "steps", "total_steps", "loss")
+        return Figures((*head, "best", "best_name", "best_epoch", "created", "started", "over", "num_cores"), rows)
 
     def on_click(self, event: events.Click) -> None:
         """Chooses a run; the chosen one opens."""
