@@ -1,0 +1,240 @@
+"""How long until a run is on screen, and with how much memory, beside other programs on the same losses.
+
+    python -m benchmarks.screen_open [--steps 1000000] [--longest 10000000] [--rounds 5] [--peers peers] [--keep FOLDER]
+
+The real programs in a real terminal of 160x45, in turn. What is timed, from the command on: anything drawn; a curve
+drawn; the last step told. A peer that takes minutes to its last step is run to there once. Then every figure of the
+snapshot that our screen draws is compared with one computed from the raw values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.screen_peers import Peer, add_options, find
+from benchmarks.screen_terminal import DEADLINE_S, NeverShown, Terminal
+from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, losses, write_run
+from tputui.session import load
+
+SHORT_STEPS = 10_000
+PEAK_MIB_MAX = 300
+BARE = Path(__file__).parent / "screen_bare.py"
+WORDS_MIN = 3
+"""Something is drawn when so many words stand on the screen."""
+DOTS_MIN = 12
+"""A curve is drawn when so many cells of braille dots stand on the screen."""
+
+
+class Opened(NamedTuple):
+    """What opening took. NaN: not waited for."""
+
+    first_s: float = math.nan
+    """Until anything was drawn."""
+    curve_s: float = math.nan
+    """Until a curve was drawn."""
+    last_s: float = math.nan
+    """Until the last step was told."""
+    cpu_s: float = math.nan
+    """Of the program with its children, up to then."""
+    peak_mib: float = math.nan
+
+
+class Contender(NamedTuple):
+    """A program on a run."""
+
+    argv: list[str]
+    environ: dict[str, str]
+    at_end: Callable[[str], bool] | None
+    """Whether the screen tells the last step; None where that is not waited for."""
+
+
+Rows = dict[str, list[Opened]]
+
+
+def has_words(screen: str) -> bool:
+    """Whether anything is drawn."""
+    return len(screen.split()) >= WORDS_MIN
+
+
+def has_curve(screen: str) -> bool:
+    """Whether a curve is drawn."""
+    return sum("\u2800" < glyph <= "\u28ff" for glyph in screen) >= DOTS_MIN
+
+
+def opened(terminal: Terminal, who: Contender, *, has_curves: bool = True, patience_s: float = DEADLINE_S) -> Opened:
+    """Starts a program and watches it. A last step that never shows is told as infinity."""
+    terminal.start(who.argv, who.environ)
+    first_s = terminal.until(has_words)
+    curve_s = terminal.until(has_curve, patience_s) if has_curves else math.nan
+    last_s = math.nan
+    if who.at_end is not None:
+        try:
+            last_s = terminal.until(who.at_end, patience_s)
+        except NeverShown:
+            last_s = math.inf
+    return Opened(first_s, curve_s, last_s, *terminal.usage())
+
+
+def ours(run_dir: Path, num_steps: int) -> Contender:
+    """Our viewer on a run."""
+    attach = [sys.executable, "-P", "-m", "tputui", "attach", "--reset-view", str(run_dir)]
+    return Contender(attach, {}, lambda screen: f"step {num_steps:,}" in screen and "DONE" in screen)
+
+
+def theirs(peer: Peer, num_steps: int | None) -> Contender:
+    """A peer on its form of the run, watched to the last step where one is given."""
+    if num_steps is None:
+        return Contender(peer.argv, peer.environ, None)
+    return Contender(peer.argv, peer.environ, lambda screen: peer.at_step(screen, num_steps))
+
+
+def measure(terminal: Terminal, contenders: dict[str, Contender], rounds: int) -> Rows:
+    """Everybody in turn, in rotated order."""
+    rows: Rows = {name: [] for name in contenders}
+    names = list(contenders)
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            rows[name].append(opened(terminal, contenders[name], has_curves=name != "a bare Textual Static"))
+    return rows
+
+
+def differences(run_dir: Path, values: np.ndarray) -> list[str]:
+    """Where a figure of the snapshot is not the one that the raw values give."""
+    snapshot = load(run_dir)
+    wrong: list[str] = []
+    steps_seen = 0
+    for segment in snapshot.loss:
+        raw = values[segment.first_step - 1 : segment.last_step].astype(np.float64)
+        steps_seen += len(raw)
+        told = (segment.min, segment.max, segment.num_values)
+        if told != (raw.min(), raw.max(), raw.size) or not math.isclose(segment.mean, raw.mean(), rel_tol=1e-9):
+            wrong.append(f"steps {segment.first_step} to {segment.last_step}: {segment}")
+    if steps_seen != len(values):
+        wrong.append(f"the series covers {steps_seen} steps of {len(values)}")
+    if [core.loss for core in snapshot.cores] != values[-1].astype(np.float64).tolist():
+        wrong.append(f"newest losses: {[core.loss for core in snapshot.cores]}")
+    spike = float(np.float32(SPIKE))
+    if len(values) >= SPIKE_STEP and max(segment.max for segment in snapshot.loss) != spike:
+        wrong.append("the one-step spike is lost")
+    if snapshot.steps != len(values):
+        wrong.append(f"steps: {snapshot.steps}")
+    return wrong
+
+
+def table(rows: Rows) -> None:
+    """Prints medians."""
+    heads = ("drawn, s", "curve, s", "last step, s", "CPU, s", "peak MiB")
+    print(f"  {'':34}" + "".join(f"{head:>14}" for head in heads))
+    for name, times in rows.items():
+        print(f"  {name:34}" + "".join(_cell(statistics.median(column)) for column in zip(*times, strict=True)))
+
+
+def _cell(value: float) -> str:
+    if math.isnan(value):
+        return f"{'-':>14}"
+    return f"{'never shown':>14}" if math.isinf(value) else f"{value:>14.2f}"
+
+
+def ratio(label: str, ours: list[float], theirs: list[float], goal: float) -> None:
+    """Prints the median of the ratios round by round; where they have one only, that of the medians."""
+    if len(ours) == len(theirs):
+        value = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    else:
+        value = statistics.median(ours) / statistics.median(theirs)
+    print(f"  {label:66}{value:8.3f}   goal {goal:g}: {'met' if value <= goal else 'missed'}")
+
+
+def column(rows: Rows, name: str, field: str) -> list[float]:
+    """A figure of every round."""
+    return [getattr(row, field) for row in rows[name]]
+
+
+def write(folder: Path, num_steps: int) -> tuple[Path, np.ndarray]:
+    """The run of so many steps and its values, written if it is not there."""
+    run_dir = folder / f"long-{num_steps}"
+    if not run_dir.exists():
+        return write_run(folder, num_steps)
+    values = losses(num_steps)
+    if num_steps >= SPIKE_STEP:
+        values[SPIKE_STEP - 1, 3] = SPIKE
+    return run_dir, values
+
+
+def run(args: argparse.Namespace, folder: Path) -> None:
+    """Measures and prints."""
+    lengths = sorted({SHORT_STEPS, args.steps, args.longest} - {0})
+    runs = {steps: write(folder, steps) for steps in lengths}
+    long_dir, values = runs[args.steps]
+    name = "tputui, {:,} steps".format
+    contenders = {"a bare Textual Static": Contender([sys.executable, str(BARE)], {}, None)}
+    contenders |= {name(steps): ours(run_dir, steps) for steps, (run_dir, _) in runs.items()}
+    short_peers = find(args.peers, folder, runs[SHORT_STEPS][1])
+    long_peers = find(args.peers, folder, values) if short_peers else []
+    contenders |= {f"{peer.name}, {SHORT_STEPS:,} steps": theirs(peer, SHORT_STEPS) for peer in short_peers}
+    leet = [peer for peer in long_peers if peer.name == "wandb leet"]
+    contenders |= {f"{peer.name}, {args.steps:,} steps, its first curve": theirs(peer, None) for peer in leet}
+    with Terminal() as terminal:
+        rows = measure(terminal, contenders, args.rounds)
+        for peer in long_peers:
+            once = opened(terminal, theirs(peer, args.steps), patience_s=args.patience)
+            rows[f"{peer.name}, {args.steps:,} steps, once"] = [once]
+    print(f"{NUM_CORES} cores; medians of {args.rounds} rounds")
+    table(rows)
+    goals(rows, args, name)
+    wrong = differences(long_dir, values)
+    print(f"  figures that differ from the raw values: {len(wrong)}", *wrong[:5], sep="\n    ")
+
+
+def goals(rows: Rows, args: argparse.Namespace, name: Callable[[int], str]) -> None:
+    """Prints what was to be reached, as far as there is somebody to compare with."""
+    short, long = name(SHORT_STEPS), name(args.steps)
+    print("  ratios:")
+    ratio("first frame / a bare Textual Static", column(rows, short, "first_s"), column(rows, "a bare Textual Static", "first_s"), 1.4)
+    ratio("the same in CPU seconds, to the last step", column(rows, short, "cpu_s"), column(rows, "a bare Textual Static", "cpu_s"), 1.4)
+    leet_short = f"wandb leet, {SHORT_STEPS:,} steps"
+    if leet_short in rows:
+        first = column(rows, short, "first_s")
+        ratio("first frame / wandb leet", first, column(rows, leet_short, "first_s"), 0.7)
+        chart = column(rows, f"wandb leet, {args.steps:,} steps, its first curve", "curve_s")
+        ratio(f"{args.steps:,} steps, curves / wandb leet's first", column(rows, long, "curve_s"), chart, 0.8)
+    for peer, goal in (("wandb leet", 1 / 50), ("terminalboard", 1 / 25)):
+        once = f"{peer}, {args.steps:,} steps, once"
+        if once in rows:
+            ratio(f"{args.steps:,} steps, last step / {peer}", column(rows, long, "last_s"), column(rows, once, "last_s"), goal)
+    if args.longest:
+        longest = name(args.longest)
+        for label, field in (("a curve", "curve_s"), ("the last step", "last_s"), ("CPU seconds", "cpu_s")):
+            what = f"{args.longest:,} steps / {SHORT_STEPS:,}: {label}"
+            ratio(what, column(rows, longest, field), column(rows, short, field), 1.3)
+    for peak_of in (long, name(args.longest) if args.longest else long):
+        peak = max(column(rows, peak_of, "peak_mib"))
+        print(f"  {peak_of}: peak {peak:.0f} MiB, goal {PEAK_MIB_MAX}: {'met' if peak < PEAK_MIB_MAX else 'missed'}")
+
+
+def main() -> None:
+    """Prints times, memory, ratios and the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1_000_000, help="steps of the long run")
+    parser.add_argument("--longest", type=int, default=10_000_000, help="steps of the longest run; 0 leaves it out")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds that a peer has for its last step")
+    add_options(parser)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = args.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        run(args, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""A real terminal that a program runs in, and what can be seen and measured from outside.
+
+tmux is the terminal: it answers what programs ask of one, and costs little. It is spoken to over its control mode, so
+a look at the screen starts no process. CPU and memory are those of the program with all its children, never tmux's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple
+
+import psutil
+
+COLUMNS, ROWS = 160, 45
+DEADLINE_S = 60.0
+LOOK_S = 0.005
+"""Pause between two looks at the screen: what is timed is known to about this."""
+
+
+class NeverShown(TimeoutError):
+    """What was waited for did not come on screen in time."""
+
+
+class Usage(NamedTuple):
+    """What a program with its children has used since it started."""
+
+    cpu_s: float
+    peak_mib: float
+    """Sum of each living process's own peak of resident memory."""
+
+
+class Terminal:
+    """One terminal, one program after the other in it. Leaves nothing behind when the block is left."""
+
+    def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
+        """Raises `FileNotFoundError` where tmux is not installed."""
+        tmux = shutil.which("tmux")
+        if tmux is None:
+            raise FileNotFoundError("tmux is not installed; it is the terminal that the programs run in")
+        self._folder = tempfile.TemporaryDirectory(prefix="screen-")
+        # `-f /dev/null`: as tmux comes, not as its user has set it up.
+        command = [tmux, "-f", "/dev/null", "-S", f"{self._folder.name}/tmux", "-C", "new-session"]
+        size = ["-x", str(columns), "-y", str(rows), "sleep infinity"]
+        self._tmux = subprocess.Popen(
+            command + size, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, TERM="xterm-256color")
+        )
+        assert self._tmux.stdin is not None
+        assert self._tmux.stdout is not None
+        self._to: IO[bytes] = self._tmux.stdin
+        self._from: IO[bytes] = self._tmux.stdout
+        self._reply()
+        self._ask("refresh-client -f no-output")
+        for option in ("default-terminal tmux-256color", "status off", "remain-on-exit on", "escape-time 0"):
+            self._ask(f"set-option -g {option}")
+        self.began = time.perf_counter()
+        self._program: psutil.Process | None = None
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        """Runs a program in place of the one before; `began` is the moment of it, by `time.perf_counter`."""
+        more = [f"-e {shlex.quote(f'{name}={value}')}" for name, value in (environ or {}).items()]
+        self._ask("send-keys -R")
+        self._ask("clear-history")
+        self.began = time.perf_counter()
+        self._ask(" ".join(["respawn-pane -k", *more, shlex.quote(f"exec {shlex.join(argv)}")]))
+        self._program = psutil.Process(int(self._ask("display-message -p '#{pane_pid}'")[0]))
+
+    def text(self) -> str:
+        """What stands on the screen now, without colours."""
+        return "\n".join(self._ask("capture-pane -p"))
+
+    def until(self, holds: Callable[[str], bool], timeout_s: float = DEADLINE_S) -> float:
+        """Seconds from the start until the screen is so. Raises `NeverShown`."""
+        while not holds(text := self.text()):
+            if time.perf_counter() - self.began > timeout_s:
+                raise NeverShown(f"not on screen after {timeout_s:g} s:\n{text}")
+            time.sleep(LOOK_S)
+        return time.perf_counter() - self.began
+
+    def press(self, *keys: str) -> None:
+        """Types keys, by their names in tmux."""
+        self._ask(f"send-keys {shlex.join(keys)}")
+
+    def usage(self) -> Usage:
+        """What the program has used so far."""
+        assert self._program is not None, "nothing was started"
+        cpu_s, peak_mib = 0.0, 0.0
+        for process in [self._program, *self._program.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error, OSError):
+                times = process.cpu_times()
+                cpu_s += times.user + times.system + times.children_user + times.children_system
+                peak_mib += _peak_mib(process.pid)
+        return Usage(cpu_s, peak_mib)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._to.write(b"kill-server\n")
+            self._to.close()
+        self._tmux.wait(10)
+        self._from.close()
+        self._folder.cleanup()
+
+    def _ask(self, command: str) -> list[str]:
+        """Lines that tmux answers. Raises `RuntimeError` where it refuses."""
+        self._to.write(command.encode() + b"\n")
+        self._to.flush()
+        return self._reply()
+
+    def _reply(self) -> list[str]:
+        """The next block of its output; notices between blocks are passed over."""
+        while not (line := self._line()).startswith("%begin"):
+            pass
+        lines: list[str] = []
+        while not (line := self._line()).startswith(("%end", "%error")):
+            lines.append(line)
+        if line.startswith("%error"):
+            raise RuntimeError(f"tmux: {' '.join(lines)}")
+        return lines
+
+    def _line(self) -> str:
+        line = self._from.readline()
+        if not line:
+            raise RuntimeError("tmux is gone")
+        return line.decode(errors="replace").rstrip("\n")
+
+
+def _peak_mib(pid: int) -> float:
+    """Most memory that a process has held since it became the program that it is."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
