@@ -19,6 +19,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tputui.model.snapshot import Snapshot
 from tputui.ui import commands, export
 from tputui.ui.export import Form
 from tputui.ui.gate import Gate, gated
@@ -211,7 +212,7 @@ class HandsApp(App[ResultT], Generic[ResultT]):
             return focused
         return next((each for each in self.screen.query(Widget) if isinstance(each, export.HasText)), None)
 
-    def _snapshot(self) -> export.Snapshot | None:
+    def _snapshot(self) -> Snapshot | None:
         shown = next((s for s in reversed(self.screen_stack) if isinstance(s, export.ShowsRun)), None)
         return shown.frame.snapshot if shown is not None and shown.frame is not None else None
 
