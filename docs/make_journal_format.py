@@ -10,7 +10,9 @@ import msgspec
 
 from tputui.fielddocs import field_docs
 from tputui.telemetry import events
-from tputui.telemetry.blocks import ENCODING
+from tputui.telemetry.blocks import ENCODING, VALUES_MAX
+from tputui.telemetry.codec import DEPTH_MAX
+from tputui.telemetry.journal import LINE_BYTES_MAX
 
 PAGE = Path(__file__).with_name("journal-format.md")
 
@@ -26,6 +28,8 @@ object a line.
 - `q` is the record's number in its journal, from 0. A gap tells how many records are missing.
 - `c` comes last: the CRC-32, eight hexadecimal digits, of every byte of the line before the comma that precedes it.
 - A float that JSON cannot write stands as `"NaN"`, `"Infinity"` or `"-Infinity"`.
+- A whole number has at most 64 bits, and free values are nested at most {DEPTH_MAX} deep. A line has at most
+  {LINE_BYTES_MAX >> 20} MB, a block at most {VALUES_MAX:,} values. What has more is damage.
 - A line without a newline is not written yet. A line whose checksum does not match is damage: step over it to the
   next newline.
 - Pass over fields and kinds that you do not know: a newer version wrote them.
@@ -87,7 +91,7 @@ def _table(kind: type[msgspec.Struct]) -> str:
     for field in msgspec.structs.fields(kind):
         if field.name != "t":
             kind_name = inspect.get_annotations(kind, eval_str=False).get(field.name, "")
-            shown = str(kind_name).replace("|", "\\|")
+            shown = str(kind_name).replace("|", "\\|").replace("Int", "int")
             lines.append(f"| `{field.name}` | {shown} | {docs[field.name]} |")
     return "\n".join(lines) + "\n"
 

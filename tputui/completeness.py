@@ -12,7 +12,8 @@ from typing import NamedTuple
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState
 from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX, Damage
+from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import SUFFIX
 
 EVIDENCE: tuple[type[ev.Event], ...] = (
     ev.JournalOpened,

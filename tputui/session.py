@@ -19,7 +19,7 @@ from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
 from tputui.replay import Player, Reach, Span, reach_of, spans
 from tputui.telemetry import control, rundir
-from tputui.telemetry.journal import Damage
+from tputui.telemetry.damage import Damage
 from tputui.telemetry.merge import Fact
 from tputui.track import Places, Track
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState
-from tputui.telemetry.journal import START, Bookmark, Damage
+from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import START, Bookmark
 from tputui.telemetry.merge import Fact, Merge
 
 PLACES_MAX = 48

@@ -11,7 +11,8 @@ from tests import recorded
 from tputui.telemetry import blocks, sealed
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Record
-from tputui.telemetry.journal import Damage, Tail
+from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import Tail
 from tputui.telemetry.sealed import SealedTail, SealError, seal
 
 

@@ -17,7 +17,8 @@ from tputui.model.state import RunState
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.events import JournalOpened
-from tputui.telemetry.journal import Damage, Tail
+from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import Tail
 from tputui.telemetry.rundir import SEALED_SUFFIX, ProcessId
 from tputui.telemetry.sealed import SealedTail
 

@@ -21,6 +21,8 @@ ENCODING = (
 )
 """Said once at the head of every journal."""
 
+VALUES_MAX = 1 << 22
+"""Most values of a block: the reporter's queue holds no more. A block that is said to hold more is not decoded."""
 _FLOAT_BYTES = 4
 _LEVEL = 1
 """Higher levels of deflate gain under 1 % on losses and cost three times the time."""
@@ -53,6 +55,8 @@ def unpack(block: str, num_values: int) -> array[float]:
 
 def unpack_bytes(block: str, num_values: int) -> bytes:
     """Decodes a block to little-endian float32 bytes. Raises `BlockError`."""
+    if not 0 <= num_values <= VALUES_MAX:
+        raise BlockError(f"{num_values} values are said to be in it, and no block holds more than {VALUES_MAX}")
     expected = num_values * _FLOAT_BYTES
     try:
         raw = binascii.a2b_base64(block[1:].encode("ascii"))

@@ -2,7 +2,9 @@
 
 A line is a JSON object that ends with the record's sequence number `q` and `c`, the CRC-32 of every byte before
 the comma that precedes it. JSON has no NaN; a float that is not finite stands as the string "NaN", "Infinity" or
-"-Infinity". Unknown fields are passed over and unknown kinds kept, so an older reader reads a newer journal. Pure.
+"-Infinity". Unknown fields are passed over and unknown kinds kept, so an older reader reads a newer journal. A line is
+a stranger's until it is decoded: whatever stands in it, `decode` gives a record that the reducer can take, or says
+that it is damaged. Pure.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from tputui.telemetry.events import EVENT_TYPES, Event, UnknownEvent
+from tputui.telemetry.events import EVENT_TYPES, INT_MAX, Event, RunStarted, UnknownEvent
 
 _TRAILER = b',"c":"%08x"}\n'
 _TRAILER_BYTES = len(_TRAILER % 0)
-_SEQUENCE_DIGITS_MAX = 20
+_SEQUENCE_DIGITS_MAX = 16
+"""A journal that says more records than this came before is not believed."""
+_SEQUENCE_MARK = b',"q":'
+DEPTH_MAX = 64
+"""How deep free values, such as a configuration, may be nested: everything that walks through them calls itself."""
+SHORTEST_LINE = len('{"k":"","t":0') + len(_SEQUENCE_MARK) + 1 + _TRAILER_BYTES - 1
+"""Bytes that no record is shorter than, newline not counted."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007 - the union is computed
 """Not strict, so that "NaN" is read where a float is due."""
@@ -50,12 +58,14 @@ def decode(line: bytes) -> Record:
     body, trailer = line[:-_TRAILER_BYTES], line[-_TRAILER_BYTES:]
     if trailer != _TRAILER % zlib.crc32(body):
         raise DamagedLine("its checksum does not match")
-    mark = body.rfind(b',"q":', -_SEQUENCE_DIGITS_MAX - 5)
+    mark = body.rfind(_SEQUENCE_MARK, -_SEQUENCE_DIGITS_MAX - len(_SEQUENCE_MARK))
+    digits = body[mark + len(_SEQUENCE_MARK) :]
+    if mark < 0 or not digits.isdigit():
+        raise DamagedLine("its checksum matches, and yet it has no sequence number")
     try:
-        seq = int(body[mark + 5 :])
-        return Record(seq, _decode_fields(body[:mark] + b"}"))
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise DamagedLine(f"its checksum matches, and yet: {error}") from None
+        return Record(int(digits), _decode_fields(body[:mark] + b"}"))
+    except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise DamagedLine(f"its checksum matches, and yet: {_briefly(error)}") from None
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -67,15 +77,43 @@ def to_json(event: Event) -> dict[str, Any]:
 def _decode_fields(body: bytes) -> Event:
     try:
         event: Event = _decoder.decode(body)
+        if isinstance(event, RunStarted):
+            check_free(event.config)
         return event
     except msgspec.ValidationError:
         fields = msgspec.json.decode(body, type=dict[str, Any])
         kind = fields.pop("k", None)
         if not isinstance(kind, str) or kind in _KNOWN_KINDS:
             raise
+        check_free(fields)
         return UnknownEvent(t=float(fields.pop("t", math.nan)), kind=kind, fields=fields)
 
 
+def check_free(value: Any) -> None:
+    """Refuses a free JSON value that others could not walk through or reckon with. Raises `ValueError`."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, int) and not -INT_MAX <= item <= INT_MAX:
+                raise ValueError("a whole number has more than 64 bits")
+        if not below:
+            return
+        level = below
+    raise ValueError(f"values are nested more than {DEPTH_MAX} deep")
+
+
+def _briefly(error: Exception) -> str:
+    """The error in a few words: some of them quote what they choke on."""
+    text = str(error)
+    return text if len(text) <= _WHY_CHARS_MAX else f"{text[:_WHY_CHARS_MAX]}..."
+
+
+_WHY_CHARS_MAX = 200
 _KNOWN_KINDS = frozenset(kind.__name__ for kind in EVENT_TYPES)
 
 

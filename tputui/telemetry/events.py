@@ -10,12 +10,18 @@ the global index of a core over all hosts, from 0. A float may be NaN or infinit
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 FORMAT_VERSION = 1
 """Version of the journal line format. A reader reads every version up to its own and says so about newer ones."""
+
+INT_MAX = 2**63 - 1
+"""Whole numbers beyond this, either way, are no fact: they cannot be made floats, nor even always be printed."""
+
+Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
+"""A whole number of at most 64 bits."""
 
 Outcome = Literal["done", "stopped", "failed"]
 """How a run ended: every epoch trained; ended on request after saving or at once; ended by an error."""
@@ -62,18 +68,18 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over all examples since the epoch began."""
     sum: float
     """Sum over all examples since the epoch began."""
-    count: int
+    count: Int
     """Number of examples since the epoch began; padding is not counted."""
 
 
 class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
     """What the operating system says of one process of the run."""
 
-    pid: int
+    pid: Int
     """Process id on its host."""
     role: str
     """`worker` or `supervisor`."""
-    rss_bytes: int
+    rss_bytes: Int
     """Resident memory."""
     cpu_percent: float
     """CPU use since the previous sample; 100 is one host core."""
@@ -82,13 +88,13 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
 class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
     """Device memory of one core."""
 
-    core: int
+    core: Int
     """Global index of the core."""
-    used_bytes: int
+    used_bytes: Int
     """Bytes in use."""
-    limit_bytes: int
+    limit_bytes: Int
     """Bytes there are."""
-    peak_bytes: int
+    peak_bytes: Int
     """Most bytes ever in use, or 0 where the device does not tell."""
 
 
@@ -97,36 +103,36 @@ class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """Its place in the network, and its type."""
-    bytes: int
+    bytes: Int
     """Bytes on one core."""
 
 
 class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that a training step is predicted to take on one core."""
 
-    total_bytes: int
+    total_bytes: Int
     """Everything below together. Working space of the compiler and fragmentation are not in it."""
-    parameters_bytes: int
+    parameters_bytes: Int
     """Parameters and buffers."""
-    gradients_bytes: int
+    gradients_bytes: Int
     """Their gradients."""
-    optimizer_bytes: int
+    optimizer_bytes: Int
     """State of the optimizer."""
-    activations_bytes: int
+    activations_bytes: Int
     """What is kept from the forward pass for the backward pass, as far as nothing is reused or recomputed."""
-    inputs_bytes: int
+    inputs_bytes: Int
     """The batch in use and those that are kept ready."""
-    telemetry_bytes: int
+    telemetry_bytes: Int
     """Values of the steps that were not reported yet."""
     biggest: list[ModuleMemory]
     """The modules with most activations."""
-    batch_per_core: int
+    batch_per_core: Int
     """Examples a core takes each step."""
     precision: str
     """`fp32` or `bf16`."""
     rematerialised: bool
     """Whether blocks are computed again in the backward pass, instead of kept."""
-    limit_bytes: int | None
+    limit_bytes: Int | None
     """What a core has; null where it is not known."""
     limit: str
     """What that figure is, or why there is none."""
@@ -135,7 +141,7 @@ class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """First record of every journal: who writes it, and how its lines are to be read."""
 
-    format: int
+    format: Int
     """Version of the line format."""
     writer: str
     """Name of the writing process: its role and its host's index, or its own among the ranks, as in the file's name."""
@@ -145,9 +151,9 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """Host name."""
     host_id: str
     """Identity of the booted host and its process namespace; liveness by pid is judged only where it matches."""
-    pid: int
+    pid: Int
     """Process id of the writer."""
-    pid_started: int
+    pid_started: Int
     """Start time of the process in clock ticks since boot, so that a reused pid is told apart; 0 if unknown."""
     version: str
     """Version of tputui that writes."""
@@ -171,7 +177,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag=True):
 class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
     """The supervisor started the training process."""
 
-    pid: int
+    pid: Int
     """Process id of the worker."""
     argv: list[str]
     """Its command line."""
@@ -180,9 +186,9 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
 class WorkerExited(Event, frozen=True, kw_only=True, tag=True):
     """The training process is gone."""
 
-    pid: int
+    pid: Int
     """Process id it had."""
-    exit_code: int | None
+    exit_code: Int | None
     """Exit code, or null where a signal ended it."""
     signal: str | None = None
     """Name of the signal that ended it."""
@@ -197,13 +203,13 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     """What the cores are, as the runtime names it: `CPU`, `TPU`."""
     device_reason: str | None = None
     """Why it is not a TPU, where it is not one."""
-    num_cores: int
+    num_cores: Int
     """Cores over all hosts."""
-    num_hosts: int
+    num_hosts: Int
     """Hosts of the run."""
-    host_index: int
+    host_index: Int
     """Which of them writes this."""
-    cores: list[int]
+    cores: list[Int]
     """Global indices of the cores whose losses this writer records, in the order of the columns; in a rank's journal,
     which records none, of the cores that it drives."""
 
@@ -213,23 +219,23 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
 
     task: str
     """The workload."""
-    num_epochs: int
+    num_epochs: Int
     """Epochs to train."""
-    steps_per_epoch: int
+    steps_per_epoch: Int
     """Optimizer steps an epoch."""
-    valid_steps: int
+    valid_steps: Int
     """Evaluation batches an epoch."""
-    first_step: int
+    first_step: Int
     """First step of this run: 1, or the one after the checkpoint."""
-    batch_per_core: int
+    batch_per_core: Int
     """Examples a core takes each step."""
-    global_batch: int
+    global_batch: Int
     """Examples all cores take each step."""
-    train_examples: int
+    train_examples: Int
     """Examples in the training split."""
-    valid_examples: int
+    valid_examples: Int
     """Examples in the validation split."""
-    num_parameters: int
+    num_parameters: Int
     """Trainable parameters."""
     precision: str
     """`fp32` or `bf16`."""
@@ -248,18 +254,18 @@ class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
     """What it is doing."""
     phase_s: float
     """Seconds it has been doing that."""
-    step: int
+    step: Int
     """Newest step dispatched to the device."""
-    epoch: int
+    epoch: Int
     """Epoch in training; 0 before the first."""
 
 
 class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
     """An epoch began."""
 
-    epoch: int
+    epoch: Int
     """Its number."""
-    first_step: int
+    first_step: Int
     """Its first step in this run."""
 
 
@@ -272,11 +278,11 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    first: int
+    first: Int
     """First step of the block."""
-    n: int
+    n: Int
     """Number of consecutive steps: rows of the block."""
-    cores: int
+    cores: Int
     """Number of cores: columns of the block."""
     mean: float
     """Mean of the finite values; NaN where none is."""
@@ -284,7 +290,7 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     """Least finite value; NaN where none is."""
     max: float
     """Greatest finite value; NaN where none is."""
-    bad: int = 0
+    bad: Int = 0
     """How many values are NaN or infinite."""
     metric: str = "loss"
     """What the values are."""
@@ -295,9 +301,9 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
 class StepsDropped(Event, frozen=True, kw_only=True, tag=True):
     """The disk could not keep up, and these facts were given up so that training was not held up."""
 
-    num_records: int
+    num_records: Int
     """Records dropped."""
-    num_steps: int
+    num_steps: Int
     """Steps whose values were in them."""
 
 
@@ -306,11 +312,11 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    epoch: int
+    epoch: Int
     """Epoch in training."""
-    epoch_step: int
+    epoch_step: Int
     """Steps done of this epoch."""
-    step: int
+    step: Int
     """Steps done of the run."""
     step_s: float
     """Mean wall time of a step since the last report, compiling left out."""
@@ -318,7 +324,7 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     """Training examples a second at that pace, over all cores."""
     lr: float
     """Learning rate in force."""
-    report_steps: int
+    report_steps: Int
     """Steps between reports, re-derived so that a report falls due about once a second."""
 
 
@@ -327,9 +333,9 @@ class MetersReported(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    epoch: int
+    epoch: Int
     """Epoch they belong to."""
-    step: int
+    step: Int
     """Newest step in them."""
     split: Split
     """Which data."""
@@ -342,9 +348,9 @@ class MetersReported(Event, frozen=True, kw_only=True, tag=True):
 class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """An epoch was trained and evaluated."""
 
-    epoch: int
+    epoch: Int
     """Its number."""
-    step: int
+    step: Int
     """Its last step."""
     train: dict[str, MeterReading]
     """Training meters over the epoch."""
@@ -376,9 +382,9 @@ class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
     """File, row and column, as far as the task tells."""
     why: str
     """What is wrong with it."""
-    skipped: int
+    skipped: Int
     """Examples left out so far."""
-    limit: int
+    limit: Int
     """How many may be left out; one more ends training."""
 
 
@@ -396,9 +402,9 @@ class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
 class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
     """Pictures of a few predictions of a validation epoch are on disk."""
 
-    epoch: int
+    epoch: Int
     """The epoch."""
-    step: int
+    step: Int
     """Its last step."""
     pictures: list[PictureKept]
     """The pictures, those of one example together."""
@@ -409,25 +415,25 @@ class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    compiles: int
+    compiles: Int
     """Programs compiled."""
     compile_s: float
     """Time inside the compiler."""
-    recompiles: int
+    recompiles: Int
     """Programs compiled after warm-up, when every shape should have been seen."""
-    executes: int
+    executes: Int
     """Programs executed."""
     execute_s: float
     """Time the runtime accounts to executions."""
-    transfers_to_device: int
+    transfers_to_device: Int
     """Transfers host to device."""
-    transfers_from_device: int
+    transfers_from_device: Int
     """Transfers device to host."""
-    bytes_to_device: int
+    bytes_to_device: Int
     """Bytes host to device."""
-    bytes_from_device: int
+    bytes_from_device: Int
     """Bytes device to host."""
-    fallbacks: dict[str, int]
+    fallbacks: dict[str, Int]
     """Operations that ran on the host CPU for want of a lowering, with their counts."""
 
 
@@ -456,9 +462,9 @@ class HostSampled(Event, frozen=True, kw_only=True, tag=True):
 
     cpu_percent: float
     """CPU use of the whole host; 100 is every core busy."""
-    memory_used_bytes: int
+    memory_used_bytes: Int
     """Host memory that is not available to new processes."""
-    memory_total_bytes: int
+    memory_total_bytes: Int
     """Host memory there is."""
     processes: list[ProcessSample]
     """Processes of the run on this host."""
@@ -485,11 +491,11 @@ class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
 
     path: str
     """File, relative to the run directory."""
-    step: int
+    step: Int
     """Last step in it."""
-    epoch: int
+    epoch: Int
     """Epoch of that step."""
-    bytes: int
+    bytes: Int
     """Size of the file."""
     seconds: float
     """Wall time of the save, until it was durable."""
@@ -515,7 +521,7 @@ class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
     """What is asked."""
     phase: Phase
     """What the process was doing when it saw it."""
-    step: int
+    step: Int
     """Newest step dispatched then."""
 
 
@@ -526,11 +532,11 @@ class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
     """Id of the request."""
     kind: RequestKind
     """What was asked."""
-    step: int
+    step: Int
     """Step after which it was done."""
     path: str | None = None
     """Checkpoint written for it, relative to the run directory."""
-    bytes: int | None = None
+    bytes: Int | None = None
     """Size of that file."""
     seconds: float | None = None
     """Time the save took."""
@@ -558,7 +564,7 @@ class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     """Python traceback, newest call last."""
     phase: Phase
     """What the process was doing."""
-    step: int
+    step: Int
     """Newest step dispatched."""
 
 
@@ -567,7 +573,7 @@ class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
 
     outcome: Outcome
     """How it ended."""
-    step: int
+    step: Int
     """Last step trained."""
     reason: str
     """One sentence."""
@@ -578,7 +584,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag=True):
 
     outcome: Outcome
     """How it ended."""
-    exit_code: int
+    exit_code: Int
     """What `tputui run` exits with."""
     reason: str
     """One sentence."""

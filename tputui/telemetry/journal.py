@@ -3,7 +3,8 @@
 `JournalWriter` appends whole lines; `Tail` reads a file that may still grow, from where it left off. A half line is
 "not yet"; a damaged one is named and stepped over at the next newline, and the gap in the sequence numbers tells how
 many records it cost. Neither takes a lock, so no reader can hold up a writer, and any number of readers may come and
-go. Must not interpret events.
+go. A journal is a stranger's file: what a reader keeps of it is bounded whatever stands in it, a hole takes no time,
+and what is no plain file is not opened. Must not interpret events.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, Record, decode, encode
+from tputui.telemetry.damage import Damage, add_damage, repeated
 from tputui.telemetry.events import Event, WarningRaised
+from tputui.telemetry.plain import next_data, open_plain
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
 """A longer run of bytes without a newline is damage: the widest record, 2,048 cores x 256 steps, takes 3 MB."""
 READ_BYTES = 1 << 20
+WHY_CHARS_MAX = 500
 
 
 class JournalWriter:
@@ -60,26 +62,15 @@ class JournalWriter:
 
 
 def _line(event: Event, seq: int) -> bytes:
-    """The line of an event; one that JSON cannot hold is told instead, and costs no other."""
+    """The line of an event; one that no reader would take is told instead, and costs no other."""
     try:
-        return encode(event, seq)
-    except (TypeError, ValueError, OverflowError) as error:
-        return encode(WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {error!r}"), seq)
-
-
-class Damage(msgspec.Struct, frozen=True):
-    """A region of a journal that is not what its writer wrote."""
-
-    journal: str
-    """File name of the journal."""
-    start: int
-    """Offset of its first byte."""
-    end: int
-    """Offset after its last byte; `start` where records are missing between two sound ones."""
-    reason: str
-    """How it is known."""
-    lost_records: int | None
-    """Records it cost, told by the sequence numbers around it; null until the next sound record is read."""
+        line = encode(event, seq)
+        if len(line) <= LINE_BYTES_MAX:
+            return line
+        why = f"its line has {len(line)} bytes, and {LINE_BYTES_MAX} is the most"
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = repr(error)[:WHY_CHARS_MAX]
+    return encode(WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}"), seq)
 
 
 class Position(NamedTuple):
@@ -113,10 +104,10 @@ class Tail:
     """Reads the records of a journal as it grows."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file for reading. Raises `OSError`."""
+        """Opens the file for reading. Raises `OSError`, also where it is not a plain file."""
         self.name = path.name
         self.damage: list[Damage] = []
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_plain(path)
         self._read_to = 0
         self._partial = b""
         self._expected_seq = 0
@@ -131,6 +122,9 @@ class Tail:
             return []
         start = self._read_to - len(self._partial)
         self._read_to += len(chunk)
+        if not chunk[0] and not chunk.strip(b"\0"):
+            self._pass_zeros(start)
+            return []
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         records: list[Record] = []
         for line in lines:
@@ -179,6 +173,9 @@ class Tail:
     def _take(self, line: bytes, start: int, end: int, records: list[Record]) -> None:
         if not line:
             return
+        if len(line) < SHORTEST_LINE:
+            self._mark_bad(start, "it is too short for a record")
+            return
         try:
             record = decode(line)
         except DamagedLine as error:
@@ -186,11 +183,17 @@ class Tail:
             return
         if record.seq < self._expected_seq:
             self._close_region(start, 0)
-            self.damage.append(Damage(self.name, start, end, f"record {record.seq} stands again", 0))
+            self._tell(repeated(self.name, start, end, record.seq, record.seq))
             return
         self._close_region(start, record.seq - self._expected_seq)
         self._expected_seq = record.seq + 1
         records.append(record)
+
+    def _pass_zeros(self, start: int) -> None:
+        """After a chunk of zeros: no line holds one, so they are damage, and a hole of them is stepped over at once."""
+        self._mark_bad(start, "zeros where records should be")
+        self._partial = b""
+        self._read_to = next_data(self._fd, self._read_to)
 
     def _mark_bad(self, start: int, reason: str) -> None:
         if self._bad_start is None:
@@ -199,13 +202,16 @@ class Tail:
     def _close_region(self, end: int, lost: int) -> None:
         """A sound record at `end` closes the region before it and tells what it cost."""
         if self._bad_start is not None:
-            self.damage.append(Damage(self.name, self._bad_start, end, self._bad_reason, lost))
+            self._tell(Damage(self.name, self._bad_start, end, self._bad_reason, lost))
             self._bad_start = None
         elif lost:
-            self.damage.append(Damage(self.name, end, end, "records are missing here", lost))
+            self._tell(Damage(self.name, end, end, "records are missing here", lost))
+
+    def _tell(self, damage: Damage) -> None:
+        add_damage(self.damage, damage)
 
     def _notice_truncation(self) -> None:
         size = os.fstat(self._fd).st_size
         if size < self._read_to:
-            self.damage.append(Damage(self.name, size, self._read_to, "the file was cut while it was read", None))
+            self._tell(Damage(self.name, size, self._read_to, "the file was cut while it was read", None))
             self._read_to, self._partial = size, b""

@@ -17,8 +17,9 @@ from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import Record
+from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event
-from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, Bookmark, Position, Tail
 from tputui.telemetry.sealed import SealedTail
 
 DISCOVERY_INTERVAL_S = 0.5

@@ -3,7 +3,8 @@
 A sealed journal is a valid zstd stream: `zstdcat` prints its records as JSON lines, the bulk values left out. Before
 each frame of lines stands a skippable frame with the values of those lines as one column, regrouped by byte
 significance over thousands of steps, which is where the room is gained. A damaged frame costs its own records;
-reading goes on at the next header. Sealing reads everything back before the plain journal is removed.
+reading goes on at the next header. Sealing reads everything back before the plain journal is removed. What a frame may
+take when it is unpacked is bounded before it is, so that a few bytes cannot claim gigabytes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import msgspec
 
 from tputui.telemetry import blocks
 from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.damage import Damage, add_damage
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Position, Tail
+from tputui.telemetry.plain import next_data, open_plain
 from tputui.telemetry.rundir import SEALED_SUFFIX
 
 FRAME_VALUES = 65_536
@@ -32,7 +35,19 @@ _SIGNATURE = b"TPUS"
 _HEAD = struct.Struct("<II4sIIII")
 """zstd skippable magic, size of what follows; then ours: signature, CRC-32 of the rest of the header and both
 bodies, bytes of the packed values, bytes of the packed lines, number of records."""
-_FRAME_BYTES_MAX = 1 << 30
+_REST_BYTES = _HEAD.size - 8
+"""Of the header, what the skippable frame's own size counts."""
+_COLUMN_BYTES_MAX = 4 * (FRAME_VALUES + blocks.VALUES_MAX)
+_LINES_BYTES_MAX = 64 << 20
+_LINES_BYTES_FREE = 1 << 20
+_LINES_RATIO_MAX = 2_000
+"""Lines beyond the free megabyte unpack to no more than so many times their size: every one has a checksum, which does
+not pack. A journal that packs better is not sealed."""
+_WASTE_BYTES = 256 << 20
+_WASTE_RATIO = 4
+"""Bodies of frames that turned out to be none are read up to this, and so many times the size of the file."""
+_NOT_A_FRAME = "a frame does not match its checksum"
+_WASTEFUL = "so many frames do not match their checksums that the rest was not read"
 
 
 class SealError(Exception):
@@ -48,7 +63,7 @@ def seal(path: Path) -> Path:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
             pending: list[Record] = []
-            while records := tail.read():
+            while records := _next(tail):
                 pending.extend(records)
                 while cut := _frame_end(pending, final=False):
                     file.write(_frame(pending[:cut]))
@@ -64,6 +79,8 @@ def seal(path: Path) -> Path:
         _compare(path, temporary)
         temporary.rename(target)
         path.unlink()
+    except blocks.BlockError as error:
+        raise SealError(f"{path.name} has values that cannot be read: {error}") from None
     finally:
         tail.close()
         temporary.unlink(missing_ok=True)
@@ -74,13 +91,16 @@ class SealedTail:
     """Reads the records of a sealed journal, a frame a call."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file for reading. Raises `OSError`."""
+        """Opens the file for reading. Raises `OSError`, also where it is not a plain file."""
         self.name = path.name
         self.damage: list[Damage] = []
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_plain(path)
         self._size = os.fstat(self._fd).st_size
         self._offset = 0
         self._expected_seq = 0
+        self._bad_start: int | None = None
+        self._bad_reason = ""
+        self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
 
     def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
         """The records of the next sound frame; an empty list at the end. A frame is read whole, whatever the
@@ -90,10 +110,15 @@ class SealedTail:
             frame = self._read_frame(start)
             if frame is not None:
                 records, self._offset = frame
-                self._note_gap(start, records)
-                return records
-            self._offset = self._find_header(start + 1)
-            self.damage.append(Damage(self.name, start, self._offset, "a frame does not match its checksum", None))
+                if kept := self._take(records, start):
+                    return kept
+                continue
+            if self._bad_start is None:
+                self._bad_start, self._bad_reason = start, _NOT_A_FRAME
+            if self._waste_left > 0:
+                self._offset = self._find_header(start + 1)
+            else:
+                self._bad_reason, self._offset = _WASTEFUL, self._size
         return []
 
     def to_last_frame(self) -> None:
@@ -111,11 +136,13 @@ class SealedTail:
     @property
     def bookmark(self) -> Bookmark:
         """The place after the frames that were read."""
-        return Bookmark(self.name, self._offset, self._expected_seq, tuple(self.damage))
+        damage = tuple(self.damage)
+        return Bookmark(self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason)
 
     def go_to(self, place: Bookmark) -> None:
         """Reads on from a place of this journal."""
         self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
+        self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
 
     @property
     def position(self) -> Position:
@@ -124,8 +151,12 @@ class SealedTail:
 
     def regions(self, *, final: bool) -> list[Damage]:
         """The damage met so far."""
-        empty = [Damage(self.name, 0, 0, "the file is empty", None)] if final and not self._size else []
-        return self.damage + empty
+        regions = list(self.damage)
+        if self._bad_start is not None:
+            regions.append(Damage(self.name, self._bad_start, self._offset, self._bad_reason, None))
+        if final and not self._size:
+            regions.append(Damage(self.name, 0, 0, "the file is empty", None))
+        return regions
 
     def close(self) -> None:
         """Closes the file."""
@@ -135,21 +166,26 @@ class SealedTail:
         head = os.pread(self._fd, _HEAD.size, start)
         if len(head) < _HEAD.size:
             return None
-        magic, _, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
-        if magic != _MAGIC or signature != _SIGNATURE or values_bytes + lines_bytes > _FRAME_BYTES_MAX:
+        magic, skipped, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
+        if magic != _MAGIC or signature != _SIGNATURE or skipped != _REST_BYTES + values_bytes:
+            return None
+        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or num_records > FRAME_RECORDS:
+            return None
+        end = start + _HEAD.size + values_bytes + lines_bytes
+        if end > self._size:
             return None
         body = os.pread(self._fd, values_bytes + lines_bytes, start + _HEAD.size)
-        if zlib.crc32(head[16:] + body) != crc:
+        matches = zlib.crc32(head[16:] + body) == crc
+        records = _unpack_frame(body[:values_bytes], body[values_bytes:]) if matches else []
+        if not matches or len(records) != num_records:
+            self._waste_left -= len(body)
             return None
-        records = _unpack_frame(body[:values_bytes], body[values_bytes:])
-        if len(records) != num_records:
-            return None
-        return records, start + _HEAD.size + len(body)
+        return records, end
 
     def _find_header(self, start: int) -> int:
         """Offset of the next header at or after `start`, or the end of the file."""
         wanted = struct.pack("<I", _MAGIC)
-        while start < self._size:
+        while (start := next_data(self._fd, start)) < self._size:
             chunk = os.pread(self._fd, READ_BYTES, start)
             found = chunk.find(wanted)
             while found >= 0:
@@ -159,15 +195,24 @@ class SealedTail:
             start += max(1, len(chunk) - len(wanted) + 1) if len(chunk) == READ_BYTES else len(chunk) or 1
         return self._size
 
-    def _note_gap(self, start: int, records: list[Record]) -> None:
-        """Tells what the damage before this frame cost."""
-        lost = records[0].seq - self._expected_seq if records else 0
-        if self.damage and self.damage[-1].lost_records is None:
-            self.damage[-1] = msgspec.structs.replace(self.damage[-1], lost_records=lost)
+    def _take(self, records: list[Record], start: int) -> list[Record]:
+        """The records of the frame at `start` that were not read before; tells what is missing before it."""
+        fresh: list[Record] = []
+        lost = 0
+        for record in records:
+            if record.seq >= self._expected_seq:
+                lost += record.seq - self._expected_seq
+                self._expected_seq = record.seq + 1
+                fresh.append(record)
+        if fresh and self._bad_start is not None:
+            add_damage(self.damage, Damage(self.name, self._bad_start, start, self._bad_reason, lost))
+            self._bad_start = None
         elif lost:
-            self.damage.append(Damage(self.name, start, start, "records are missing here", lost))
-        if records:
-            self._expected_seq = records[-1].seq + 1
+            add_damage(self.damage, Damage(self.name, start, start, "records are missing here", lost))
+        if len(fresh) < len(records):
+            again = f"{len(records) - len(fresh)} records stand in it again"
+            add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
+        return fresh
 
 
 def _frame_end(records: list[Record], *, final: bool) -> int:
@@ -201,20 +246,40 @@ def _frame(records: list[Record]) -> bytes:
 def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
     import zstandard
 
-    decompress = zstandard.ZstdDecompressor().decompress
+    lines_max = max(_LINES_BYTES_FREE, min(_LINES_BYTES_MAX, _LINES_RATIO_MAX * len(packed_lines)))
     try:
-        column = memoryview(blocks.unshuffle(decompress(packed_values)))
-        records = [decode(line) for line in decompress(packed_lines).splitlines()]
+        column = memoryview(blocks.unshuffle(_decompress(packed_values, _COLUMN_BYTES_MAX)))
+        records = [decode(line) for line in _decompress(packed_lines, lines_max).split(b"\n") if line]
     except (zstandard.ZstdError, blocks.BlockError, DamagedLine):
         return []
     restored: list[Record] = []
     for seq, event in records:
         if isinstance(event, StepsRecorded):
             size = event.n * event.cores * 4
+            if not 0 <= size <= len(column):
+                return []
             event = msgspec.structs.replace(event, block=blocks.pack_plain(column[:size]))
             column = column[size:]
         restored.append(Record(seq, event))
     return restored
+
+
+def _decompress(packed: bytes, max_bytes: int) -> bytes:
+    """Unpacks a frame that says how much it holds. Raises `ZstdError`, also where that is more than `max_bytes`."""
+    import zstandard
+
+    if not 0 <= zstandard.frame_content_size(packed) <= max_bytes:
+        raise zstandard.ZstdError(f"it does not unpack to at most {max_bytes} bytes")
+    return zstandard.ZstdDecompressor(max_window_size=_LINES_BYTES_MAX).decompress(packed, max_output_size=max_bytes)
+
+
+def _next(tail: Tail | SealedTail) -> list[Record]:
+    """The next records; an empty list at the end alone. A call of `read` may bring none in the middle of a line."""
+    while True:
+        records = tail.read()
+        offset, size = tail.position
+        if records or offset >= size:
+            return records
 
 
 def _compare(plain: Path, sealed: Path) -> None:
@@ -224,8 +289,8 @@ def _compare(plain: Path, sealed: Path) -> None:
         left: list[Record] = []
         right: list[Record] = []
         while True:
-            left = left or plain_tail.read()
-            right = right or sealed_tail.read()
+            left = left or _next(plain_tail)
+            right = right or _next(sealed_tail)
             if not left or not right:
                 break
             both = min(len(left), len(right))

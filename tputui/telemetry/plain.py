@@ -1,0 +1,49 @@
+"""Files of a run that a stranger may have put there: opened only where they are plain, read only as far as is sane.
+
+A pipe would be waited for, a device set going, a hole of a terabyte read to its end. Must not know what stands in a
+file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def open_plain(path: Path) -> int:
+    """Opens a plain file for reading. Raises `OSError`, also where it is a pipe, a device or a directory.
+
+    Looked at before it is opened: opening a pipe waits for its writer, and opening a device may set it going.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise _not_plain(path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _not_plain(path)
+    return fd
+
+
+def read_small(path: Path, max_bytes: int) -> bytes:
+    """The content of a small plain file. Raises `OSError`, also where it is longer than `max_bytes`."""
+    fd = open_plain(path)
+    with os.fdopen(fd, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is longer than {max_bytes} bytes", str(path))
+    return content
+
+
+def next_data(fd: int, offset: int) -> int:
+    """Offset of the first byte at or after `offset` that is not in a hole of the file; its size where there is none."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        # A disk that knows no holes says so by another error, and then there is none.
+        return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
+
+
+def _not_plain(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is not a plain file", str(path))
