@@ -75,7 +75,7 @@ def test_a_line_tells_how_a_run_is(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_enter_opens_an_ended_run_as_a_replay_and_q_comes_back(tmp_path: Path) -> None:
+def test_enter_opens_an_ended_run_as_it_ended_and_plays_it_from_there_and_q_comes_back(tmp_path: Path) -> None:
     write_runs(tmp_path, 2)
 
     async def script(pilot: AppPilot) -> None:
@@ -83,8 +83,14 @@ def test_enter_opens_an_ended_run_as_a_replay_and_q_comes_back(tmp_path: Path) -
         assert chosen(pilot) == "run-01"
         await pilot.press("down", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
-        await until(pilot, lambda: "speed" in text(pilot.app.screen))
+        await until(pilot, lambda: "DONE" in text(pilot.app.screen))
         assert "run-00" in text(pilot.app.screen)
+        assert "the end" in text(pilot.app.screen)
+        assert "c checkpoint" not in text(pilot.app.screen)
+        await pilot.press("left")
+        await until(pilot, lambda: "b returns to the end, the run is over" in text(pilot.app.screen))
+        await pilot.press("b")
+        await until(pilot, lambda: "looking back" not in text(pilot.app.screen))
         await pilot.press("q")
         assert isinstance(pilot.app.screen, RunsScreen)
         assert chosen(pilot) == "run-00"

@@ -466,7 +466,7 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     header.show(made.changed(made.finished(), now=made.NOW + 3599), replaying=False)
     first = "".join(span.text for span in header.paint(120, 4)[0])
     assert "took 59 s, over 1 h 00 min ago" in first
-    header.show(made.running(), replaying=False, behind=Behind(182.0, 1204))
+    header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, goes_on=True))
     lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
     assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
 

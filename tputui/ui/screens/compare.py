@@ -12,8 +12,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.model.compare import RUNS_MAX, RUNS_MIN, compare
-from tputui.model.snapshot import ENDED
-from tputui.session import Session, load
+from tputui.session import Session
 from tputui.ui import keys
 from tputui.ui.comparelayout import PANELS
 from tputui.ui.comparing import CompareReader, Reading, Source
@@ -44,13 +43,6 @@ class CompareScreen(Screen[MonitorResult]):
         def __init__(self, reading: Reading) -> None:
             super().__init__()
             self.reading = reading
-
-    class Ready(Message):
-        """A session of the chosen run was opened, or could not be."""
-
-        def __init__(self, session: Session | None, why_not: str) -> None:
-            super().__init__()
-            self.session, self.why_not = session, why_not
 
     def __init__(
         self,
@@ -166,26 +158,8 @@ class CompareScreen(Screen[MonitorResult]):
 
     def action_open(self) -> None:
         """Opens the chosen run."""
-        self._open_chosen(self._run_dirs[self.sight.chosen])
-
-    @work(thread=True, group="open", exclusive=True)
-    def _open_chosen(self, run_dir: Path) -> None:
-        try:
-            ended = load(run_dir, self._clock).condition in ENDED
-            session = Session.replay(run_dir) if ended else Session.live(run_dir)
-        except OSError as error:
-            self.post_message(self.Ready(None, f"open: the run cannot be read: {error.strerror or error}: {run_dir}"))
-        else:
-            self.post_message(self.Ready(session, ""))
-
-    def on_compare_screen_ready(self, message: Ready) -> None:
-        """Shows the run over the comparison."""
-        message.stop()
-        if message.session is not None:
-            session = message.session
-            self.app.push_screen(MonitorScreen(session, session.run_dir, read_only=self._read_only))
-        else:
-            self.tell(message.why_not)
+        run_dir = self._run_dirs[self.sight.chosen]
+        self.app.push_screen(MonitorScreen(Session.live(run_dir, self._clock), run_dir, read_only=self._read_only))
 
     def action_rebase(self) -> None:
         """Has the others stand beside the chosen run."""

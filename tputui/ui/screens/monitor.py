@@ -141,7 +141,7 @@ class MonitorScreen(ChartKeys[MonitorResult]):
             self.query_one(KeyBar).show(self._footer_keys())
             if frame.player is not None:
                 marks = self._marks_of_all(frame)
-                self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, marks=marks)
+                self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
             self._show_above(frame)
 
     def keys_in_force(self) -> list[keys.Key]:
@@ -155,6 +155,12 @@ class MonitorScreen(ChartKeys[MonitorResult]):
         return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
 
     @property
+    def _is_over(self) -> bool:
+        """Whether the run that is followed has ended by now."""
+        newest = self._newest or (self.frame.snapshot if self.frame is not None else None)
+        return not self._replaying and newest is not None and newest.condition in ENDED
+
+    @property
     def _looks_back(self) -> bool:
         """Whether a live view shows another moment than now."""
         player = self.frame.player if self.frame is not None else None
@@ -163,8 +169,9 @@ class MonitorScreen(ChartKeys[MonitorResult]):
     def _behind(self, frame: Frame) -> Behind | None:
         if not self._looks_back or frame.player is None:
             return None
-        steps = self._newest.steps if self._newest is not None else frame.snapshot.steps
-        return Behind(max(frame.player.end - frame.player.position, 0.0), max(steps, frame.snapshot.steps))
+        newest = self._newest if self._newest is not None else frame.snapshot
+        seconds = max(frame.player.end - frame.player.position, 0.0)
+        return Behind(seconds, max(newest.steps, frame.snapshot.steps), not self._is_over)
 
     def _marks_of_all(self, frame: Frame) -> list[Mark]:
         """What happened in the whole run as far as it is known, also after the moment that is shown."""
@@ -176,7 +183,9 @@ class MonitorScreen(ChartKeys[MonitorResult]):
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
         in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed)
         hidden = {"pictures"} if not has_pictures else set()
-        hidden |= {"play_or_pause", "back_to_now"} if not (self._replaying or self._looks_back) else set()
+        hidden |= {"checkpoint", "stop"} if self._is_over else set()
+        hidden |= {"back_to_now"} if not (self._replaying or self._looks_back) else set()
+        hidden |= {"play_or_pause"} if not (self._replaying or self._looks_back or self._is_over) else set()
         return [key for key in in_force if key.action not in hidden]
 
     def _show_above(self, frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""Home: the list of runs. Enter opens one: live while it trains, as a replay once it ended.
+"""Home: the list of runs. Enter opens one: live while it trains, as it ended once it is over.
 
 Reading happens in a thread of its own; what a key asks for is done with what is known at that moment.
 """
@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 
-from tputui.session import Session, load
+from tputui.session import Session
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys, runfilter, runorder
@@ -24,7 +24,7 @@ from tputui.ui.lines import Line, Span, clean
 from tputui.ui.rows import RunRow
 from tputui.ui.runfilter import RunFilter
 from tputui.ui.runorder import Order
-from tputui.ui.runsreader import Listing, RunsReader, is_over
+from tputui.ui.runsreader import Listing, RunsReader
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
@@ -55,13 +55,6 @@ class RunsScreen(Screen[MonitorResult]):
         def __init__(self, listing: Listing) -> None:
             super().__init__()
             self.listing = listing
-
-    class Ready(Message):
-        """A session was opened."""
-
-        def __init__(self, session: Session) -> None:
-            super().__init__()
-            self.session = session
 
     class Answered(Message):
         """What became of a request, or of opening a run."""
@@ -273,19 +266,10 @@ class RunsScreen(Screen[MonitorResult]):
         """Opens the chosen run."""
         self.action_open()
 
-    @work(thread=True, group="open", exclusive=True)
     def _open(self, row: RunRow) -> None:
-        over = is_over(row)
-        if row.state == "reading":
-            over = is_over(row._replace(state=load(row.path, self._clock).condition))
-        session = Session.replay(row.path) if over else Session.live(row.path)
-        self.post_message(self.Ready(session))
-
-    def on_runs_screen_ready(self, message: Ready) -> None:
-        """Shows the run."""
-        message.stop()
-        session = message.session
-        self.app.push_screen(MonitorScreen(session, session.run_dir, read_only=self._read_only), self._come_back)
+        # An ended run opens as it ended; from there the view looks back, or plays it from its start.
+        session = Session.live(row.path, self._clock)
+        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._come_back)
 
     def _come_back(self, _: object) -> None:
         """Looks at once what became of the runs meanwhile."""

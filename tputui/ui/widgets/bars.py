@@ -32,14 +32,17 @@ class PlayerBar(Drawn):
         super().__init__(id=id)
         self._state: PlayerState | None = None
         self._replaying = True
+        self._over = False
         self._marks: Sequence[Mark] = ()
         self._bar = (0, 0)
         """First cell of the bar, and how many it has."""
         self._dragging = False
 
-    def show(self, state: PlayerState, *, replaying: bool = True, marks: Sequence[Mark] = ()) -> None:
-        """Takes a newer state."""
-        self._state, self._replaying, self._marks = state, replaying, marks
+    def show(
+        self, state: PlayerState, *, replaying: bool = True, over: bool = False, marks: Sequence[Mark] = ()
+    ) -> None:
+        """Takes a newer state; `over` says of a run that is followed that it has ended."""
+        self._state, self._replaying, self._over, self._marks = state, replaying, over, marks
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -80,7 +83,7 @@ class PlayerBar(Drawn):
 
     def _sign(self, state: PlayerState, at: float, length: float) -> Line:
         if state.live:
-            return [Span(" \u25cf live  ", "good")]
+            return [Span(" \u25a0 the end  ", "info") if self._over else Span(" \u25cf live  ", "good")]
         sign = "\u25b6 playing" if state.playing else "\u2016 at the end" if at >= length else "\u2016 paused"
         return [Span(f" {sign} ", "good" if state.playing else "info"), Span(f"x{state.speed:g}  ", "strong")]
 
@@ -89,7 +92,7 @@ class PlayerBar(Drawn):
             return " "
         if self._replaying:
             return "  \u2190 \u2192 seek  [ ] speed "
-        return "  \u2190 looks back " if state.live else "  \u2190 \u2192 seek  b now "
+        return "  \u2190 looks back " if state.live else f"  \u2190 \u2192 seek  b {'end' if self._over else 'now'} "
 
     def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
         """The bar with the events that matter on it."""
@@ -98,7 +101,7 @@ class PlayerBar(Drawn):
             lambda mark: round((mark.t - state.start) / length * (room - 1)) if length else -1,
             room,
         )
-        return timeline.over(bar(share, room, "good" if state.live else "info"), ticks)
+        return timeline.over(bar(share, room, "good" if state.live and not self._over else "info"), ticks)
 
 
 class KeyBar(Drawn):

@@ -27,6 +27,8 @@ class Behind(NamedTuple):
     seconds: float
     steps: int
     """Steps done by now."""
+    goes_on: bool
+    """Whether the run has not ended by now."""
 
 
 class Header(Drawn):
@@ -77,7 +79,8 @@ class Header(Drawn):
 def _banner(behind: Behind, snapshot: Snapshot) -> Line:
     """That this is not now, and how to come back."""
     place = f"step {snapshot.steps:,} of {behind.steps:,} done by now"
-    back: Line = [Span("b", "strong"), Span(" returns to now, the run goes on", "label")]
+    to = "to now, the run goes on" if behind.goes_on else "to the end, the run is over"
+    back: Line = [Span("b", "strong"), Span(f" returns {to}", "label")]
     return [Span(f" \u25c2 looking back {words.seconds(behind.seconds)}: {place}  ", "alert"), *back]
 
 
