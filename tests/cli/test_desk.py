@@ -10,7 +10,7 @@ import pytest
 from tputui import config
 from tputui.cli.desk import EngineDesk
 from tputui.telemetry import control, rundir
-from tputui.ui.desk import Launch, Unable
+from tputui.ui.launch.desk import Launch, Unable
 
 DIGITS = Path(__file__).parents[2] / "sample_configs" / "digits.toml"
 CPU = {"PJRT_DEVICE": "CPU"}

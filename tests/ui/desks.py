@@ -12,7 +12,7 @@ from tests.ui.driving import AppPilot, text, until
 from tputui import config
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
-from tputui.ui.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.launch.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
 from tputui.ui.screens.launcher import LauncherScreen
 from tputui.ui.screens.runs import RunsScreen
 

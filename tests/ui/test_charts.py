@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.ui import made
 from tputui.model.snapshot import CoreColumn, Segment, Snapshot
-from tputui.ui.braille import Canvas
 from tputui.ui.charts import heat, history, layers, loss, timeline, watch
 from tputui.ui.charts.domain import X_KINDS, Domain, Grounds
 from tputui.ui.charts.layers import Layer
@@ -22,7 +21,8 @@ from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Whole
 from tputui.ui.charts.smooth import WEIGHTS, smoothed
 from tputui.ui.charts.watch import CoreWatch, judge
-from tputui.ui.lines import Line, Span, width_of
+from tputui.ui.draw.braille import Canvas
+from tputui.ui.draw.lines import Line, Span, width_of
 from tputui.ui.widgets.chart import grounds_of
 
 

@@ -23,19 +23,20 @@ from tests.ui.test_panels import joined
 from tests.ui.test_pictures import DRAWN_BY
 from tputui.model.compare import compare
 from tputui.model.snapshot import Snapshot
-from tputui.ui import comparelayout, keys
+from tputui.ui import keys
 from tputui.ui.charts import several
 from tputui.ui.charts.smooth import WEIGHTS
-from tputui.ui.comparing import CompareReader, Reading
-from tputui.ui.curves import Curve, curves, known_meters
-from tputui.ui.grid import GridRow, grid
+from tputui.ui.comparison import comparelayout
+from tputui.ui.comparison.comparing import CompareReader, Reading
+from tputui.ui.comparison.curves import Curve, curves, known_meters
+from tputui.ui.comparison.grid import GridRow, grid
+from tputui.ui.comparison.sight import Sight
+from tputui.ui.draw.lines import width_of
+from tputui.ui.draw.table import Cell
 from tputui.ui.layout import Box
-from tputui.ui.lines import width_of
 from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.sight import Sight
-from tputui.ui.table import Cell
 from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel
 from tputui.ui.widgets.comparedbody import PANEL_TYPES, CompareBody
 from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel, cell_at, place_of, told

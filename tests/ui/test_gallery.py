@@ -16,10 +16,10 @@ from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui.model.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
-from tputui.ui.halfblocks import UPPER_HALF, Pixels, coloured
-from tputui.ui.lines import width_of
-from tputui.ui.mosaic import Drawer, Example, Mosaic, Tile
-from tputui.ui.pngs import scaled
+from tputui.ui.draw.halfblocks import UPPER_HALF, Pixels, coloured
+from tputui.ui.draw.lines import width_of
+from tputui.ui.draw.mosaic import Drawer, Example, Mosaic, Tile
+from tputui.ui.draw.pngs import scaled
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.pictures import PICTURES_MAX, PicturesScreen

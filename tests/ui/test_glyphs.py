@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import tputui
-from tputui.ui.gate import Gate, without_colour
-from tputui.ui.glyphs import stand_in, to_ascii
+from tputui.ui.out.gate import Gate, without_colour
+from tputui.ui.out.glyphs import stand_in, to_ascii
 
 SOURCES = Path(tputui.__file__).parent
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")

@@ -14,16 +14,17 @@ from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.model.snapshot import Snapshot
-from tputui.ui import commands, export, figures, keys, layout
+from tputui.ui import keys, layout
 from tputui.ui.app import ScreenApp
-from tputui.ui.looks import Looks, draws_characters
+from tputui.ui.hands import commands, export, figures
+from tputui.ui.hands.viewstate import Views
+from tputui.ui.out.looks import Looks, draws_characters
+from tputui.ui.out.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.export import ExportScreen
 from tputui.ui.screens.help import HelpScreen, help_lines, matching
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
-from tputui.ui.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
-from tputui.ui.viewstate import Views
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.body import Body
 from tputui.ui.widgets.meters import MetersPanel

@@ -17,7 +17,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
-from tputui.ui.runsreader import Listing, RunsReader
+from tputui.ui.home.runsreader import Listing, RunsReader
 from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen

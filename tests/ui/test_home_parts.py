@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from tests.ui.desks import TOML
 from tputui import config
-from tputui.ui import runfilter, runorder
-from tputui.ui.columns import Column
-from tputui.ui.desk import Option, TaskDescription
-from tputui.ui.edited import Edited, press, spans
-from tputui.ui.form import Form
-from tputui.ui.lines import width_of
-from tputui.ui.rows import RunRow
-from tputui.ui.runorder import SORT_KEYS, Order
-from tputui.ui.schema import Field, Wrong, read, shown, takes
-from tputui.ui.sparkline import BLOCKS, sparkline
-from tputui.ui.toml import document, inline
+from tputui.ui.draw.columns import Column
+from tputui.ui.draw.edited import Edited, press, spans
+from tputui.ui.draw.lines import width_of
+from tputui.ui.draw.sparkline import BLOCKS, sparkline
+from tputui.ui.home import runfilter, runorder
+from tputui.ui.home.rows import RunRow
+from tputui.ui.home.runorder import SORT_KEYS, Order
+from tputui.ui.launch.desk import Option, TaskDescription
+from tputui.ui.launch.form import Form
+from tputui.ui.launch.schema import Field, Wrong, read, shown, takes
+from tputui.ui.launch.toml import document, inline
 from tputui.ui.widgets.runs import FIELDS, cell, short_age, short_span
 
 TEXTS = st.text(max_size=20)

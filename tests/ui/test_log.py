@@ -20,12 +20,12 @@ from tputui.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
-from tputui.ui.logfold import folded, lanes_of, taken_apart
-from tputui.ui.logstore import LINES_MAX, LogStore
-from tputui.ui.logview import Rows, Sieve, Sifter, compiled, sifted
-from tputui.ui.older import older_lines
+from tputui.ui.hands.viewstate import Views
+from tputui.ui.logs.logfold import folded, lanes_of, taken_apart
+from tputui.ui.logs.logstore import LINES_MAX, LogStore
+from tputui.ui.logs.logview import Rows, Sieve, Sifter, compiled, sifted
+from tputui.ui.logs.older import older_lines
 from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.viewstate import Views
 from tputui.ui.widgets.log import LogPanel
 
 T = made.NOW - 100
@@ -80,7 +80,7 @@ def test_the_core_that_a_line_names(text: str, lane: str, rest: str) -> None:
 
 def test_what_all_cores_say_stands_once_and_the_one_that_differs_is_named() -> None:
     entries = folded(eight())
-    assert [(entry.text, entry.count, entry.missing, entry.odd) for entry in entries] == [
+    assert [(entry.text, entry.num_lines, entry.missing, entry.odd) for entry in entries] == [
         ("data is ready", 8, (), False),
         ("loss 0.41", 7, ("rank 5",), False),
         ("loss nan", 1, (), True),
@@ -91,14 +91,14 @@ def test_what_all_cores_say_stands_once_and_the_one_that_differs_is_named() -> N
 
 def test_a_line_that_comes_again_later_stands_again() -> None:
     lines = [said(0, "saving"), said(1, "saving"), said(60, "saving")]
-    assert [entry.count for entry in folded(lines)] == [2, 1]
+    assert [entry.num_lines for entry in folded(lines)] == [2, 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 7), st.sampled_from("abc")), max_size=60))
 def test_no_line_is_lost_by_folding(spoken: list[tuple[int, int, str]]) -> None:
     lines = [said(t, f"[rank{rank}]: {word}") for t, rank, word in sorted(spoken)]
     entries = folded(lines)
-    assert sum(entry.count for entry in entries) == len(lines)
+    assert sum(entry.num_lines for entry in entries) == len(lines)
     assert [entry.line.t for entry in entries] == sorted(entry.line.t for entry in entries)
 
 

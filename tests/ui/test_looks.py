@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.ui.looks import Looks, knows_unicode, looks_of
+from tputui.ui.out.looks import Looks, knows_unicode, looks_of
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
 

@@ -17,10 +17,10 @@ from tputui.ui import keys
 from tputui.ui.app import ScreenApp
 from tputui.ui.charts import timeline
 from tputui.ui.charts.look import Look, Window
+from tputui.ui.hands.viewstate import Views
 from tputui.ui.playing import by_step, by_time
 from tputui.ui.pump import PlayerState
 from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.viewstate import Views
 from tputui.ui.widgets.bars import PlayerBar
 from tputui.ui.widgets.body import Body
 from tputui.ui.widgets.chart import LossPanel

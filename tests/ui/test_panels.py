@@ -12,8 +12,8 @@ import pytest
 from tests.ui import made
 from tputui.model.snapshot import RequestView, Snapshot
 from tputui.ui import layout, words
+from tputui.ui.draw.lines import Line, Span, clean, crop, fit, width_of, wrap
 from tputui.ui.layout import Box, arrange
-from tputui.ui.lines import Line, Span, clean, crop, fit, width_of, wrap
 from tputui.ui.widgets.body import PANEL_TYPES
 from tputui.ui.widgets.cores import CoresPanel, outlier
 from tputui.ui.widgets.epochs import EpochsPanel

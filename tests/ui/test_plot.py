@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.ui import made
 from tputui.model.snapshot import Segment
-from tputui.ui import axis
-from tputui.ui.braille import Canvas, above, below
-from tputui.ui.columns import columns
-from tputui.ui.lines import Line, width_of
-from tputui.ui.plot import NON_FINITE_MARK, dot_row, plot
+from tputui.ui.draw import axis
+from tputui.ui.draw.braille import Canvas, above, below
+from tputui.ui.draw.columns import columns
+from tputui.ui.draw.lines import Line, width_of
+from tputui.ui.draw.plot import NON_FINITE_MARK, dot_row, plot
 
 
 def text(line: Line) -> str:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tputui.ui import pngs
-from tputui.ui.halfblocks import Pixels
-from tputui.ui.pngs import Shelf, Unshowable, decode, locate, scaled
+from tputui.ui.draw import pngs
+from tputui.ui.draw.halfblocks import Pixels
+from tputui.ui.draw.pngs import Shelf, Unshowable, decode, locate, scaled
 
 RED, GREEN, BLUE, BLACK, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tputui.ui.terminal import EXIT_CODE, is_gone
+from tputui.ui.out.terminal import EXIT_CODE, is_gone
 
 VIEWER = """
 import signal, sys

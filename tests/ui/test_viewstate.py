@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.ui.undo import CHANGES_MAX, Undo
-from tputui.ui.viewstate import MAX_BYTES, Views, state_path
+from tputui.ui.hands.undo import CHANGES_MAX, Undo
+from tputui.ui.hands.viewstate import MAX_BYTES, Views, state_path
 
 VALUES = st.booleans() | st.integers(-(2**50), 2**50) | st.floats(allow_nan=False) | st.text() | st.lists(st.text())
 

@@ -20,7 +20,7 @@ from tputui.cli import starting
 from tputui.cli.console import CommandError
 from tputui.cli.environment import environment_problem
 from tputui.telemetry import rundir
-from tputui.ui.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.launch.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
 
 
 class _Option(msgspec.Struct, frozen=True):

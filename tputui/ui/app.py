@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from textual.screen import Screen
 
-from tputui.ui.desk import Desk
-from tputui.ui.hands import HandsApp
-from tputui.ui.looks import Looks, looks_of
+from tputui.ui.hands.hands import HandsApp
+from tputui.ui.hands.viewstate import Views, state_path
+from tputui.ui.launch.desk import Desk
+from tputui.ui.out.looks import Looks, looks_of
+from tputui.ui.out.terminal import ending_with_it
 from tputui.ui.pump import Source
 from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
-from tputui.ui.terminal import ending_with_it
-from tputui.ui.viewstate import Views, state_path
 
 
 class ViewOptions(NamedTuple):

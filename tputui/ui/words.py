@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
 from tputui.telemetry.events import Phase, RequestKind
-from tputui.ui.lines import Tone, clean
+from tputui.ui.draw.lines import Tone, clean
 
 
 class Sign(NamedTuple):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn
-from tputui.ui import axis
-from tputui.ui.braille import DOTS_X, Canvas
 from tputui.ui.charts import frame, layers
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log, rows_for, scale_of
-from tputui.ui.columns import Column, gather
+from tputui.ui.draw import axis
+from tputui.ui.draw.braille import DOTS_X, Canvas
+from tputui.ui.draw.columns import Column, gather
 
 
 class Setting(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import Segment
-from tputui.ui import axis
+from tputui.ui.draw import axis
 
 XKind = Literal["step", "epoch", "time", "examples"]
 X_KINDS: tuple[XKind, ...] = get_args(XKind)

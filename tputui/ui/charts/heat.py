@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import CoreColumn
-from tputui.ui.braille import DOTS_X
 from tputui.ui.charts import frame
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, rows_for
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
-from tputui.ui.lines import Line, Span, Tone
+from tputui.ui.draw.braille import DOTS_X
+from tputui.ui.draw.lines import Line, Span, Tone
 
 SHADES = " \u2591\u2592\u2593\u2588"
 """From nothing to all of it."""

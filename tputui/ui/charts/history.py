@@ -8,9 +8,9 @@ from tputui.model.snapshot import Segment
 from tputui.ui.charts import band
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Chart, Whole, cut
-from tputui.ui.columns import Column
-from tputui.ui.lines import Line
-from tputui.ui.sparkline import sparkline
+from tputui.ui.draw.columns import Column
+from tputui.ui.draw.lines import Line
+from tputui.ui.draw.sparkline import sparkline
 
 LEAST_CHART = 7
 """Lines from which a chart is worth its axes."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.ui.braille import Canvas, above, below, text_of
-from tputui.ui.lines import Line, Span, Tone
+from tputui.ui.draw.braille import Canvas, above, below, text_of
+from tputui.ui.draw.lines import Line, Span, Tone
 
 GUIDE = "\u250a"
 """Stands in the empty cells of a guide."""

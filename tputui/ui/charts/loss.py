@@ -17,7 +17,7 @@ from tputui.ui.charts.scene import Chart, Scene, Whole, cut
 from tputui.ui.charts.smooth import smoothed
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.charts.watch import CoreWatch, Outlier, column_at
-from tputui.ui.lines import Line, Span, clean
+from tputui.ui.draw.lines import Line, Span, clean
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
 

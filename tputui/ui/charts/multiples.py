@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import CoreColumn
-from tputui.ui import axis
-from tputui.ui.braille import DOTS_X, Canvas
 from tputui.ui.charts import layers, timeline
 from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.domain import Domain
@@ -18,7 +16,9 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, hidden_by_log, place_of, scale_of
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
-from tputui.ui.lines import Line, Span, Tone, fit, paragraph, width_of
+from tputui.ui.draw import axis
+from tputui.ui.draw.braille import DOTS_X, Canvas
+from tputui.ui.draw.lines import Line, Span, Tone, fit, paragraph, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
 _CHARTS_MOST = 64

@@ -6,15 +6,15 @@ import bisect
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn, Mark, Segment
-from tputui.ui import axis
-from tputui.ui.braille import DOTS_X
 from tputui.ui.charts import frame, timeline
 from tputui.ui.charts.domain import Domain, Grounds
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.timeline import Sign
 from tputui.ui.charts.watch import Outlier, seen
-from tputui.ui.lines import Line
+from tputui.ui.draw import axis
+from tputui.ui.draw.braille import DOTS_X
+from tputui.ui.draw.lines import Line
 
 STRIP_FROM = 9
 """Lines from which a chart has a line of events of its own; below that the signs stand on the ruler."""

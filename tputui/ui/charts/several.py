@@ -11,15 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tputui.ui import axis
-from tputui.ui.braille import DOTS_X, DOTS_Y, Canvas
 from tputui.ui.charts import frame, layers
 from tputui.ui.charts.band import blank, dot_of, trace
 from tputui.ui.charts.domain import Domain, Grounds, XKind
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.curves import Curve
-from tputui.ui.lines import Line, Span, Tone, paragraph, width_of
+from tputui.ui.comparison.curves import Curve
+from tputui.ui.draw import axis
+from tputui.ui.draw.braille import DOTS_X, DOTS_Y, Canvas
+from tputui.ui.draw.lines import Line, Span, Tone, paragraph, width_of
 
 Row = Callable[[float], int]
 """Gives the dot row of a value."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tputui.model.snapshot import Mark
-from tputui.ui.lines import Line, Span, Tone
+from tputui.ui.draw.lines import Line, Span, Tone
 
 
 class Sign(NamedTuple):

@@ -14,14 +14,14 @@ from textual.screen import Screen
 from tputui.model.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.session import Session
 from tputui.ui import keys
-from tputui.ui.comparelayout import PANELS
-from tputui.ui.comparing import CompareReader, Reading, Source
-from tputui.ui.curves import known_meters
-from tputui.ui.hands import HandsApp
+from tputui.ui.comparison.comparelayout import PANELS
+from tputui.ui.comparison.comparing import CompareReader, Reading, Source
+from tputui.ui.comparison.curves import known_meters
+from tputui.ui.comparison.sight import Sight
+from tputui.ui.hands.hands import HandsApp
+from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.sight import Sight
-from tputui.ui.viewstate import undo_of, views_of
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel, CompareHead
 from tputui.ui.widgets.comparedbody import PANEL_TYPES, CompareBody

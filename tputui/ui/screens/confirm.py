@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from tputui.telemetry.events import RequestKind
-from tputui.ui.lines import Line, Span, clean, fit
+from tputui.ui.draw.lines import Line, Span, clean, fit
 from tputui.ui.widgets.base import Drawn
 
 ValueT = TypeVar("ValueT")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tputui.ui.export import Form
+from tputui.ui.hands.export import Form
 from tputui.ui.screens.confirm import CANCEL_KEY, Choice, ChoiceScreen
 
 FORMS: tuple[Choice[Form], ...] = (

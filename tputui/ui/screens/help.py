@@ -11,9 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from tputui.model.snapshot import Snapshot
-from tputui.ui.edited import Edited, press, spans
+from tputui.ui.draw.edited import Edited, press, spans
+from tputui.ui.draw.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.keys import Key
-from tputui.ui.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _KEY_WIDTH = 12

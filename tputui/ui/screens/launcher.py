@@ -17,14 +17,14 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.ui import keys
-from tputui.ui.checker import Checker, Told
-from tputui.ui.desk import Desk, Launch, Unable
-from tputui.ui.draft import Draft, Picked
-from tputui.ui.lines import clean
-from tputui.ui.schema import shown
+from tputui.ui.draw.lines import clean
+from tputui.ui.launch.checker import Checker, Told
+from tputui.ui.launch.desk import Desk, Launch, Unable
+from tputui.ui.launch.draft import Draft, Picked
+from tputui.ui.launch.schema import shown
+from tputui.ui.launch.toml import document
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.help import HelpScreen
-from tputui.ui.toml import document
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.fields import FieldsPanel, FieldsPart
 from tputui.ui.widgets.launchhead import LaunchHead

@@ -10,10 +10,11 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 
-from tputui.ui import keys, offers
-from tputui.ui.draft import Picked
-from tputui.ui.lines import Line, Span, clean, fit
-from tputui.ui.offers import BLANK, Offer
+from tputui.ui import keys
+from tputui.ui.draw.lines import Line, Span, clean, fit
+from tputui.ui.launch import offers
+from tputui.ui.launch.draft import Picked
+from tputui.ui.launch.offers import BLANK, Offer
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.base import Drawn

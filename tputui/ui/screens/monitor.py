@@ -17,8 +17,8 @@ from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
 from tputui.ui.charts.timeline import sign_of
-from tputui.ui.lines import clean
-from tputui.ui.older import OlderLines, older_lines
+from tputui.ui.draw.lines import clean
+from tputui.ui.logs.older import OlderLines, older_lines
 from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
 from tputui.ui.pump import Frame, Pump, Source
 from tputui.ui.screens.chartkeys import ChartKeys

@@ -16,11 +16,11 @@ from textual.screen import Screen
 
 from tputui.model.snapshot import PicturesView
 from tputui.ui import keys
-from tputui.ui.halfblocks import Pixels, coloured, grey
-from tputui.ui.looks import draws_characters
-from tputui.ui.mosaic import Drawer
+from tputui.ui.draw.halfblocks import Pixels, coloured, grey
+from tputui.ui.draw.mosaic import Drawer
+from tputui.ui.draw.pngs import Shelf, scaled
+from tputui.ui.out.looks import draws_characters
 from tputui.ui.playing import next_speed, play_or_pause, seek_by
-from tputui.ui.pngs import Shelf, scaled
 from tputui.ui.pump import Frame, Player
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.widgets.bars import KeyBar, PlayerBar

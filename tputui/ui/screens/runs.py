@@ -17,14 +17,15 @@ from textual.screen import Screen
 from tputui.session import Session
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
-from tputui.ui import keys, runfilter, runorder
-from tputui.ui.desk import Desk
-from tputui.ui.launching import Launching
-from tputui.ui.lines import Line, Span, clean
-from tputui.ui.rows import RunRow
-from tputui.ui.runfilter import RunFilter
-from tputui.ui.runorder import Order
-from tputui.ui.runsreader import Listing, RunsReader
+from tputui.ui import keys
+from tputui.ui.draw.lines import Line, Span, clean
+from tputui.ui.home import runfilter, runorder
+from tputui.ui.home.rows import RunRow
+from tputui.ui.home.runfilter import RunFilter
+from tputui.ui.home.runorder import Order
+from tputui.ui.home.runsreader import Listing, RunsReader
+from tputui.ui.launch.desk import Desk
+from tputui.ui.launch.launching import Launching
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen

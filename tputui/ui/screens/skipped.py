@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from tputui.model import format as fmt
 from tputui.model.snapshot import SkippedView, Snapshot
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 

@@ -9,8 +9,8 @@ from textual.message import Message
 
 from tputui.model.snapshot import Mark
 from tputui.ui.charts import timeline
+from tputui.ui.draw.lines import Line, Span, bar, fit, width_of
 from tputui.ui.keys import Key
-from tputui.ui.lines import Line, Span, bar, fit, width_of
 from tputui.ui.pump import PlayerState
 from tputui.ui.widgets.base import Drawn
 

@@ -18,7 +18,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tputui.ui.lines import Colours, Line, Tone, fit
+from tputui.ui.draw.lines import Colours, Line, Tone, fit
 
 
 class Drawn(Widget):

@@ -11,15 +11,15 @@ from textual.message import Message
 
 from tputui.model.snapshot import Snapshot
 from tputui.ui import words
-from tputui.ui.braille import DOTS_X
 from tputui.ui.charts import loss
 from tputui.ui.charts.domain import X_KINDS, Grounds
 from tputui.ui.charts.look import VIEWS, Look
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Chart, Scene, Whole
 from tputui.ui.charts.smooth import WEIGHTS
-from tputui.ui.lines import Line, Span, fit, paragraph, width_of
-from tputui.ui.viewstate import undo_of, views_of
+from tputui.ui.draw.braille import DOTS_X
+from tputui.ui.draw.lines import Line, Span, fit, paragraph, width_of
+from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 TWO_HEADS_FROM = 12

@@ -12,11 +12,12 @@ from textual.message import Message
 from tputui.model import format as fmt
 from tputui.model.compare import ComparedRun, Comparison
 from tputui.model.snapshot import ENDED, Snapshot
-from tputui.ui import table, words
-from tputui.ui.curves import TONES
-from tputui.ui.lines import Line, Span, Tone, clean, crop, fit, spread
-from tputui.ui.sight import Sight
-from tputui.ui.table import Cell
+from tputui.ui import words
+from tputui.ui.comparison.curves import TONES
+from tputui.ui.comparison.sight import Sight
+from tputui.ui.draw import table
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, spread
+from tputui.ui.draw.table import Cell
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 

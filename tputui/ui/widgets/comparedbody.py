@@ -8,8 +8,8 @@ from textual import events
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from tputui.ui import comparelayout
-from tputui.ui.comparelayout import PANELS
+from tputui.ui.comparison import comparelayout
+from tputui.ui.comparison.comparelayout import PANELS
 from tputui.ui.layout import Box
 from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel
 from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel

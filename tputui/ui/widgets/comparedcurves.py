@@ -10,15 +10,15 @@ from textual.message import Message
 from tputui.model import format as fmt
 from tputui.model.comparetable import meter_name
 from tputui.model.snapshot import Snapshot
-from tputui.ui.braille import DOTS_X
 from tputui.ui.charts import several
 from tputui.ui.charts.domain import XKind, clock, compact
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.several import Several
-from tputui.ui.curves import TONES, Curve, Curves, curves
-from tputui.ui.figures import Figure, Figures
-from tputui.ui.lines import Line, Span, clean, paragraph
-from tputui.ui.sight import Sight
+from tputui.ui.comparison.curves import TONES, Curve, Curves, curves
+from tputui.ui.comparison.sight import Sight
+from tputui.ui.draw.braille import DOTS_X
+from tputui.ui.draw.lines import Line, Span, clean, paragraph
+from tputui.ui.hands.figures import Figure, Figures
 from tputui.ui.widgets.compared import ComparedPart
 from tputui.ui.widgets.panel import Drawing, Panel
 

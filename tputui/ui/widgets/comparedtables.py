@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tputui.model import format as fmt
 from tputui.model.comparetable import BEST, FigureRow, figure_rows, notes
 from tputui.model.configdiff import DiffRow
-from tputui.ui.curves import TONES
-from tputui.ui.figures import Figure, Figures
-from tputui.ui.grid import GridRow, grid
-from tputui.ui.lines import Line, Span, Tone, clean, crop, wrap
-from tputui.ui.table import Cell
+from tputui.ui.comparison.curves import TONES
+from tputui.ui.comparison.grid import GridRow, grid
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, wrap
+from tputui.ui.draw.table import Cell
+from tputui.ui.hands.figures import Figure, Figures
 from tputui.ui.widgets.compared import ComparedPart
 from tputui.ui.widgets.panel import Drawing, Panel
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import CoreView, Snapshot
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, bar, paragraph
+from tputui.ui.draw.lines import Line, Span, Tone, bar, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
 
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, Snapshot
-from tputui.ui import table, words
-from tputui.ui.lines import Line, Span, Tone, clean, paragraph, width_of
-from tputui.ui.table import Cell, Table
+from tputui.ui import words
+from tputui.ui.draw import table
+from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, width_of
+from tputui.ui.draw.table import Cell, Table
 from tputui.ui.widgets.panel import Drawing, Panel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")

@@ -10,8 +10,8 @@ from textual.message import Message
 from tputui.model.snapshot import Mark, Snapshot
 from tputui.ui import words
 from tputui.ui.charts import timeline
-from tputui.ui.figures import Figures
-from tputui.ui.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.hands.figures import Figures
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 

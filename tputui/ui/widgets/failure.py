@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import Failure, Snapshot
-from tputui.ui.lines import Line, Span, clean, wrap
+from tputui.ui.draw.lines import Line, Span, clean, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 

@@ -12,10 +12,10 @@ from textual.message import Message
 from tputui import config
 from tputui.fielddocs import field_docs
 from tputui.model.snapshot import Snapshot
-from tputui.ui.edited import Edited, press, spans
-from tputui.ui.form import Form
-from tputui.ui.lines import Line, Span, Tone, clean, crop, fit, width_of
-from tputui.ui.schema import Field, shown
+from tputui.ui.draw.edited import Edited, press, spans
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, width_of
+from tputui.ui.launch.form import Form
+from tputui.ui.launch.schema import Field, shown
 from tputui.ui.widgets.listpanel import ListPanel
 
 _MARKS = 4

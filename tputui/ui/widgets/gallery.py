@@ -8,9 +8,9 @@ from typing import NamedTuple
 from tputui.model.snapshot import ENDED, PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui import words
-from tputui.ui.halfblocks import Pixels
-from tputui.ui.lines import clean, crop, paragraph
-from tputui.ui.mosaic import Drawer, Example, Mosaic, Tile
+from tputui.ui.draw.halfblocks import Pixels
+from tputui.ui.draw.lines import clean, crop, paragraph
+from tputui.ui.draw.mosaic import Drawer, Example, Mosaic, Tile
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, bar, clean, spread, width_of
+from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, spread, width_of
 from tputui.ui.widgets.base import Drawn
 
 HEIGHT = 4

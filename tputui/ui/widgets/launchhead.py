@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tputui.ui.draft import Picked, Readiness, State
-from tputui.ui.lines import Line, Span, Tone, clean, fit, spread
+from tputui.ui.draw.lines import Line, Span, Tone, clean, fit, spread
+from tputui.ui.launch.draft import Picked, Readiness, State
 from tputui.ui.widgets.base import Drawn
 
 _SIGNS: dict[State, tuple[str, Tone]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual import events
 from textual.message import Message
 
-from tputui.ui.edited import Edited, press, spans
-from tputui.ui.lines import Line, Span, Tone, fit, spread, width_of
+from tputui.ui.draw.edited import Edited, press, spans
+from tputui.ui.draw.lines import Line, Span, Tone, fit, spread, width_of
 from tputui.ui.widgets.base import Drawn
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from textual import events
 
-from tputui.ui.lines import Line
+from tputui.ui.draw.lines import Line
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 PartT = TypeVar("PartT")

@@ -14,12 +14,12 @@ from textual.message import Message
 
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.ui import keys, words
-from tputui.ui.lines import Line, Span, clean, paragraph
-from tputui.ui.logfold import Entry, lanes_of
-from tputui.ui.logstore import LINES_MAX, LogStore
-from tputui.ui.logview import Rows, Sifter
-from tputui.ui.logwanted import Wanted
-from tputui.ui.viewstate import undo_of, views_of
+from tputui.ui.draw.lines import Line, Span, clean, paragraph
+from tputui.ui.hands.viewstate import undo_of, views_of
+from tputui.ui.logs.logfold import Entry, lanes_of
+from tputui.ui.logs.logstore import LINES_MAX, LogStore
+from tputui.ui.logs.logview import Rows, Sifter
+from tputui.ui.logs.logwanted import Wanted
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 SHOWN_AT_ONCE = 1_000

@@ -9,7 +9,7 @@ from tputui.model.snapshot import MemoryPoint, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui import words
 from tputui.ui.charts import history
-from tputui.ui.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
+from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _NEARLY_FULL = 0.9

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, MeterView, Snapshot
-from tputui.ui import table, words
-from tputui.ui.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.table import Cell
+from tputui.ui import words
+from tputui.ui.draw import table
+from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.draw.table import Cell
 from tputui.ui.widgets.panel import Drawing, Panel
 
 

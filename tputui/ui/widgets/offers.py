@@ -9,8 +9,8 @@ from textual import events
 from textual.message import Message
 
 from tputui.model.snapshot import Snapshot
-from tputui.ui.lines import Line, Span, clean, crop, fit, paragraph
-from tputui.ui.offers import Offer
+from tputui.ui.draw.lines import Line, Span, clean, crop, fit, paragraph
+from tputui.ui.launch.offers import Offer
 from tputui.ui.widgets.listpanel import ListPanel
 
 _HEADS = {"file": "configurations", "blank": "", "run": "runs to start again"}

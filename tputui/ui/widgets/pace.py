@@ -12,8 +12,8 @@ from tputui.ui.charts import history
 from tputui.ui.charts.domain import Grounds
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Whole
-from tputui.ui.figures import Figures
-from tputui.ui.lines import Line, Span, paragraph, width_of
+from tputui.ui.draw.lines import Line, Span, paragraph, width_of
+from tputui.ui.hands.figures import Figures
 from tputui.ui.widgets.chart import grounds_of
 from tputui.ui.widgets.panel import Drawing, Panel
 

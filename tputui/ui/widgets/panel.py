@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message
 
 from tputui.model.snapshot import Snapshot
-from tputui.ui.lines import Line, Span, Tone, fit, width_of
+from tputui.ui.draw.lines import Line, Span, Tone, fit, width_of
 from tputui.ui.widgets.base import Drawn, told
 
 PartT = TypeVar("PartT")

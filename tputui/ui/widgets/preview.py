@@ -7,9 +7,9 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import Snapshot
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, clean, fit, paragraph, width_of
-from tputui.ui.plot import plot
-from tputui.ui.rows import RunRow
+from tputui.ui.draw.lines import Line, Span, clean, fit, paragraph, width_of
+from tputui.ui.draw.plot import plot
+from tputui.ui.home.rows import RunRow
 from tputui.ui.widgets.panel import Drawing, Panel
 from tputui.ui.widgets.runs import STATES
 

@@ -12,12 +12,12 @@ from textual.message import Message
 
 from tputui.model import format as fmt
 from tputui.ui import words
-from tputui.ui.figures import Figure, Figures
-from tputui.ui.lines import Line, Span, Tone, clean, crop, fit, width_of, wrap
-from tputui.ui.plot import NON_FINITE_MARK
-from tputui.ui.rows import NUM_COLUMNS, RunRow, State
-from tputui.ui.runorder import Order, SortKey
-from tputui.ui.sparkline import sparkline
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, width_of, wrap
+from tputui.ui.draw.plot import NON_FINITE_MARK
+from tputui.ui.draw.sparkline import sparkline
+from tputui.ui.hands.figures import Figure, Figures
+from tputui.ui.home.rows import NUM_COLUMNS, RunRow, State
+from tputui.ui.home.runorder import Order, SortKey
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.words import Sign
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tputui.ui import runfilter
-from tputui.ui.lines import Line, Span, clean, fit, spread
-from tputui.ui.rows import RunRow
-from tputui.ui.runfilter import RunFilter
-from tputui.ui.runorder import Order
-from tputui.ui.runsreader import Listing
+from tputui.ui.draw.lines import Line, Span, clean, fit, spread
+from tputui.ui.home import runfilter
+from tputui.ui.home.rows import RunRow
+from tputui.ui.home.runfilter import RunFilter
+from tputui.ui.home.runorder import Order
+from tputui.ui.home.runsreader import Listing
 from tputui.ui.widgets.base import Drawn
 
 

@@ -9,8 +9,8 @@ from tputui.config import RunConfig
 from tputui.model import format as fmt
 from tputui.model.snapshot import Snapshot
 from tputui.telemetry.events import MemoryForecast
-from tputui.ui.lines import Line, Span, Tone, bar, clean, wrap
-from tputui.ui.schema import Field, shown, takes
+from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, wrap
+from tputui.ui.launch.schema import Field, shown, takes
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _NAME = 8

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import Snapshot, XlaView
 from tputui.ui import words
-from tputui.ui.lines import Line, Span, Tone, clean, paragraph
+from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _LABEL = 12

@@ -1,0 +1,69 @@
+"""A series in one line of text: eighths of a cell for the mean, a sign where a value was not finite. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tputui.ui.draw.columns import Column
+from tputui.ui.draw.lines import Line, Span
+from tputui.ui.draw.plot import NON_FINITE_MARK
+
+BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+
+
+def sparkline(columns: Sequence[Column], num_columns: int, width: int) -> Line:
+    """The columns, places 0 to `num_columns` - 1, in `width` cells; every cell between the first and last is filled."""
+    if not columns or width < 1:
+        return [Span(" " * max(width, 0))]
+    means, bad = _cells(columns, num_columns, width)
+    finite = [mean for mean in means if mean is not None]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    line: Line = []
+    for cell in range(width):
+        mean = means[cell]
+        if cell in bad:
+            line.append(Span(NON_FINITE_MARK, "bad"))
+        elif mean is None:
+            line.append(Span(" "))
+        else:
+            line.append(Span(BLOCKS[_level(mean, low, high)], "accent"))
+    return _joined(line)
+
+
+def _cells(columns: Sequence[Column], num_columns: int, width: int) -> tuple[list[float | None], set[int]]:
+    """The mean of each cell, gaps taken from the left, and the cells with a value that is not finite."""
+    sums: dict[int, list[float]] = {}
+    bad: set[int] = set()
+    for column in columns:
+        cell = min(column.x * width // max(num_columns, 1), width - 1)
+        if math.isfinite(column.mean):
+            sums.setdefault(cell, []).append(column.mean)
+        if column.bad:
+            bad.add(cell)
+    means: list[float | None] = []
+    newest: float | None = None
+    last = max(sums, default=-1)
+    for cell in range(width):
+        if cell in sums:
+            # Shares are summed, so that no sum of large values overflows.
+            newest = math.fsum(value / len(sums[cell]) for value in sums[cell])
+        means.append(newest if cell <= last else None)
+    return means, bad
+
+
+def _level(value: float, low: float, high: float) -> int:
+    span = high / 2 - low / 2
+    if span <= 0 or not math.isfinite(span):
+        return 0
+    return min(int((value / 2 - low / 2) / span * len(BLOCKS)), len(BLOCKS) - 1)
+
+
+def _joined(line: Line) -> Line:
+    joined: Line = []
+    for span in line:
+        if joined and joined[-1].tone == span.tone:
+            joined[-1] = Span(joined[-1].text + span.text, span.tone)
+        else:
+            joined.append(span)
+    return joined

@@ -1,0 +1,81 @@
+"""In which order runs stand: by one of their columns, runs without that figure last. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, get_args
+
+from tputui.ui.home.rows import RunRow
+
+SortKey = Literal["start", "run", "state", "step", "loss", "best", "age", "took", "cores", "task"]
+SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
+
+_STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "unreadable")
+"""What is to be looked at first."""
+
+_GREATEST_FIRST: frozenset[SortKey] = frozenset({"start", "step", "cores", "took"})
+"""Where more is usually looked for."""
+
+_WORDS: dict[SortKey, tuple[str, str]] = {
+    "start": ("oldest first", "newest first"),
+    "run": ("by name", "by name, backwards"),
+    "state": ("by state, living first", "by state, living last"),
+    "step": ("by step, least first", "by step, most first"),
+    "loss": ("by loss, least first", "by loss, greatest first"),
+    "best": ("by best, least first", "by best, greatest first"),
+    "age": ("by age, freshest first", "by age, oldest first"),
+    "took": ("by time taken, shortest first", "by time taken, longest first"),
+    "cores": ("by cores, fewest first", "by cores, most first"),
+    "task": ("by task", "by task, backwards"),
+}
+
+
+class Order(NamedTuple):
+    """A column, and whether its greatest come first."""
+
+    key: SortKey = "start"
+    backwards: bool = True
+
+    def next(self) -> Order:
+        """The next column, in the direction that is usual for it."""
+        key = SORT_KEYS[(SORT_KEYS.index(self.key) + 1) % len(SORT_KEYS)]
+        return Order(key, key in _GREATEST_FIRST)
+
+    def reversed(self) -> Order:
+        """The other direction."""
+        return Order(self.key, not self.backwards)
+
+    @property
+    def words(self) -> str:
+        """The order in words."""
+        return _WORDS[self.key][self.backwards]
+
+
+def ordered(rows: Iterable[RunRow], order: Order, now: float) -> list[RunRow]:
+    """The rows in order; those without the figure last, equal ones newest first."""
+    newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
+    with_figure = [(figure, row) for row in newest_first if (figure := _figure(row, order.key, now)) is not None]
+    with_figure.sort(key=lambda pair: pair[0], reverse=order.backwards)
+    without = [row for row in newest_first if _figure(row, order.key, now) is None]
+    return [*(row for _, row in with_figure), *without]
+
+
+def _figure(row: RunRow, key: SortKey, now: float) -> Any:
+    figures: dict[SortKey, Any] = {
+        "start": row.created,
+        "run": row.path.name.lower(),
+        "state": _STATES.index(row.state),
+        "step": row.steps,
+        "loss": _finite(row.loss),
+        "best": _finite(row.best),
+        "age": row.age_s(now),
+        "took": row.took_s(now),
+        "cores": row.num_cores,
+        "task": row.task.lower() or None,
+    }
+    return figures[key]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Starting a run without its widgets: the form, its checks, and what a configuration can begin with."""

@@ -1,0 +1,111 @@
+"""The thread that has a configuration checked while it is edited. Only the newest one counts.
+
+A check that was asked for waits a moment for the next keystroke; whatever runs for one that is out of date is given
+up. Must not know Textual.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tputui.ui.launch.desk import Desk, Launch, TaskDescription, Unable, Verdict
+
+CALM_S = 0.15
+"""Seconds without a change before a check begins."""
+MEMORY_CALM_S = 0.7
+"""The same before memory is predicted, which takes seconds and a core."""
+
+
+class Asked(NamedTuple):
+    """What is to be checked."""
+
+    number: int
+    """Greater for a newer one."""
+    task: str
+    launch: Launch | None
+    """None where it cannot be checked yet; the task is described all the same."""
+
+
+class Told(NamedTuple):
+    """What became of it. Only what is there is news."""
+
+    number: int
+    task: str
+    description: TaskDescription | None = None
+    verdict: Verdict | None = None
+    is_whole: bool = False
+    """Whether memory was predicted, or cannot be."""
+    why_not: str = ""
+    """Why the task cannot be described, or the configuration not checked."""
+
+
+class Checker:
+    """Checks until stopped."""
+
+    def __init__(self, desk: Desk, tell: Callable[[Told], None], *, calm_s: float = CALM_S) -> None:
+        """`tell` is called from the thread."""
+        self._desk = desk
+        self._tell = tell
+        self._calm_s = calm_s
+        self._changed = threading.Condition()
+        self._asked: Asked | None = None
+        self._out_of_date = threading.Event()
+        """Of what runs now."""
+        self._stopped = False
+        self._described: dict[str, TaskDescription] = {}
+
+    def ask(self, asked: Asked) -> None:
+        """Has this one checked instead of any before."""
+        with self._changed:
+            self._asked = asked
+            self._out_of_date.set()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Ends the thread soon."""
+        with self._changed:
+            self._stopped = True
+            self._out_of_date.set()
+            self._changed.notify()
+
+    def run(self) -> None:
+        """The body of the thread."""
+        while (asked := self._next()) is not None:
+            try:
+                self._check(asked)
+            except Unable as error:
+                if not self._out_of_date.is_set():
+                    self._tell(Told(asked.number, asked.task, why_not=str(error)))
+
+    def _next(self) -> Asked | None:
+        """Waits for something to check, and until it is calm; None at the end."""
+        with self._changed:
+            while self._asked is None and not self._stopped:
+                self._changed.wait()
+            while not self._stopped:
+                # Each `ask` notifies: where none did for a while, it is calm.
+                if not self._changed.wait(self._calm_s):
+                    asked, self._asked = self._asked, None
+                    self._out_of_date = threading.Event()
+                    return asked
+        return None
+
+    def _check(self, asked: Asked) -> None:
+        stop = self._out_of_date
+        if asked.task not in self._described:
+            self._described[asked.task] = self._desk.describe(asked.task, stop)
+        self._tell(Told(asked.number, asked.task, self._described[asked.task]))
+        if asked.launch is None or stop.is_set():
+            return
+        verdict = self._desk.check(asked.launch, stop, memory=False)
+        if stop.is_set():
+            return
+        whole = bool(verdict.problems)
+        self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=whole))
+        if whole or stop.wait(MEMORY_CALM_S):
+            return
+        verdict = self._desk.check(asked.launch, stop, memory=True)
+        if not stop.is_set():
+            self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=True))

@@ -1,0 +1,253 @@
+"""A configuration that is being edited: every field there is, its text, what is wrong with it, what was changed. Pure.
+
+A field's text is kept as it was typed, right or wrong. What the configuration as a whole comes to is asked of
+`tputui.config`, which knows bounds that no schema tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tputui import config
+from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
+from tputui.fielddocs import field_docs
+from tputui.ui.launch.desk import Option, Problem, TaskDescription
+from tputui.ui.launch.schema import Field, Wrong, read, shown
+from tputui.ui.launch.toml import inline
+
+NAME = "name"
+"""Key of the run's name, which is none of the configuration."""
+_NAME_FIELD = Field(
+    NAME,
+    {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+    "Name of the run: letters, digits, dots, dashes, underscores. Without one it is named after the time and the task.",
+)
+_ABOUT_A_KEY = re.compile(r"([a-z_]+(?:\.[A-Za-z_]\w*)?): (.*)", re.S)
+_MISSING = re.compile(r'"([a-z_.]+)" is missing')
+
+
+class Form:
+    """The fields, and the configuration that they say."""
+
+    def __init__(self, tables: Mapping[str, Any], source: str) -> None:
+        """`tables` is a configuration as its file has it; `source` names it in sentences."""
+        self.source = source
+        self.task: TaskDescription | None = None
+        """The task, once it was described; without, its keys are those of the file."""
+        self._original = flat_keys(tables)
+        self._texts: dict[str, str] = {}
+        """Of the fields that were edited."""
+        self.fields: tuple[Field, ...] = ()
+        self.describe(None)
+
+    def describe(self, task: TaskDescription | None) -> None:
+        """Takes the keys of the task; what was typed stays."""
+        self.task = task
+        self.fields = tuple(_fields(task, {*self._original, *self._texts}))
+        self._by_key = {field.key: field for field in self.fields}
+
+    def field(self, key: str) -> Field:
+        """The field of a key."""
+        return self._by_key[key]
+
+    def original(self, key: str) -> Any:
+        """The value that it came with: the file's, else the default."""
+        field = self._by_key[key]
+        return self._original.get(key, field.default)
+
+    def is_given(self, key: str) -> bool:
+        """Whether the file says it."""
+        return key in self._original
+
+    def text(self, key: str) -> str:
+        """What stands in the field."""
+        return self._texts[key] if key in self._texts else shown(self._by_key[key], self.original(key))
+
+    def value(self, key: str) -> Any:
+        """The value of a field. Raises `Wrong`."""
+        return read(self._by_key[key], self._texts[key]) if key in self._texts else self.original(key)
+
+    def wrong(self, key: str) -> str:
+        """What is wrong with a field by itself; empty where nothing is."""
+        if key not in self._texts:
+            missing = self._by_key[key].required and self.original(key) is None
+            return f"a value is missing: {self._by_key[key].doc}" if missing else ""
+        try:
+            self.value(key)
+        except Wrong as error:
+            return str(error)
+        return ""
+
+    def is_changed(self, key: str) -> bool:
+        """Whether it says something else than what it came with."""
+        if key not in self._texts:
+            return False
+        try:
+            value = self.value(key)
+        except Wrong:
+            return True
+        return not _same(value, self.original(key))
+
+    def changed(self) -> list[str]:
+        """The keys that were changed, in order."""
+        return [field.key for field in self.fields if self.is_changed(field.key)]
+
+    def set(self, key: str, text: str) -> None:
+        """Writes into a field. Of the two ways to say the size of a batch, the other one gives way."""
+        self._texts[key] = text
+        rival = _rival(key)
+        if rival is not None and text.strip():
+            self._texts[rival] = ""
+
+    def typed(self) -> dict[str, str]:
+        """What was typed so far, for `restore`."""
+        return dict(self._texts)
+
+    def restore(self, typed: Mapping[str, str]) -> None:
+        """Puts back what was typed at an earlier moment."""
+        self._texts = dict(typed)
+
+    def reset(self, key: str) -> None:
+        """Puts back what a field came with; with a size of the batch, both ways to say it."""
+        self._texts.pop(key, None)
+        rival = _rival(key)
+        if rival is not None:
+            self._texts.pop(rival, None)
+
+    def turn(self, key: str, by: int) -> bool:
+        """Takes the next choice of a field that has some; whether it has."""
+        field = self._by_key[key]
+        choices = [None, *field.choices] if field.is_optional else list(field.choices)
+        if not field.choices:
+            return False
+        try:
+            at = next(index for index, choice in enumerate(choices) if _same(choice, self.value(key)))
+        except (StopIteration, Wrong):
+            at = -by
+        self.set(key, shown(field, choices[(at + by) % len(choices)]))
+        return True
+
+    def tables(self) -> dict[str, Any]:
+        """The configuration as a file would have it: what was given or differs from a default. Wrong fields are
+        left out."""
+        tables: dict[str, Any] = {}
+        for field in self.fields:
+            if field.key == NAME or self.wrong(field.key):
+                continue
+            value = self.value(field.key)
+            if value is None or not (self.is_given(field.key) or not _same(value, field.default)):
+                continue
+            table, _, name = field.key.rpartition(".")
+            (tables.setdefault(table, {}) if table else tables)[name] = value
+        tables.setdefault("data", {})
+        # What is no table stands first in a file.
+        return dict(sorted(tables.items(), key=lambda item: isinstance(item[1], Mapping)))
+
+    def run_name(self) -> str | None:
+        """The name that the run is to have; None names it after time and task."""
+        return self.text(NAME).strip() or None
+
+    def config(self) -> RunConfig:
+        """The configuration, checked as far as it can be without the engine. Raises `ConfigError`."""
+        return config.from_builtins(self.tables(), self.source)
+
+    def problems(self) -> list[Problem]:
+        """What is wrong as far as it is known without the engine: fields by themselves, then the whole."""
+        found = [Problem(field.key, why) for field in self.fields if (why := self.wrong(field.key))]
+        if found:
+            return found
+        try:
+            self.config()
+        except ConfigError as error:
+            return [_problem(str(error).removeprefix(f"{self.source}: "), self._by_key)]
+        return []
+
+    def overrides(self) -> list[str]:
+        """The changes as `--set` takes them; a value that is taken away has none."""
+        words = []
+        for key in self.changed():
+            value = None if self.wrong(key) else self.value(key)
+            if key != NAME and value is not None:
+                words.append(f"{key}={inline(value)}")
+        return words
+
+
+def flat_keys(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration with their values: of its tables, and no deeper, since a value may be a table."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": each for name, each in value.items()}
+        else:
+            found[key] = value
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _rival(key: str) -> str | None:
+    return f"data.{BATCH_RIVALS[key]}" if key in BATCH_RIVALS else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, bool) is not isinstance(other, bool) or isinstance(one, str) is not isinstance(other, str):
+        return False
+    as_list = [list(each) if isinstance(each, tuple) else each for each in (one, other)]
+    return bool(as_list[0] == as_list[1])
+
+
+def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
+    """Every field: the run, the top of the file, then table by table, the task's own keys after the common ones."""
+    yield _NAME_FIELD
+    schemas = _common_schemas()
+    for table in ("", "data", "model", *(name for name in config.TABLES if name != "data")):
+        own: Sequence[Option] = ()
+        if task is not None and table in config.TASK_TABLES:
+            own = task.data if table == "data" else task.model
+        yield from schemas.get(table, ())
+        yield from (Field(f"{table}.{option.key}", option.schema, option.doc) for option in own)
+        known = {field.key for field in schemas.get(table, ())} | {f"{table}.{option.key}" for option in own}
+        said = _NOT_DESCRIBED if task is None else f"{task.name} has no such key: empty it to leave it out."
+        yield from (
+            Field(key, {}, said, known=False) for key in sorted(given) if _is_in(key, table) and key not in known
+        )
+
+
+_NOT_DESCRIBED = "A key of the task, whose description could not be read: it is passed on as it is."
+
+
+def _is_in(key: str, table: str) -> bool:
+    return key != NAME and key.rpartition(".")[0] == table
+
+
+def _common_schemas() -> dict[str, list[Field]]:
+    """The fields that every task has, by table."""
+    _, components = msgspec.json.schema_components([RunConfig])
+    found: dict[str, list[Field]] = {}
+    classes: dict[str, type[config.Table]] = {"": RunConfig, **config.TABLES}
+    for table, cls in classes.items():
+        docs = field_docs(cls)
+        schema = components[cls.__name__]
+        hidden = {*config.TABLES, "model", "options"}
+        found[table] = [
+            Field(f"{table}.{name}".lstrip("."), each, docs.get(name, ""), required=name in schema["required"])
+            for name, each in schema["properties"].items()
+            if name not in hidden
+        ]
+    return found
+
+
+def _problem(sentence: str, known: Mapping[str, Field]) -> Problem:
+    """A sentence of the check with the field that it is about."""
+    missing = _MISSING.match(sentence)
+    if missing is not None:
+        return Problem(missing.group(1), sentence)
+    about = _ABOUT_A_KEY.match(sentence)
+    if about is None:
+        return Problem("", sentence)
+    key, message = about.groups()
+    if key == "data" and "batch_per_core" in message:
+        key = "data.batch_per_core"
+    return Problem(key, message) if key in known or key in config.TABLES else Problem("", sentence)
