@@ -38,7 +38,9 @@ class Peer(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declares where the peers are, and where what they read is kept."""
     parser.add_argument("--peers", type=Path, default=Path("peers"), help=f"virtual environment made by: {HOW_TO}")
-    parser.add_argument("--keep", type=Path, help="folder that keeps the runs, for the next time: writing them takes minutes")
+    parser.add_argument(
+        "--keep", type=Path, help="folder that keeps the runs, for the next time: writing them takes minutes"
+    )
 
 
 def find(folder: Path, data: Path, values: np.ndarray) -> list[Peer]:

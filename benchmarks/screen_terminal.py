@@ -50,9 +50,8 @@ class Terminal:
         # `-f /dev/null`: as tmux comes, not as its user has set it up.
         command = [tmux, "-f", "/dev/null", "-S", f"{self._folder.name}/tmux", "-C", "new-session"]
         size = ["-x", str(columns), "-y", str(rows), "sleep infinity"]
-        self._tmux = subprocess.Popen(
-            command + size, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, TERM="xterm-256color")
-        )
+        environ = _as_installed(f"{self._folder.name}/bytecode")
+        self._tmux = subprocess.Popen(command + size, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         assert self._tmux.stdin is not None
         assert self._tmux.stdout is not None
         self._to: IO[bytes] = self._tmux.stdin
@@ -103,7 +102,9 @@ class Terminal:
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.suppress(BrokenPipeError):
             self._to.write(b"kill-server\n")
             self._to.close()
@@ -133,6 +134,12 @@ class Terminal:
         if not line:
             raise RuntimeError("tmux is gone")
         return line.decode(errors="replace").rstrip("\n")
+
+
+def _as_installed(bytecode: str) -> dict[str, str]:
+    """The environment, but Python keeps bytecode: an installed program has some, a checkout may not be let."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return environ | {"TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": bytecode}
 
 
 def _peak_mib(pid: int) -> float:

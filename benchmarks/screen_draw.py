@@ -1,0 +1,95 @@
+"""What a screen that changes ten times a second costs, beside ready-made widgets on the same frames.
+
+    python -m benchmarks.screen_draw [--rounds 3] [--seconds 8] [--peers peers]
+
+A run of 8 cores reports ten times a second after 10,000 steps. In turn, in one terminal of 160x45: our whole monitor;
+Textual's DataTable with textual-plotext, which draw a table and a chart alone; and one line of text, which is what
+reading the run and Textual cost whatever is drawn. All three read the run with the same code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.screen_feed import Feed, Window, told_step, watch
+from benchmarks.screen_peers import HOW_TO, add_options, plotext_path
+from benchmarks.screen_terminal import Terminal
+from tests import recorded
+
+GOAL = 1 / 5
+HISTORY_STEPS = 10_000
+SETTLE_STEPS = 20
+"""Reports that are waited for before anything is counted."""
+OURS, READY_MADE, NOTHING = "tputui, the whole monitor", "DataTable + textual-plotext", "one line of text"
+
+
+def contenders(run_dir: Path, peers: Path) -> dict[str, list[str]]:
+    """Command lines by name."""
+    rival = [sys.executable, "-m", "benchmarks.screen_rival"]
+    found = {OURS: [sys.executable, "-m", "tputui", "attach", str(run_dir)], NOTHING: [*rival, "nothing", str(run_dir)]}
+    plotext = plotext_path(peers)
+    if plotext is None:
+        print(f"{READY_MADE} is left out: there is no textual-plotext in {peers}; {HOW_TO}")
+    else:
+        found[READY_MADE] = [*rival, "ready-made", str(run_dir), str(plotext)]
+    return found
+
+
+def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
+    """Everybody in turn, in rotated order."""
+    rows: dict[str, list[Window]] = {}
+    with Feed(folder, cores=recorded.NUM_CORES, values_per_s=0, history=HISTORY_STEPS) as feed, Terminal() as terminal:
+        programs = contenders(feed.run_dir, args.peers)
+        names = list(programs)
+        for number in range(args.rounds):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                terminal.start(programs[name])
+                terminal.until(lambda screen: told_step(screen) > HISTORY_STEPS)
+                at = told_step(terminal.text()) + SETTLE_STEPS
+                terminal.until(lambda screen, at=at: told_step(screen) >= at)  # type: ignore[misc]  # bound at once
+                rows.setdefault(name, []).append(watch(terminal, args.seconds))
+    return rows
+
+
+def main() -> None:
+    """Prints CPU, frames and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0, help="how long each is watched")
+    add_options(parser)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        rows = measure(args, Path(name))
+    print(f"ten reports a second, {recorded.NUM_CORES} cores; medians of {args.rounds} rounds of {args.seconds:g} s")
+    for label, windows in rows.items():
+        cpu, frames, _ = (statistics.median(column) for column in zip(*windows, strict=True))
+        each = statistics.median(_frame(window) for window in windows)
+        print(f"  {label:32}{cpu:6.1f} % of a core, {frames:5.1f} frames/s, {each:6.1f} ms of CPU a frame")
+    if READY_MADE in rows:
+        report(rows)
+
+
+def report(rows: dict[str, list[Window]]) -> None:
+    """Prints the ratios of a frame: who is slower draws less often, so a second of it is not the same work."""
+    rounds = list(zip(rows[OURS], rows[READY_MADE], rows[NOTHING], strict=True))
+    whole = statistics.median(_frame(ours) / _frame(theirs) for ours, theirs, _ in rounds)
+    drawing = statistics.median(
+        (_frame(ours) - _frame(floor)) / (_frame(theirs) - _frame(floor)) for ours, theirs, floor in rounds
+    )
+    for label, value in (("CPU of a frame", whole), ("the same without reading", drawing)):
+        verdict = "met" if value <= GOAL else "missed"
+        print(f"  {label + ', ours / ready-made':44}{value:6.3f}   goal {GOAL:g}: {verdict}")
+
+
+def _frame(window: Window) -> float:
+    """Milliseconds of CPU a frame; of a program that drew none, those of all the time, as if it had drawn one."""
+    return 10 * window.cpu_percent / max(window.frames_per_s, 1 / 60)
+
+
+if __name__ == "__main__":
+    main()
