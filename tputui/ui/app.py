@@ -1,23 +1,29 @@
-"""The application: one of its two doors opens a run, the other the list of runs. Blocks until it is left."""
+"""The application: one of its doors opens a run, one the list of runs, one runs side by side. Blocks until it is left.
+
+The terminal is drawn to first: what a screen is made of takes longer to import than the first frame to draw, so each
+door imports its own once that frame stands.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from textual.app import ComposeResult
 from textual.screen import Screen
+from textual.widgets import Static
 
 from tputui.ui.hands.hands import HandsApp
 from tputui.ui.hands.viewstate import Views, state_path
-from tputui.ui.launch.desk import Desk
 from tputui.ui.out.looks import Looks, looks_of
 from tputui.ui.out.terminal import ending_with_it
-from tputui.ui.pump import Source
-from tputui.ui.screens.compare import CompareScreen
-from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.screens.runs import RunsScreen
+
+if TYPE_CHECKING:
+    from tputui.ui.launch.desk import Desk
+    from tputui.ui.pump import Source
+    from tputui.ui.screens.monitor import MonitorResult
 
 
 class ViewOptions(NamedTuple):
@@ -30,8 +36,8 @@ class ViewOptions(NamedTuple):
 NO_OPTIONS = ViewOptions()
 
 
-class ScreenApp(HandsApp[MonitorResult]):
-    """Opens one screen and ends with it."""
+class ScreenApp(HandsApp["MonitorResult"]):
+    """Opens one screen and ends with it; until it stands, says that it is being opened."""
 
     CSS_PATH = "tones.tcss"
     TITLE = "tputui"
@@ -43,13 +49,23 @@ class ScreenApp(HandsApp[MonitorResult]):
         looks: Looks | None = None,
         views: Views | None = None,
         export_to: Path | None = None,
+        opening: str = "",
     ) -> None:
-        """Without `views` nothing is kept; without `looks` the terminal shows everything."""
+        """Without `views` nothing is kept; without `looks` the terminal shows everything. `opening` stands in the
+        first line until the screen does."""
         super().__init__(looks or Looks(), views or Views(), export_to=export_to)
         self._open_screen = open_screen
+        self._opening = opening
+
+    def compose(self) -> ComposeResult:
+        """The first frame."""
+        yield Static(self._opening, id="opening", markup=False)
 
     def on_mount(self) -> None:
-        """Opens the screen."""
+        """Opens the screen once the first frame is drawn."""
+        self.call_after_refresh(self._open)
+
+    def _open(self) -> None:
         self.push_screen(self._open_screen(), self.exit)
         self.call_after_refresh(self.keep_views)
 
@@ -58,31 +74,53 @@ def run_monitor(
     session: Source, run_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> MonitorResult:
     """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
-    result = _run(lambda: MonitorScreen(session, run_dir, read_only=read_only), options)
-    return result or MonitorResult("quit", None)
+
+    def opened() -> Screen[MonitorResult]:
+        from tputui.ui.screens.monitor import MonitorScreen
+
+        return MonitorScreen(session, run_dir, read_only=read_only)
+
+    result = _run(opened, options, " reading the run ...")
+    if result is not None:
+        return result
+    from tputui.ui.screens.monitor import MonitorResult
+
+    return MonitorResult("quit", None)
 
 
 def run_list(
     runs_dir: Path, *, desk: Desk | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
     """Shows the runs of a directory until the user leaves; Enter opens one. `desk` starts runs."""
-    _run(lambda: RunsScreen(runs_dir, desk=desk, read_only=read_only), options)
+
+    def opened() -> Screen[MonitorResult]:
+        from tputui.ui.screens.runs import RunsScreen
+
+        return RunsScreen(runs_dir, desk=desk, read_only=read_only)
+
+    _run(opened, options, " reading the runs ...")
 
 
 def run_compare(
     run_dirs: Sequence[Path], *, base: int = 0, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
     """Shows 2 to 8 runs side by side until the user leaves; `base` is the index of the run that others stand beside."""
-    _run(lambda: CompareScreen(run_dirs, base=base, read_only=read_only), options)
+
+    def opened() -> Screen[MonitorResult]:
+        from tputui.ui.screens.compare import CompareScreen
+
+        return CompareScreen(run_dirs, base=base, read_only=read_only)
+
+    _run(opened, options, " reading the runs ...")
 
 
-def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions) -> MonitorResult | None:
+def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions, opening: str) -> MonitorResult | None:
     views = Views.opened(state_path(os.environ))
     if options.reset_view:
         views.reset()
     looks = looks_of(os.environ, ascii_only=options.ascii_only)
     with ending_with_it():
         try:
-            return ScreenApp(open_screen, looks=looks, views=views).run()
+            return ScreenApp(open_screen, looks=looks, views=views, opening=opening).run()
         finally:
             views.write()
