@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.recorded import T0, opened, steps_recorded, supervisor_events, worker_events, write_journal
 from tputui.model.snapshot import Snapshot
 from tputui.model.state import RunState
+from tputui.model.telling import LOG_LINES_MAX, WARNINGS_MAX
 from tputui.model.view import Surroundings, take
-from tputui.model.writer import LOG_LINES_MAX, NON_FINITE_MAX, UNKNOWN_KINDS_MAX, WARNINGS_MAX
+from tputui.model.writer import NON_FINITE_MAX, UNKNOWN_KINDS_MAX
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
@@ -206,9 +207,9 @@ def test_nothing_grows_with_the_length_of_a_run() -> None:
     for seq, event in enumerate(events):
         state.apply("worker-0", seq, event)
     writer = state.writers["worker-0"]
-    assert len(writer.logs) == LOG_LINES_MAX
-    assert max(len(line.text) for line in writer.logs) < 5_000
-    assert len(writer.warnings) == WARNINGS_MAX
+    assert len(writer.told.logs) == LOG_LINES_MAX
+    assert max(len(line.text) for line in writer.told.logs) < 5_000
+    assert len(writer.told.warnings) == WARNINGS_MAX
     assert len(writer.unknown) == UNKNOWN_KINDS_MAX
     assert (len(writer.non_finite), writer.num_non_finite) == (NON_FINITE_MAX, 40_000)
     assert len(writer.series["loss"].pieces) <= 2_048

@@ -20,7 +20,8 @@ from tputui.model.snapshot import (
     SkippedView,
 )
 from tputui.model.state import RunState
-from tputui.model.writer import NON_FINITE_MAX, TOOL, Receipts, WriterState
+from tputui.model.telling import TOOL
+from tputui.model.writer import NON_FINITE_MAX, Receipts, WriterState
 from tputui.telemetry.events import FORMAT_VERSION
 
 LOG_LINES_SHOWN = 1_000
@@ -137,8 +138,8 @@ def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:
     """The newest lines by time, at most `most`. What several hosts tell alike of the tool's doings stands once."""
     lines: list[LogLine] = []
     for writer in state.in_order:
-        start = max(0, len(writer.logs) - most)
-        lines.extend(islice(writer.logs, start, None))
+        start = max(0, len(writer.told.logs) - most)
+        lines.extend(islice(writer.told.logs, start, None))
     lines.sort(key=lambda line: line.t if math.isfinite(line.t) else -math.inf)
     if len(state.workers) > 1:
         lines = _told_once(lines)

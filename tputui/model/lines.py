@@ -16,7 +16,8 @@ from tputui.model import parts
 from tputui.model.history import eta_s
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.model.state import RunState
-from tputui.model.writer import TOOL, WriterState
+from tputui.model.telling import TOOL
+from tputui.model.writer import WriterState
 from tputui.telemetry import events as ev
 
 
@@ -31,13 +32,14 @@ class Teller:
         known = self._state.writers.get(writer)
         compiles = known.xla.compiles if known and known.xla else 0
         compile_s = known.xla.compile_s if known and known.xla else 0.0
-        num_logs = known.num_logs if known else 0
+        num_logs = known.told.num_logs if known else 0
         before = known.last_seq if known else -1
         self._state.apply(writer, seq, event)
         state = self._state.writers[writer]
         if state.last_seq == before:
             return []
-        said = islice(state.logs, max(0, len(state.logs) - (state.num_logs - num_logs)), None)
+        told = state.told
+        said = islice(told.logs, max(0, len(told.logs) - (told.num_logs - num_logs)), None)
         lines = [_logged(line) for line in said]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
             lines.append(_compiled(event, compiles, compile_s))

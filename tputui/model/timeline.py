@@ -23,7 +23,7 @@ def marks(
     state: RunState, plan: Plan | None, loss: Sequence[Segment], requests: Iterable[RequestView], verdict: Verdict
 ) -> tuple[list[Mark], int]:
     """What happened, in order of time, and how often anything did. Of a kind that happened often not all are kept."""
-    key = tuple(writer.marks.count for writer in state.in_order)
+    key = tuple(writer.told.marks.count for writer in state.in_order)
     told, placeless, count = state.remembered("marks", key, lambda: _told(state))
     others = [*placeless, *_of_requests(state, requests), *_end(state, verdict)]
     if not others:
@@ -47,7 +47,7 @@ def _told(state: RunState) -> tuple[list[Mark], list[Mark], int]:
     heard: set[MarkKind] = set()
     count = 0
     for writer in [*state.workers, *state.ranks, *state.supervisors]:
-        of_kind = writer.marks.of_kind
+        of_kind = writer.told.marks.of_kind
         for kind, kept in of_kind.items():
             if kind in heard:
                 continue

@@ -10,26 +10,23 @@ from __future__ import annotations
 import copy
 import math
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tputui.model import format as fmt
 from tputui.model.columns import Columns, columns_max
-from tputui.model.marks import Marks
 from tputui.model.pace import Pace
 from tputui.model.series import Series, pieces_max
-from tputui.model.snapshot import EpochStart, LogLine, MeterPoint
+from tputui.model.snapshot import EpochStart, MeterPoint
+from tputui.model.telling import Telling
 from tputui.model.thinned import Thinned, first_of, last_of
 from tputui.model.usage import Usage
 from tputui.telemetry import blocks
 from tputui.telemetry import events as ev
 
-LOG_LINES_MAX = 2_000
-LOG_CHARS_MAX = 4_000
-WARNINGS_MAX = 256
 SKIPPED_MAX = 1_000
 NON_FINITE_MAX = 64
 METRICS_MAX = 16
@@ -37,8 +34,6 @@ RECORD_VALUES_MAX = 1 << 24
 """More than a line of the longest length can hold; a record that says so was not written by a reporter."""
 UNREADABLE_MAX = 64
 UNKNOWN_KINDS_MAX = 32
-TOOL = "tputui"
-"""Source of the lines that the tool itself says."""
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected to go by; any other may take as long as it takes."""
@@ -50,8 +45,6 @@ STUCK_STEPS = 20.0
 """... unless steps take long: then so many of them."""
 _PACE_NEWEST = 0.3
 """Weight of the newest report in the smoothed step time."""
-
-Level = Literal["info", "warning", "error"]
 
 
 class BadValue(NamedTuple):
@@ -101,7 +94,6 @@ class WriterState:
         self.num_non_finite = 0
         self.columns = Columns()
         """Each core's loss."""
-        self.marks = Marks()
         self.epoch_starts: Thinned[EpochStart] = Thinned(first_of)
         self.pace = Pace()
         self.usage = Usage()
@@ -113,10 +105,8 @@ class WriterState:
         self.host: ev.HostSampled | None = None
         self.processes: list[ev.ProcessSample] = []
         """Of the newest sample; once the worker is gone, of the last one that still had it."""
-        self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
-        self.num_logs = 0
-        """Lines ever said, those that are not kept any more included."""
-        self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
+        self.told = Telling(name, f"worker-{self.index}")
+        """Lines of the log, warnings and marks."""
         self.checkpoints: dict[str, ev.CheckpointSaved] = {}
         """By file: the newest save of it, unless the file was removed since."""
         self.dropped_checkpoints: dict[str, ev.CheckpointDropped] = {}
@@ -182,12 +172,13 @@ class WriterState:
             self.first_t = event.t if self.first_t is None else min(self.first_t, event.t)
             self.newest_t = event.t if self.newest_t is None else max(self.newest_t, event.t)
         if lost:
-            self._warn(event.t, f"{self.name}: {lost} records before this are missing from its journal")
+            text = f"{self.name}: {lost} records before this are missing from its journal"
+            self.told.warn(event.t, text, self.steps_done)
         handler = _HANDLERS.get(type(event))
-        if handler is None:
-            self._unknown(event)
-        else:
+        if handler is not None:
             handler(self, event)
+        if not self.told.take(event, self.steps_done) and handler is None:
+            self._unknown(event)
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values stand in a column."""
@@ -217,20 +208,10 @@ class WriterState:
         if kind in self.unknown or len(self.unknown) < UNKNOWN_KINDS_MAX:
             self.unknown[kind] += 1
 
-    def _say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
-        if len(text) > LOG_CHARS_MAX:
-            text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
-        self.num_logs += 1
-        self.logs.append(LogLine(t=t, source=source, level=level, text=text))
-
-    def _warn(self, t: float, text: str) -> None:
-        self._say(t, text, "warning")
-        self.marks.add("warning", t, self.steps_done, text)
-
     def _silent(self, since: float, until: float) -> None:
         """Marks a time without a word; the wait for a step begins anew, since it is the same stall."""
         text = f"{self.name} said nothing for {fmt.duration(until - since)}"
-        self.marks.add("stall", since, self.steps_done, text)
+        self.told.marks.add("stall", since, self.steps_done, text)
         if self.moved_t is not None:
             self.moved_t = max(self.moved_t, until)
 
@@ -244,7 +225,7 @@ class WriterState:
         """Marks a long time without a step, if that was one in which steps were due."""
         if self.beat is not None and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0):
             text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
-            self.marks.add("stall", since, self.steps_done, text)
+            self.told.marks.add("stall", since, self.steps_done, text)
 
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
@@ -256,16 +237,12 @@ class WriterState:
 
     def _run_started(self, event: ev.RunStarted) -> None:
         self.run_started = event
-        if event.resumed_from:
-            self.marks.add("resume", event.t, 0, f"resumed from {event.resumed_from}")
 
     def _worker_started(self, event: ev.WorkerStarted) -> None:
         self.worker_started = event
 
     def _worker_exited(self, event: ev.WorkerExited) -> None:
         self.worker_exited = event
-        if event.signal is not None:
-            self._warn(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}")
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         self.topology = event
@@ -285,7 +262,6 @@ class WriterState:
         self._moved(event.t)
         if math.isfinite(event.t):
             self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t))
-        self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
         num_values = event.n * event.cores
@@ -307,7 +283,7 @@ class WriterState:
         series.add(event, values)
         if event.metric == "loss":
             self.columns.take(event, values, self._decoded)
-        self.marks.note_values(event, values, self.core_of)
+        self.told.marks.note_values(event, values, self.core_of)
         if find_bad and values is not None:
             self._keep_bad(event, values)
 
@@ -328,16 +304,13 @@ class WriterState:
                 if not self.non_finite:
                     core = self.core_of(column, event.cores)
                     text = f"first non-finite {event.metric}: {fmt.number(value)} on core {core} at step {bad.step}"
-                    self._say(event.t, text, "warning")
+                    self.told.say(event.t, text, "warning")
                 self.non_finite.append(bad)
                 if len(self.non_finite) >= NON_FINITE_MAX:
                     return
 
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
-        what = f"{event.num_records} records ({event.num_steps} steps)"
-        text = f"{self.name}: the disk could not keep up; {what} were dropped so that training went on"
-        self._warn(event.t, text)
 
     def _progress_reported(self, event: ev.ProgressReported) -> None:
         self.progress = event
@@ -359,18 +332,13 @@ class WriterState:
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
-        figures = fmt.meters_line(event.train, event.valid, event.scores)
-        self._say(event.t, f"epoch {event.epoch} ended: {figures}")
-        if event.best:
-            self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
-        self.marks.note_programs(self.xla, event, self.steps_done)
+        self.told.marks.note_programs(self.xla, event, self.steps_done)
         self.xla = event
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
         self.predicted = event.core
-        self._say(event.t, f"memory: {fmt.forecast(event.core)}")
 
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
@@ -382,34 +350,18 @@ class WriterState:
         if _has_worker(event.processes) or not _has_worker(self.processes):
             self.processes = event.processes
 
-    def _log_written(self, event: ev.LogWritten) -> None:
-        self._say(event.t, event.line, source=f"worker-{self.index}")
-
-    def _warning_raised(self, event: ev.WarningRaised) -> None:
-        self.warnings.append(event.text)
-        self._warn(event.t, event.text)
-
     def _example_skipped(self, event: ev.ExampleSkipped) -> None:
         if len(self.skipped) == SKIPPED_MAX:
             self.skipped.pop()
         self.skipped.append(event)
-        what = "validation" if event.split == "valid" else "training"
-        count = f"{event.skipped} of at most {event.limit}"
-        self._warn(event.t, f"{what} example left out: {event.where}: {event.why} ({count})")
 
     def _pictures_kept(self, event: ev.PicturesKept) -> None:
         self.pictures = event
-        folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
-        self._say(event.t, f"{len(event.pictures)} pictures of predictions kept in {folder}")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
         self.checkpoints[event.path] = event
         self.dropped_checkpoints.pop(event.path, None)
         self._moved(event.t)
-        size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
-        best = ", the best so far" if event.best else ""
-        self._say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
-        self.marks.add("checkpoint", event.t, event.step, f"checkpoint {event.path}, {size} in {took}{best}")
 
     def _checkpoint_dropped(self, event: ev.CheckpointDropped) -> None:
         self.checkpoints.pop(event.path, None)
@@ -417,37 +369,25 @@ class WriterState:
 
     def _request_seen(self, event: ev.RequestSeen) -> None:
         self._receipts(event.request).seen = event
-        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
 
     def _request_applied(self, event: ev.RequestApplied) -> None:
         self._receipts(event.request).applied = event
-        path = f": {event.path}" if event.path else ""
-        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step}{path}")
 
     def _request_refused(self, event: ev.RequestRefused) -> None:
         self._receipts(event.request).refused = event
-        self._say(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
 
     def _receipts(self, request: str) -> Receipts:
         return self.receipts.setdefault(request, Receipts())
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
         self.failure = event
-        first, *page = event.message.splitlines() or [""]
-        text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
-        for line in [text, *page]:
-            self._say(event.t, line, "error")
-        self.marks.add("failure", event.t, event.step, text)
 
     def _training_ended(self, event: ev.TrainingEnded) -> None:
         self.training_ended = event
         self._done(event.step, event.t)
-        self._say(event.t, f"training {event.outcome} at step {event.step}: {event.reason}")
 
     def _run_ended(self, event: ev.RunEnded) -> None:
         self.run_ended = event
-        level: Level = "error" if event.outcome == "failed" else "info"
-        self._say(event.t, f"run {event.outcome}: {event.reason}", level)
 
 
 def _has_worker(processes: list[ev.ProcessSample]) -> bool:
@@ -460,8 +400,6 @@ _COPIED = (
     "epochs",
     "newest_steps",
     "non_finite",
-    "logs",
-    "warnings",
     "checkpoints",
     "dropped_checkpoints",
     "skipped",
@@ -469,7 +407,7 @@ _COPIED = (
     "unreadable",
 )
 """What a fork needs a container of its own for."""
-_FORKED = ("columns", "marks", "epoch_starts", "pace", "usage")
+_FORKED = ("columns", "told", "epoch_starts", "pace", "usage")
 """What a fork needs a fork of."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
@@ -492,8 +430,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.MemoryPredicted: WriterState._memory_predicted,
     ev.MemorySampled: WriterState._memory_sampled,
     ev.HostSampled: WriterState._host_sampled,
-    ev.LogWritten: WriterState._log_written,
-    ev.WarningRaised: WriterState._warning_raised,
     ev.CheckpointSaved: WriterState._checkpoint_saved,
     ev.CheckpointDropped: WriterState._checkpoint_dropped,
     ev.RequestSeen: WriterState._request_seen,

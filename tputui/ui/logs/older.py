@@ -47,7 +47,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
 
 def _remembering(name: str) -> WriterState:
     writer = WriterState(name)
-    writer.logs = deque(maxlen=LINES_MAX)
+    writer.told.logs = deque(maxlen=LINES_MAX)
     return writer
 
 
