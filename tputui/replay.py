@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import DamagedLine, Record, decode
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
+from tputui.telemetry.plain import data_extents, open_plain
 from tputui.telemetry.sealed import SealedTail
 
 _CHUNK_BYTES = 1 << 16
@@ -189,18 +190,34 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
     """Whole lines of a file, last one first."""
-    with path.open("rb", buffering=0) as file:
-        start = file.seek(0, os.SEEK_END)
-        held = b""
-        while start > 0:
-            size = min(_CHUNK_BYTES, start)
+    fd = open_plain(path)
+    try:
+        # Pieces of a line whose begin is not found yet, last one first: joined once, since a line may be long.
+        held: list[bytes] = []
+        num_held = 0
+        for piece in _pieces_from_the_end(fd):
+            head, *lines = piece.split(b"\n")
+            if lines:
+                yield b"".join([lines[-1], *reversed(held)])
+                yield from reversed(lines[:-1])
+                held, num_held = [], 0
+            held.append(head)
+            num_held += len(head)
+            if num_held > LINE_BYTES_MAX:
+                held, num_held = [], 0
+        yield b"".join(reversed(held))
+    finally:
+        os.close(fd)
+
+
+def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
+    """What a file holds, last piece first; holes, which hold no line, are left out."""
+    for first, end in reversed(data_extents(fd)):
+        start = end
+        while start > first:
+            size = min(_CHUNK_BYTES, start - first)
             start -= size
-            file.seek(start)
-            held = file.read(size) + held
-            head, *lines = held.split(b"\n")
-            yield from reversed(lines)
-            held = head if len(head) <= LINE_BYTES_MAX else b""
-        yield held
+            yield os.pread(fd, size, start)
 
 
 def _time_of(line: bytes) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +17,11 @@ from tputui.model.format import inert
 from tputui.model.state import RunState
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
-from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.codec import Record
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.journal import Tail
-from tputui.telemetry.rundir import SEALED_SUFFIX, ProcessId
-from tputui.telemetry.sealed import SealedTail
+from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.merge import RecordTail, open_tail
+from tputui.telemetry.rundir import ProcessId
 
 DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
 a damaged region (file, bytes, how it is known, records it cost), then the totals. With --json one object. A
@@ -38,7 +39,10 @@ class Reading(NamedTuple):
     records: int
     writer: ProcessId | None
     """Who writes it; None where its head cannot be read."""
-    tail: Tail | SealedTail
+    tail: RecordTail | None
+    """None where the file cannot be opened."""
+    trouble: Damage | None = None
+    """Why it could not be opened, or not be read to its end."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -49,16 +53,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks the run."""
-    run_dir, state = chosen_run(args), RunState()
-    try:
-        readings = [_read(path, writer, state) for writer, path in rundir.journal_paths(run_dir)]
-    except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"{error.filename}: cannot be read: {error.strerror}") from None
-    regions = [*manifest_damage(run_dir), *_regions(readings)]
-    files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
-    regions += completeness.missing(state, files, regions, over=_is_over(readings, state))
-    for reading in readings:
-        reading.tail.close()
+    run_dir = chosen_run(args)
+    readings, regions = examine(run_dir)
     if args.json:
         say_json(_as_json(run_dir, readings, regions), indent=2)
     else:
@@ -66,33 +62,63 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
+def examine(run_dir: Path) -> tuple[list[Reading], list[Damage]]:
+    """Reads every journal to its end; returns what was read and all that is damaged. Raises `CommandError`."""
+    state = RunState()
+    try:
+        readings = [_read(path, writer, state) for writer, path in rundir.journal_paths(run_dir)]
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{run_dir}: cannot be read: {error.strerror}") from None
+    regions = [*manifest_damage(run_dir), *_regions(readings)]
+    files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
+    regions += completeness.missing(state, files, regions, over=_is_over(readings, state))
+    for reading in readings:
+        if reading.tail is not None:
+            reading.tail.close()
+    return readings, regions
+
+
 def _read(path: Path, name: str, state: RunState) -> Reading:
     """Reads a journal to its end; what proves the other journals whole goes into `state`."""
-    tail = SealedTail(path) if path.name.endswith(SEALED_SUFFIX) else Tail(path)
-    records, writer = 0, None
-    offset, size = tail.position
-    while offset < size:
-        batch = tail.read()
-        records += len(batch)
-        for record in batch:
+    try:
+        tail = open_tail(path)
+    except OSError as error:
+        why = f"it cannot be opened: {error.strerror}"
+        return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
+    records, writer, trouble = 0, None, None
+    try:
+        for record in records_of(tail):
+            records += 1
             if isinstance(record.event, completeness.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
                 head = record.event
                 writer = ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
+    except OSError as error:
+        offset, size = tail.position
+        trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
+    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble)
+
+
+def records_of(tail: RecordTail) -> Iterator[Record]:
+    """The sound records of a journal, as far as it went when this began. Raises `OSError`."""
+    offset, size = tail.position
+    while offset < size:
+        yield from tail.read()
         offset = tail.position.offset
-    return Reading(name, path.name, size, records, writer, tail)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
     """Damaged regions of all journals. One whose head is lost is judged by whether any process of the run lives."""
     lives = {reading.journal: _lives(reading) for reading in readings}
     somebody = any(lives.values())
-    return [
-        region
-        for reading in readings
-        for region in reading.tail.regions(final=not (lives[reading.journal] if reading.writer else somebody))
-    ]
+    regions: list[Damage] = []
+    for reading in readings:
+        if reading.tail is not None:
+            regions += reading.tail.regions(final=not (lives[reading.journal] if reading.writer else somebody))
+        if reading.trouble is not None:
+            regions.append(reading.trouble)
+    return regions
 
 
 def _lives(reading: Reading) -> bool | None:

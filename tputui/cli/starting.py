@@ -22,7 +22,7 @@ from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.supervise import spawn
-from tputui.telemetry import rundir
+from tputui.telemetry import rundir, secrets
 from tputui.telemetry.events import MemoryForecast
 from tputui.telemetry.journal import SUFFIX
 
@@ -130,6 +130,7 @@ def create_run(
     parent: Path, loaded: config.RunConfig, *, config_path: str, name: str | None, resume: Path | None, argv: list[str]
 ) -> Path:
     """Makes the run's directory, named after the time and the task or as was asked. Raises `CommandError`."""
+    _refuse_secrets(config.to_builtins(loaded), config_path)
     now = time.time()
     manifest = rundir.Manifest(
         run=name or _default_name(loaded.task, now),
@@ -149,6 +150,14 @@ def create_run(
     except OSError as error:
         words = f"{error.filename or parent}: a run cannot be made there: {error.strerror}; name another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
+
+
+def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:
+    """A run keeps its whole configuration, for everybody who gets a copy of it."""
+    if names := secrets.secret_keys(values):
+        words = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run keeps its "
+        words += "configuration; put it into the environment, which no run keeps, and have the task read it there"
+        raise CommandError(ExitCode.USAGE, words)
 
 
 def start(run_dir: Path) -> subprocess.Popen[bytes]:

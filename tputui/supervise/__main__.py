@@ -17,9 +17,15 @@ def main(argv: list[str]) -> int:
         return ExitCode.USAGE
     try:
         return Supervisor(Path(argv[0])).run()
-    except (RunNotFound, FileExistsError) as error:
-        sys.stderr.write(f"tputui: this run cannot be supervised: {error}\n")
-        return ExitCode.USAGE
+    except FileExistsError:
+        # A journal has one writer, ever: whether the first supervisor lives or not, this run is its own.
+        why = "another supervisor has begun it; `tputui run --resume` goes on from its last checkpoint as a new run"
+    except RunNotFound as error:
+        why = str(error)
+    except OSError as error:
+        why = f"{error.filename or argv[0]}: {error.strerror or error}"
+    sys.stderr.write(f"tputui: this run cannot be supervised: {why}\n")
+    return ExitCode.USAGE
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ from pathlib import Path
 import msgspec
 
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.plain import read_small
 from tputui.telemetry.rundir import REQUESTS, write_atomically
 
+REQUEST_BYTES_MAX = 64 << 10
+"""A longer file is no request."""
 STRENGTH: dict[RequestKind, int] = {"checkpoint": 0, "stop_after_epoch": 1, "stop": 2, "stop_now": 3}
 """Of several requests to stop the strongest counts."""
 
@@ -68,6 +71,6 @@ def _names(run_dir: Path) -> list[str]:
 
 def _read(run_dir: Path, name: str) -> Request | None:
     try:
-        return msgspec.json.decode((run_dir / REQUESTS / name).read_bytes(), type=Request)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_small(run_dir / REQUESTS / name, REQUEST_BYTES_MAX), type=Request)
+    except (OSError, ValueError, RecursionError):
         return None

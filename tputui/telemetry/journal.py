@@ -52,6 +52,11 @@ class JournalWriter:
         while self._unsent:
             self._unsent = self._unsent[os.write(self._fd, self._unsent) :]
 
+    @property
+    def num_unsent(self) -> int:
+        """Records that `push` still has to write, the one that is half written among them."""
+        return bytes(self._unsent).count(b"\n")
+
     def sync(self) -> None:
         """Makes what was written outlive a power cut. Raises `OSError`."""
         os.fsync(self._fd)

@@ -144,8 +144,11 @@ class Merge:
     def _open(self, writer: str, path: Path) -> None:
         """Opens a journal that was found. One that cannot be opened is told, and costs no other."""
         try:
-            tail = _tail(path)
+            tail = open_tail(path)
         except FileNotFoundError:
+            if path.is_symlink():
+                self._unopened[writer] = Damage(path.name, 0, 0, "it cannot be opened: the link leads nowhere", None)
+                return
             if path.name.endswith(rundir.SEALED_SUFFIX):
                 return  # the run's directory is being removed
             # Sealed between the look and the opening: the sealed one stands beside before the plain one goes.
@@ -157,5 +160,6 @@ class Merge:
             self._unopened.pop(writer, None)
 
 
-def _tail(path: Path) -> RecordTail:
+def open_tail(path: Path) -> RecordTail:
+    """Opens a journal, plain or sealed. Raises `OSError`."""
     return SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)

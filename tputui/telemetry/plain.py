@@ -11,6 +11,8 @@ import os
 import stat
 from pathlib import Path
 
+EXTENTS_MAX = 4_096
+
 
 def open_plain(path: Path) -> int:
     """Opens a plain file for reading. Raises `OSError`, also where it is a pipe, a device or a directory.
@@ -43,6 +45,24 @@ def next_data(fd: int, offset: int) -> int:
     except OSError as error:
         # A disk that knows no holes says so by another error, and then there is none.
         return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
+
+
+def data_extents(fd: int) -> list[tuple[int, int]]:
+    """Begin and end of what a file holds between its holes, the most that are looked for being `EXTENTS_MAX`."""
+    extents: list[tuple[int, int]] = []
+    size, start = os.fstat(fd).st_size, 0
+    while (start := next_data(fd, start)) < size:
+        end = size if len(extents) == EXTENTS_MAX else _next_hole(fd, start, size)
+        extents.append((start, end))
+        start = end
+    return extents
+
+
+def _next_hole(fd: int, offset: int, size: int) -> int:
+    try:
+        return max(offset + 1, os.lseek(fd, offset, os.SEEK_HOLE))
+    except OSError:
+        return size
 
 
 def _not_plain(path: Path) -> OSError:

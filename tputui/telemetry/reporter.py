@@ -2,8 +2,8 @@
 
 It never blocks, never raises and never touches a device: facts go onto a bounded queue, a thread of its own encodes
 them and writes them to the journal. When the disk stalls, the oldest facts that may be dropped are dropped and
-counted, and none that must survive is. A reporter is an object bound to its cores, never a module global, since two
-cores may be two threads of one process.
+counted, and none that must survive is. What looks like a secret in a text is masked before it is written. A reporter
+is an object bound to its cores, never a module global, since two cores may be two threads of one process.
 """
 
 from __future__ import annotations
@@ -15,22 +15,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tputui import __version__
-from tputui.telemetry import blocks
+from tputui.telemetry import blocks, secrets
 from tputui.telemetry.events import (
     FORMAT_VERSION,
     Event,
+    FailureRaised,
     JournalOpened,
+    LogWritten,
+    RunEnded,
+    RunStarted,
     StepsDropped,
     StepsRecorded,
+    TrainingEnded,
     WarningRaised,
+    WorkerStarted,
 )
-from tputui.telemetry.journal import SUFFIX, JournalWriter
+from tputui.telemetry.journal import SUFFIX, WHY_CHARS_MAX, JournalWriter
 from tputui.telemetry.rundir import this_process
 from tputui.telemetry.steps import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
 
 QUEUE_BYTES_MAX = 16 << 20
 """Facts waiting for the disk: beyond this the oldest droppable ones go. 20 s of 8 cores at 1,000 steps/s is 0.6 MB."""
+RECORD_BYTES_MAX = 4 << 20
+"""Raw values of one record; more become several. The longest line that is read holds three times that."""
 DRAIN_INTERVAL_S = 0.1
 _EVENT_BYTES = 512
 """What an event other than raw steps is taken to weigh."""
@@ -81,10 +91,14 @@ class Reporter:
         except (TypeError, ValueError) as error:
             self._warn(f"the {metric} of the steps from {first} could not be recorded: {error}")
             return
-        if len(raw) % (FLOAT_BYTES * cores):
+        row_bytes = FLOAT_BYTES * cores
+        if not 0 < row_bytes <= RECORD_BYTES_MAX or len(raw) % row_bytes:
             self._warn(f"the {metric} of the steps from {first} could not be recorded: not {cores} values a step")
-        elif raw:
-            self._put_steps(RawSteps(self.clock(), first, cores, metric, raw))
+            return
+        piece = RECORD_BYTES_MAX // row_bytes * row_bytes
+        for place in range(0, len(raw), piece):
+            rows = raw[place : place + piece]
+            self._put_steps(RawSteps(self.clock(), first + place // row_bytes, cores, metric, rows))
 
     def step_log(self, cores: int, metric: str = "loss") -> StepLog:
         """A log of per-core values that are on the host already, one call a step."""
@@ -110,6 +124,12 @@ class Reporter:
             return False
         self._journal.close()
         return not self._is_behind()
+
+    @property
+    def num_unwritten(self) -> int:
+        """Facts that are queued, dropped or half written and that no journal holds; 0 where the disk took all."""
+        with self._lock:
+            return len(self._queue) + self._dropped_records + self._journal.num_unsent
 
     @property
     def failure(self) -> str | None:
@@ -189,7 +209,7 @@ class Reporter:
                 dropped_records, dropped_steps = self._dropped_records, self._dropped_steps
                 self._dropped_records = self._dropped_steps = 0
                 self._writing = True
-            events = [item.to_event() if isinstance(item, RawSteps) else item for item in batch]
+            events = [_as_event(item) for item in batch]
             if dropped_records:
                 events.append(StepsDropped(t=self.clock(), num_records=dropped_records, num_steps=dropped_steps))
             self._journal.append(events)
@@ -200,3 +220,34 @@ class Reporter:
             self._writing = False
         with self._drained:
             self._drained.notify_all()
+
+
+def _as_event(item: Event | RawSteps) -> Event:
+    """What is written of a queued fact. Whatever a caller put into it, the facts after it are written too."""
+    try:
+        if isinstance(item, RawSteps):
+            return item.to_event()
+        return _without_secrets(item)
+    except Exception as error:  # noqa: BLE001, RUF100 - it would end the thread that writes, and told it is
+        why = repr(error)[:WHY_CHARS_MAX]
+        return WarningRaised(t=item.t, text=f"a {type(item).__name__} could not be written: {why}")
+
+
+def _without_secrets(event: Event) -> Event:
+    """The event with secrets masked in the fields in which words of users, commands and libraries stand."""
+    if isinstance(event, LogWritten):
+        line = secrets.masked_text(event.line)
+        return event if line is event.line else msgspec.structs.replace(event, line=line)
+    if isinstance(event, RunStarted):
+        argv, config = secrets.masked_argv(event.argv), secrets.masked(event.config)
+        return msgspec.structs.replace(event, argv=argv, config=config)
+    if isinstance(event, WorkerStarted):
+        return msgspec.structs.replace(event, argv=secrets.masked_argv(event.argv))
+    if isinstance(event, FailureRaised):
+        message, traceback = secrets.masked_text(event.message), secrets.masked_text(event.traceback)
+        return msgspec.structs.replace(event, message=message, traceback=traceback)
+    if isinstance(event, WarningRaised):
+        return msgspec.structs.replace(event, text=secrets.masked_text(event.text))
+    if isinstance(event, TrainingEnded | RunEnded):
+        return msgspec.structs.replace(event, reason=secrets.masked_text(event.reason))
+    return event

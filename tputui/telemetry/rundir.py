@@ -24,11 +24,16 @@ from typing import Any
 
 import msgspec
 
+from tputui.telemetry import secrets
+from tputui.telemetry.codec import check_free
 from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.plain import read_small
 
 MANIFEST = "run.json"
 REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
+MANIFEST_BYTES_MAX = 16 << 20
+"""A longer file is no manifest."""
 SEALED_SUFFIX = SUFFIX + ".zst"
 RUNS_DIR_VARIABLE = "TPUTUI_RUNS"
 DEFAULT_RUNS_DIR = "runs"
@@ -78,10 +83,13 @@ def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -
 
 
 def create(parent: Path, manifest: Manifest) -> Path:
-    """Makes a new run directory named after `manifest.run`, whole or not at all.
+    """Makes a new run directory named after `manifest.run`, whole or not at all. Secrets in it are masked.
 
     Raises `FileExistsError` where the name is taken, any other `OSError` where nothing can be made there.
     """
+    manifest = msgspec.structs.replace(
+        manifest, config=secrets.masked(manifest.config), argv=secrets.masked_argv(manifest.argv)
+    )
     run_dir = parent / manifest.run
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +117,14 @@ def create(parent: Path, manifest: Manifest) -> Path:
 def read_manifest(run_dir: Path) -> Manifest:
     """What was asked for. Raises `RunNotFound` where the directory holds no readable manifest."""
     try:
-        return msgspec.json.decode((run_dir / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_small(run_dir / MANIFEST, MANIFEST_BYTES_MAX), type=Manifest)
+        check_free(manifest.config)
+        return manifest
     except FileNotFoundError:
         raise RunNotFound(f"{run_dir}: not a run: there is no {MANIFEST} in it") from None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {why}") from None
 
 
 def is_name(text: str) -> bool:

@@ -1,0 +1,150 @@
+"""What must not get into a run: passwords, tokens and keys, told by their names, by their shape and in addresses.
+
+A run is copied, shown and sent to colleagues, so what names a secret is masked before it is written. The list is no
+proof that nothing else is secret; `docs/security.md` says what it covers. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MASK = "[redacted]"
+"""What stands in the place of a secret."""
+
+_NAMES = (
+    *("password", "passwd", "passphrase", "secret", "credential", "credentials", "authorization", "apikey"),
+    *("api_key", "access_key", "secret_key", "private_key", "session_key", "api_token", "access_token", "auth_token"),
+    *("bearer_token", "refresh_token", "webhook_url", "connection_string"),
+)
+"""Last words of a name whose value is a secret, whatever it looks like."""
+
+_VAGUE_NAMES = {"token": 1, "pat": 1, "pwd": 1, "auth": 3, "key": 3, "pass": 3}
+"""Last words of a name whose value is a secret where it is long and changes between letters and digits so often, as
+what is drawn at random does: `pad_token = "<pad>"` and `label_key = "diagnosis_code_2019"` are none."""
+
+_RANDOM = re.compile(r"[A-Za-z0-9_\-.+/=~]{16,}")
+_CHANGES = re.compile(r"[A-Za-z](?=[0-9])|[0-9](?=[A-Za-z])")
+
+_SCHEME = r"(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]{0,20}://"
+_TEXT_CHARS_MAX = 1 << 20
+"""A longer text is looked through in pieces of this, so that none takes long."""
+
+_SHAPES = re.compile(
+    r"(?<![A-Za-z0-9_])(?:"
+    r"hf_[A-Za-z0-9]{16,200}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,300}|github_pat_[A-Za-z0-9_]{20,300}|glpat-[A-Za-z0-9_\-]{16,200}"
+    r"|sk-[A-Za-z0-9_\-]{16,300}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,300}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_\-]{30,100}|ya29\.[A-Za-z0-9_\-.]{20,2000}"
+    r"|xox[abeoprs]-[A-Za-z0-9\-]{10,300}|pypi-[A-Za-z0-9_\-]{16,400}|npm_[A-Za-z0-9]{30,100}"
+    r"|eyJ[A-Za-z0-9_\-]{8,4000}\.[A-Za-z0-9_\-]{8,8000}\.[A-Za-z0-9_\-]{1,2000}"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+    r")"
+)
+"""Tokens that tell by their first letters what they are: of model hubs, code hosts, clouds, chats; JWT; PEM keys."""
+
+_IN_ADDRESS = re.compile(rf"({_SCHEME})(?:[^\s/@:]{{0,200}}:[^\s/@]{{1,500}}|[^\s/@:]{{16,500}})@")
+"""`scheme://user:password@`, and a long user alone, which is a token."""
+
+_IN_QUERY = re.compile(
+    r"([?&](?:[A-Za-z0-9_\-]{0,40}(?:token|secret|password|api_?key|signature|credential)|sig)=)[^&\s#'\"]+",
+    re.IGNORECASE,
+)
+"""`?token=...` and the like, signed addresses of clouds among them."""
+
+_IN_HEADER = re.compile(r"((?<![A-Za-z])(?:bearer|basic)\s{1,4})[A-Za-z0-9_\-.+/=~]{16,}", re.IGNORECASE)
+
+_ASSIGNED = re.compile(
+    r"(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{0,80})(?P<mark>\s{0,4}(?:=|:\s)\s{0,4})"
+    r"(?P<quote>[\"']?)(?P<value>[^\s\"',;&]+)(?P=quote)"
+)
+"""`NAME=value` and `NAME: value` in running text."""
+
+_HINTS = (
+    *("pass", "secret", "token", "key", "auth", "cred", "bearer", "basic", "://", "pwd", "webhook", "connection"),
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat", "glpat", "sk-", "k_live", "k_test", "akia", "asia"),
+    *("aiza", "ya29", "xox", "pypi-", "npm_", "eyj", "sig="),
+)
+"""What a text must hold, in small letters, to be looked at closely; most hold none of it."""
+
+
+def names_secret(name: str, value: str) -> bool:
+    """Whether a value is a secret by what it is called."""
+    words = "_".join(part.lower() for part in _words(name))
+    if not value or value == MASK:
+        return False
+    if any(words == known or words.endswith(f"_{known}") for known in _NAMES):
+        return True
+    least = _VAGUE_NAMES.get(words.rpartition("_")[2])
+    return least is not None and _RANDOM.fullmatch(value) is not None and len(_CHANGES.findall(value)) >= least
+
+
+def masked_text(text: str) -> str:
+    """A text with what looks like a secret in it masked: tokens, PEM keys, credentials in addresses, `password=...`."""
+    small = text.lower()
+    if not any(hint in small for hint in _HINTS):
+        return text
+    if len(text) > _TEXT_CHARS_MAX:
+        places = range(0, len(text), _TEXT_CHARS_MAX)
+        return "".join(masked_text(text[place : place + _TEXT_CHARS_MAX]) for place in places)
+    text = _SHAPES.sub(MASK, text)
+    text = _IN_ADDRESS.sub(rf"\1{MASK}@", text)
+    text = _IN_QUERY.sub(rf"\1{MASK}", text)
+    text = _IN_HEADER.sub(rf"\1{MASK}", text)
+    return _ASSIGNED.sub(_masked_assignment, text)
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """A plain value, nested as it may be, with the secrets in it masked."""
+    if isinstance(value, dict):
+        return {key: masked(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item, name) for item in value]
+    if isinstance(value, str):
+        return MASK if names_secret(name, value) else masked_text(value)
+    if isinstance(value, int) and not isinstance(value, bool) and names_secret(name, str(value)):
+        return MASK
+    return value
+
+
+def masked_argv(words: Iterable[str]) -> list[str]:
+    """A command line with the secrets in it masked: `--password X`, `--set data.token=X`, `NAME=X`, addresses."""
+    found: list[str] = []
+    name = ""
+    for word in words:
+        if name and not word.startswith("-"):
+            found.append(MASK if names_secret(name, word) else masked_text(word))
+            name = ""
+            continue
+        option, mark, value = word.partition("=")
+        if mark and names_secret(option, value.strip("\"'")):
+            found.append(f"{option}={MASK}")
+        else:
+            found.append(masked_text(word))
+        name = word if word.startswith("-") and not mark else ""
+    return found
+
+
+def secret_keys(value: Any, name: str = "") -> list[str]:
+    """Dotted names of the values in a configuration that would be masked."""
+    if isinstance(value, dict):
+        return [
+            key for inner, item in value.items() for key in secret_keys(item, f"{name}.{inner}" if name else str(inner))
+        ]
+    if isinstance(value, list | tuple):
+        return [key for place, item in enumerate(value) for key in secret_keys(item, f"{name}[{place}]")]
+    return [name] if masked(value, name) != value else []
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, from `data.apiKey`, `--api-key`, `API_KEY` or `tokens[0]` alike."""
+    last = re.sub(r"\[\d+\]", "", name).rpartition(".")[2]
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last)
+    return [word for word in re.split(r"[^A-Za-z0-9]+", parted) if word]
+
+
+def _masked_assignment(found: re.Match[str]) -> str:
+    if not names_secret(found["name"], found["value"]):
+        return found[0]
+    return f"{found['name']}{found['mark']}{found['quote']}{MASK}{found['quote']}"
