@@ -14,8 +14,9 @@ from tests.recorded import T0, opened, steps_recorded, supervisor_events, worker
 from tputui.model.snapshot import Snapshot
 from tputui.model.state import RunState
 from tputui.model.telling import LOG_LINES_MAX, WARNINGS_MAX
+from tputui.model.values import NON_FINITE_MAX
 from tputui.model.view import Surroundings, take
-from tputui.model.writer import NON_FINITE_MAX, UNKNOWN_KINDS_MAX
+from tputui.model.writer import UNKNOWN_KINDS_MAX
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
@@ -211,5 +212,5 @@ def test_nothing_grows_with_the_length_of_a_run() -> None:
     assert max(len(line.text) for line in writer.told.logs) < 5_000
     assert len(writer.told.warnings) == WARNINGS_MAX
     assert len(writer.unknown) == UNKNOWN_KINDS_MAX
-    assert (len(writer.non_finite), writer.num_non_finite) == (NON_FINITE_MAX, 40_000)
-    assert len(writer.series["loss"].pieces) <= 2_048
+    assert (len(writer.values.non_finite), writer.values.num_non_finite) == (NON_FINITE_MAX, 40_000)
+    assert len(writer.values.series["loss"].pieces) <= 2_048

@@ -21,7 +21,8 @@ from tputui.model.snapshot import (
 )
 from tputui.model.state import RunState
 from tputui.model.telling import TOOL
-from tputui.model.writer import NON_FINITE_MAX, Receipts, WriterState
+from tputui.model.values import NON_FINITE_MAX
+from tputui.model.writer import Receipts, WriterState
 from tputui.telemetry.events import FORMAT_VERSION
 
 LOG_LINES_SHOWN = 1_000
@@ -107,15 +108,15 @@ def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
     found = [
         NonFinite(core=_core(writer, bad.column, bad.metric), step=bad.step, metric=bad.metric, value=bad.value)
         for writer in state.in_order
-        for bad in writer.non_finite
+        for bad in writer.values.non_finite
     ]
     found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
-    return found[:NON_FINITE_MAX], sum(writer.num_non_finite for writer in state.writers.values())
+    return found[:NON_FINITE_MAX], sum(writer.values.num_non_finite for writer in state.writers.values())
 
 
 def _core(writer: WriterState, column: int, metric: str) -> int:
-    record = writer.newest_steps.get(metric)
-    return writer.core_of(column, record.cores if record else 0)
+    record = writer.values.newest.get(metric)
+    return writer.values.core_of(column, record.cores if record else 0)
 
 
 def failure(state: RunState) -> Failure | None:
@@ -163,7 +164,7 @@ def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:
     all_regions = list(regions)
     lost = sum(region.lost_records or 0 for region in all_regions)
     for writer in state.in_order:
-        for seq, why in writer.unreadable.items():
+        for seq, why in writer.values.unreadable.items():
             reason = f"record {seq}: {why}"
             all_regions.append(DamageRegion(journal=writer.name, start=0, end=0, reason=reason, lost_records=0))
     return DamageView(regions=all_regions, lost_records=lost)

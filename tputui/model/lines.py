@@ -107,8 +107,8 @@ class Teller:
         """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the newest step."""
         rows: list[tuple[float, int]] = []
         for worker in self._state.workers:
-            row = worker.newest_row() or []
-            rows += [(loss, worker.core_of(column, len(row))) for column, loss in enumerate(row)]
+            row = worker.values.newest_row() or []
+            rows += [(loss, worker.values.core_of(column, len(row))) for column, loss in enumerate(row)]
         if not rows:
             return ""
         finite = [pair for pair in rows if math.isfinite(pair[0])]

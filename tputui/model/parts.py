@@ -79,11 +79,11 @@ def _cores_of(
     worker: WriterState, ranks: Mapping[int, WriterState], verdict: Verdict, now: float
 ) -> Iterable[CoreView]:
     """The cores whose losses a worker records; what a core does is told by the process that drives it."""
-    record = worker.newest_steps.get("loss")
-    row = worker.newest_row()
+    record = worker.values.newest.get("loss")
+    row = worker.values.newest_row()
     declared = worker.topology.cores if worker.topology else []
     columns = range(record.cores) if record else range(0)
-    indices = [worker.core_of(column, len(columns)) for column in columns] or declared
+    indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
     host = worker.opened.host if worker.opened else ""
     step = record.first + record.n - 1 if record else 0
     for column, core in enumerate(indices):

@@ -114,16 +114,16 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
 
 
 def _loss(state: RunState) -> list[Segment]:
-    writers = [(writer, writer.series["loss"]) for writer in state.workers if "loss" in writer.series]
+    writers = [(writer, writer.values.series["loss"]) for writer in state.workers if "loss" in writer.values.series]
     key = tuple((writer.name, series.count) for writer, series in writers)
     return state.remembered("loss", key, lambda: combined([series for _, series in writers]))
 
 
 def _core_columns(state: RunState) -> list[CoreColumn]:
-    writers = [(w, w.columns.width) for w in state.workers if w.columns.width]
-    key = tuple((w.name, w.columns.count) for w, _ in writers)
+    writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
+    key = tuple((w.name, w.values.columns.count) for w, _ in writers)
     return state.remembered(
-        "columns", key, lambda: columns.combined([(w.columns, w.cores_of(width)) for w, width in writers])
+        "columns", key, lambda: columns.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers])
     )
 
 

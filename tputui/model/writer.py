@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import copy
 import math
-from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Callable
+from typing import Any
 
 from tputui.model import format as fmt
-from tputui.model.columns import Columns, columns_max
 from tputui.model.pace import Pace
-from tputui.model.series import Series, pieces_max
 from tputui.model.snapshot import EpochStart, MeterPoint
 from tputui.model.telling import Telling
 from tputui.model.thinned import Thinned, first_of, last_of
 from tputui.model.usage import Usage
-from tputui.telemetry import blocks
+from tputui.model.values import Values, makes_sense
 from tputui.telemetry import events as ev
 
 SKIPPED_MAX = 1_000
-NON_FINITE_MAX = 64
-METRICS_MAX = 16
-RECORD_VALUES_MAX = 1 << 24
-"""More than a line of the longest length can hold; a record that says so was not written by a reporter."""
-UNREADABLE_MAX = 64
 UNKNOWN_KINDS_MAX = 32
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
@@ -45,15 +35,6 @@ STUCK_STEPS = 20.0
 """... unless steps take long: then so many of them."""
 _PACE_NEWEST = 0.3
 """Weight of the newest report in the smoothed step time."""
-
-
-class BadValue(NamedTuple):
-    """A NaN or an infinity, by the column of its block."""
-
-    step: int
-    column: int
-    metric: str
-    value: float
 
 
 class Receipts:
@@ -88,12 +69,7 @@ class WriterState:
         self.steps_done = 0
         self.meters: dict[ev.Split, ev.MetersReported] = {}
         self.epochs: dict[int, ev.EpochEnded] = {}
-        self.series: dict[str, Series] = {}
-        self.newest_steps: dict[str, ev.StepsRecorded] = {}
-        self.non_finite: list[BadValue] = []
-        self.num_non_finite = 0
-        self.columns = Columns()
-        """Each core's loss."""
+        self.values = Values()
         self.epoch_starts: Thinned[EpochStart] = Thinned(first_of)
         self.pace = Pace()
         self.usage = Usage()
@@ -120,12 +96,8 @@ class WriterState:
         self.training_ended: ev.TrainingEnded | None = None
         self.run_ended: ev.RunEnded | None = None
         self.unknown: Counter[str] = Counter()
-        self.unreadable: dict[int, str] = {}
-        """Why a record's block cannot be decoded, by its sequence number."""
         self.num_senseless = 0
         """Facts that contradict themselves."""
-        self._row: tuple[ev.StepsRecorded, list[float] | None] | None = None
-        """The record whose newest row was decoded last, and that row."""
 
     def fork(self) -> WriterState:
         """Another one that holds the same and goes on by itself. What facts are made of is shared: it never changes."""
@@ -134,7 +106,6 @@ class WriterState:
             setattr(other, name, getattr(self, name).copy())
         for name in _FORKED:
             setattr(other, name, getattr(self, name).fork())
-        other.series = {metric: series.fork() for metric, series in self.series.items()}
         other.meter_history = {split: points.fork() for split, points in self.meter_history.items()}
         other.receipts = {request: copy.copy(answer) for request, answer in self.receipts.items()}
         return other
@@ -153,7 +124,7 @@ class WriterState:
     @property
     def stepped(self) -> bool:
         """Whether it has reported a step of this run."""
-        return self.progress is not None or bool(self.series)
+        return self.progress is not None or bool(self.values.series)
 
     @property
     def place(self) -> tuple[int, str]:
@@ -179,29 +150,6 @@ class WriterState:
             handler(self, event)
         if not self.told.take(event, self.steps_done) and handler is None:
             self._unknown(event)
-
-    def core_of(self, column: int, num_columns: int) -> int:
-        """Global index of the core whose values stand in a column."""
-        return self.cores_of(num_columns)[column]
-
-    def cores_of(self, num_columns: int) -> Sequence[int]:
-        """Global indices of the cores whose values stand in the columns of a record that has so many."""
-        if self.topology is not None and len(self.topology.cores) == num_columns:
-            return self.topology.cores
-        return range(num_columns)
-
-    def newest_row(self, metric: str = "loss") -> list[float] | None:
-        """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
-        record = self.newest_steps.get(metric)
-        if record is None:
-            return None
-        if self._row is None or self._row[0] is not record:
-            try:
-                row = blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
-            except blocks.BlockError:
-                row = None
-            self._row = (record, row)
-        return self._row[1]
 
     def _unknown(self, event: ev.Event) -> None:
         kind = event.kind if isinstance(event, ev.UnknownEvent) else type(event).__name__
@@ -246,8 +194,7 @@ class WriterState:
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         self.topology = event
-        if not self.columns.width:
-            self.columns = Columns(columns_max(event.num_cores))
+        self.values.declare(event)
 
     def _training_planned(self, event: ev.TrainingPlanned) -> None:
         self.plan = event
@@ -264,50 +211,11 @@ class WriterState:
             self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t))
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
-        num_values = event.n * event.cores
-        if event.n < 1 or event.cores < 1 or num_values > RECORD_VALUES_MAX or not 0 <= event.bad <= num_values:
+        if not makes_sense(event):
             self.num_senseless += 1
             return
         self._done(event.first + event.n - 1, event.t)
-        if event.metric not in self.series:
-            if len(self.series) >= METRICS_MAX:
-                return
-            self.series[event.metric] = Series(pieces_max(self.topology.num_hosts if self.topology else 1))
-        series = self.series[event.metric]
-        self.newest_steps[event.metric] = event
-        self.num_non_finite += event.bad
-        if not math.isfinite(event.t):
-            event = msgspec.structs.replace(event, t=self.newest_t or 0.0)
-        find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
-        values = self._decoded(event) if find_bad or series.wants_values(event) else None
-        series.add(event, values)
-        if event.metric == "loss":
-            self.columns.take(event, values, self._decoded)
-        self.told.marks.note_values(event, values, self.core_of)
-        if find_bad and values is not None:
-            self._keep_bad(event, values)
-
-    def _decoded(self, event: ev.StepsRecorded) -> array[float] | None:
-        try:
-            return blocks.unpack(event.block, event.n * event.cores)
-        except blocks.BlockError as error:
-            if len(self.unreadable) < UNREADABLE_MAX:
-                last = event.first + event.n - 1
-                self.unreadable[self.last_seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
-            return None
-
-    def _keep_bad(self, event: ev.StepsRecorded, values: array[float]) -> None:
-        for place, value in enumerate(values):
-            if not math.isfinite(value):
-                row, column = divmod(place, event.cores)
-                bad = BadValue(event.first + row, column, event.metric, value)
-                if not self.non_finite:
-                    core = self.core_of(column, event.cores)
-                    text = f"first non-finite {event.metric}: {fmt.number(value)} on core {core} at step {bad.step}"
-                    self.told.say(event.t, text, "warning")
-                self.non_finite.append(bad)
-                if len(self.non_finite) >= NON_FINITE_MAX:
-                    return
+        self.values.take(self.last_seq, event, self.told, self.newest_t)
 
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
@@ -398,16 +306,13 @@ def _has_worker(processes: list[ev.ProcessSample]) -> bool:
 _COPIED = (
     "meters",
     "epochs",
-    "newest_steps",
-    "non_finite",
     "checkpoints",
     "dropped_checkpoints",
     "skipped",
     "unknown",
-    "unreadable",
 )
 """What a fork needs a container of its own for."""
-_FORKED = ("columns", "told", "epoch_starts", "pace", "usage")
+_FORKED = ("values", "told", "epoch_starts", "pace", "usage")
 """What a fork needs a fork of."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {

@@ -1,0 +1,140 @@
+"""The values of every step and core, as one writer reported them: series, newest row, what is not finite.
+
+A record is decoded only where something of it is needed; what cannot be decoded is kept as a sentence, never raised.
+Bounded however long the run. Pure: no clock, no file.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tputui.model import format as fmt
+from tputui.model.columns import Columns, columns_max
+from tputui.model.series import Series, pieces_max
+from tputui.model.telling import Telling
+from tputui.telemetry import blocks
+from tputui.telemetry.events import StepsRecorded, TopologyDeclared
+
+NON_FINITE_MAX = 64
+METRICS_MAX = 16
+RECORD_VALUES_MAX = 1 << 24
+"""More than a line of the longest length can hold; a record that says so was not written by a reporter."""
+UNREADABLE_MAX = 64
+
+
+class BadValue(NamedTuple):
+    """A NaN or an infinity, by the column of its block."""
+
+    step: int
+    column: int
+    metric: str
+    value: float
+
+
+class Values:
+    """What one writer's records of steps add up to."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.newest: dict[str, StepsRecorded] = {}
+        """By metric: the newest record."""
+        self.columns = Columns()
+        """Each core's loss."""
+        self.non_finite: list[BadValue] = []
+        self.num_non_finite = 0
+        self.unreadable: dict[int, str] = {}
+        """Why a record's block cannot be decoded, by its sequence number."""
+        self._topology: TopologyDeclared | None = None
+        self._row: tuple[StepsRecorded, list[float] | None] | None = None
+        """The record whose newest row was decoded last, and that row."""
+
+    def fork(self) -> Values:
+        """Another one that holds the same and goes on by itself."""
+        other = copy.copy(self)
+        other.series = {metric: series.fork() for metric, series in self.series.items()}
+        other.newest, other.columns = self.newest.copy(), self.columns.fork()
+        other.non_finite, other.unreadable = self.non_finite.copy(), self.unreadable.copy()
+        return other
+
+    def declare(self, topology: TopologyDeclared) -> None:
+        """Takes in which cores there are."""
+        self._topology = topology
+        if not self.columns.width:
+            self.columns = Columns(columns_max(topology.num_cores))
+
+    def take(self, seq: int, event: StepsRecorded, told: Telling, newest_t: float | None) -> None:
+        """Takes a record in that makes sense; `newest_t`, in unix time, stands in for a time that is none."""
+        if event.metric not in self.series:
+            if len(self.series) >= METRICS_MAX:
+                return
+            self.series[event.metric] = Series(pieces_max(self._topology.num_hosts if self._topology else 1))
+        series = self.series[event.metric]
+        self.newest[event.metric] = event
+        self.num_non_finite += event.bad
+        if not math.isfinite(event.t):
+            event = msgspec.structs.replace(event, t=newest_t or 0.0)
+        find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
+        values = self._decoded(seq, event) if find_bad or series.wants_values(event) else None
+        series.add(event, values)
+        if event.metric == "loss":
+            self.columns.take(event, values, lambda record: self._decoded(seq, record))
+        told.marks.note_values(event, values, self.core_of)
+        if find_bad and values is not None:
+            self._keep_bad(event, values, told)
+
+    def core_of(self, column: int, num_columns: int) -> int:
+        """Global index of the core whose values stand in a column."""
+        return self.cores_of(num_columns)[column]
+
+    def cores_of(self, num_columns: int) -> Sequence[int]:
+        """Global indices of the cores whose values stand in the columns of a record that has so many."""
+        if self._topology is not None and len(self._topology.cores) == num_columns:
+            return self._topology.cores
+        return range(num_columns)
+
+    def newest_row(self, metric: str = "loss") -> list[float] | None:
+        """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
+        record = self.newest.get(metric)
+        if record is None:
+            return None
+        if self._row is None or self._row[0] is not record:
+            try:
+                row = blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
+            except blocks.BlockError:
+                row = None
+            self._row = (record, row)
+        return self._row[1]
+
+    def _decoded(self, seq: int, event: StepsRecorded) -> array[float] | None:
+        try:
+            return blocks.unpack(event.block, event.n * event.cores)
+        except blocks.BlockError as error:
+            if len(self.unreadable) < UNREADABLE_MAX:
+                last = event.first + event.n - 1
+                self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
+            return None
+
+    def _keep_bad(self, event: StepsRecorded, values: array[float], told: Telling) -> None:
+        for place, value in enumerate(values):
+            if not math.isfinite(value):
+                row, column = divmod(place, event.cores)
+                bad = BadValue(event.first + row, column, event.metric, value)
+                if not self.non_finite:
+                    core = self.core_of(column, event.cores)
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on core {core} at step {bad.step}"
+                    told.say(event.t, text, "warning")
+                self.non_finite.append(bad)
+                if len(self.non_finite) >= NON_FINITE_MAX:
+                    return
+
+
+def makes_sense(event: StepsRecorded) -> bool:
+    """Whether a record does not contradict itself."""
+    num_values = event.n * event.cores
+    return event.n >= 1 and event.cores >= 1 and num_values <= RECORD_VALUES_MAX and 0 <= event.bad <= num_values
