@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +16,9 @@ from tputui.model.format import inert
 from tputui.model.state import RunState
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
-from tputui.telemetry.codec import Record
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import JournalOpened
-from tputui.telemetry.merge import RecordTail, open_tail
+from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
 DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
@@ -100,28 +98,20 @@ def _read(path: Path, name: str, state: RunState) -> Reading:
     return Reading(name, path.name, tail.position.size, records, writer, tail, trouble)
 
 
-def records_of(tail: RecordTail) -> Iterator[Record]:
-    """The sound records of a journal, as far as it went when this began. Raises `OSError`."""
-    offset, size = tail.position
-    while offset < size:
-        yield from tail.read()
-        offset = tail.position.offset
-
-
 def _regions(readings: list[Reading]) -> list[Damage]:
     """Damaged regions of all journals. One whose head is lost is judged by whether any process of the run lives."""
-    lives = {reading.journal: _lives(reading) for reading in readings}
-    somebody = any(lives.values())
+    living = {reading.journal: lives(reading) for reading in readings}
+    somebody = any(living.values())
     regions: list[Damage] = []
     for reading in readings:
         if reading.tail is not None:
-            regions += reading.tail.regions(final=not (lives[reading.journal] if reading.writer else somebody))
+            regions += reading.tail.regions(final=not (living[reading.journal] if reading.writer else somebody))
         if reading.trouble is not None:
             regions.append(reading.trouble)
     return regions
 
 
-def _lives(reading: Reading) -> bool | None:
+def lives(reading: Reading) -> bool | None:
     """Whether the writer lives; None where this host cannot know, or its head cannot be read."""
     return rundir.is_alive(reading.writer) if reading.writer else None
 
@@ -129,19 +119,24 @@ def _lives(reading: Reading) -> bool | None:
 def _is_over(readings: list[Reading], state: RunState) -> bool:
     """Whether an end record was read, or no process of the run is seen to live."""
     ended = any(writer.run_ended or writer.training_ended for writer in state.writers.values())
-    return ended or not any(_lives(reading) for reading in readings)
+    return ended or not any(lives(reading) for reading in readings)
 
 
 def _print(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> None:
     for region in regions:
-        lost = "lost records not known" if region.lost_records is None else f"{region.lost_records} records lost"
-        say(f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}")
+        say(region_line(region))
     records = sum(reading.records for reading in readings)
     sound = f"{records} sound records in {len(readings)} journals"
     if regions:
         say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} records lost; {sound}")
     else:
         say(f"{inert(run_dir.name)}: sound: {sound}")
+
+
+def region_line(region: Damage) -> str:
+    """A damaged region as a line."""
+    lost = "lost records not known" if region.lost_records is None else f"{region.lost_records} records lost"
+    return f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}"
 
 
 def lost_records(regions: list[Damage]) -> int:

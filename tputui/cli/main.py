@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "predict": "predict on the CPU from the weights of a run",
     "export": "write the weights of a run as a plain state dict",
     "check": "tell whether a run's journals are sound",
+    "repair": "write a sound copy of a damaged run beside it",
     "doctor": "tell what stands in the way of training on this machine",
     "data": "list the data sets there are, and fetch one",
     "serve": "show the screen in a browser on this machine",

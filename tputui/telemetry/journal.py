@@ -10,7 +10,7 @@ and what is no plain file is not opened. Must not interpret events.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,10 +108,14 @@ START = Bookmark()
 class Tail:
     """Reads the records of a journal as it grows."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens the file for reading. Raises `OSError`, also where it is not a plain file."""
+    def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
+        """Opens the file for reading; `keep` is given every line that is read as a record, as it stands.
+
+        Raises `OSError`, also where it is not a plain file.
+        """
         self.name = path.name
         self.damage: list[Damage] = []
+        self._keep = keep
         self._fd = open_plain(path)
         self._read_to = 0
         self._partial = b""
@@ -193,6 +197,8 @@ class Tail:
         self._close_region(start, record.seq - self._expected_seq)
         self._expected_seq = record.seq + 1
         records.append(record)
+        if self._keep is not None:
+            self._keep(line + b"\n")
 
     def _pass_zeros(self, start: int) -> None:
         """After a chunk of zeros: no line holds one, so they are damage, and a hole of them is stepped over at once."""

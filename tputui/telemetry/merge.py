@@ -11,7 +11,7 @@ import heapq
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -160,6 +160,14 @@ class Merge:
             self._unopened.pop(writer, None)
 
 
-def open_tail(path: Path) -> RecordTail:
-    """Opens a journal, plain or sealed. Raises `OSError`."""
-    return SealedTail(path) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path)
+def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> RecordTail:
+    """Opens a journal, plain or sealed; `keep` is given what it is read from. Raises `OSError`."""
+    return SealedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
+
+
+def records_of(tail: RecordTail) -> Iterator[Record]:
+    """The sound records of a journal, as far as it went when this began. Raises `OSError`."""
+    offset, size = tail.position
+    while offset < size:
+        yield from tail.read()
+        offset = tail.position.offset

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -90,10 +91,14 @@ def seal(path: Path) -> Path:
 class SealedTail:
     """Reads the records of a sealed journal, a frame a call."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens the file for reading. Raises `OSError`, also where it is not a plain file."""
+    def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
+        """Opens the file for reading; `keep` is given every frame that is read, as it stands.
+
+        Raises `OSError`, also where it is not a plain file.
+        """
         self.name = path.name
         self.damage: list[Damage] = []
+        self._keep = keep
         self._fd = open_plain(path)
         self._size = os.fstat(self._fd).st_size
         self._offset = 0
@@ -212,6 +217,9 @@ class SealedTail:
         if len(fresh) < len(records):
             again = f"{len(records) - len(fresh)} records stand in it again"
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
+        if fresh and self._keep is not None:
+            whole = len(fresh) == len(records)
+            self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame(fresh))
         return fresh
 
 
