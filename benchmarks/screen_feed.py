@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks.screen_terminal import LOOK_S, Terminal
 from benchmarks.synthetic import STEP_S, losses
 from tests import recorded
@@ -27,8 +25,8 @@ from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
 REPORTS_PER_S = 10
-KEPT_STEPS_MAX = 1 << 14
-"""Steps made beforehand, used again and again."""
+KEPT_STEPS = 1 << 12
+"""Steps made beforehand that are reported again and again."""
 STEP_TOLD = re.compile(r"\bstep ([\d,]+)")
 
 
@@ -56,7 +54,9 @@ class Feed:
     def __enter__(self) -> Feed:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -81,15 +81,25 @@ def answers(terminal: Terminal, presses: int) -> list[float]:
     """Seconds from a key to what it does, on the screen: Enter fills the screen with a panel, Escape gives it back."""
     took: list[float] = []
     for number in range(presses):
-        key, filled = ("Enter", True) if number % 2 == 0 else ("Escape", False)
+        key, holds = ("Enter", _is_full) if number % 2 == 0 else ("Escape", _is_shared)
         # Not in step with the frames of the program.
         time.sleep(0.3 + 0.037 * (number % 5))
         began = time.perf_counter()
         terminal.press(key)
         deadline = began - terminal.began + 10
-        terminal.until(lambda screen: ("8 events" not in screen) == filled, deadline)
+        terminal.until(holds, deadline)
         took.append(time.perf_counter() - began)
     return took
+
+
+def _is_shared(screen: str) -> bool:
+    """Whether all panels are there."""
+    return "8 events" in screen
+
+
+def _is_full(screen: str) -> bool:
+    """Whether one panel has the screen."""
+    return not _is_shared(screen)
 
 
 def told_step(screen: str) -> int:
@@ -101,18 +111,21 @@ def told_step(screen: str) -> int:
 def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> None:
     """Reports until the process is ended; a report that comes late is not made up for by a greater one."""
     steps = max(1, values_per_s // REPORTS_PER_S // cores)
-    block = losses(min(max(steps, 256), KEPT_STEPS_MAX), cores)[:steps]
-    done = 0
+    made = losses(max(history, KEPT_STEPS), cores)
+    done = at = 0
     for first in range(0, history, 100):
-        reporter.record_steps(first + 1, losses(100, cores, seed=first), cores)
-        done = first + 100
+        reporter.record_steps(first + 1, made[first : min(first + 100, history)], cores)
+        done = min(first + 100, history)
+    # A curve that has come down and stays there.
+    made = made[-KEPT_STEPS:]
     due = time.monotonic()
     while True:
         now = time.time()
-        for first in range(0, steps, len(block)):
-            part = block[: steps - first]
+        told = done + steps
+        while done < told:
+            part = made[at : at + told - done]
             reporter.record_steps(done + 1, part, cores)
-            done += len(part)
+            done, at = done + len(part), (at + len(part)) % len(made)
         reporter.emit(progress(now, done, steps))
         reporter.emit(ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=done, epoch=1))
         due += 1 / REPORTS_PER_S

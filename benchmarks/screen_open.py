@@ -73,7 +73,7 @@ def has_curve(screen: str) -> bool:
 
 
 def opened(terminal: Terminal, who: Contender, *, has_curves: bool = True, patience_s: float = DEADLINE_S) -> Opened:
-    """Starts a program and watches it. A last step that never shows is told as infinity."""
+    """Starts a program and watches it. A last step that does not show in time is told as infinity."""
     terminal.start(who.argv, who.environ)
     first_s = terminal.until(has_words)
     first_cpu_s = terminal.usage().cpu_s
@@ -93,7 +93,7 @@ def ours(run_dir: Path, num_steps: int) -> Contender:
     return Contender(attach, {}, lambda screen: f"step {num_steps:,}" in screen and "DONE" in screen)
 
 
-def theirs(peer: Peer, num_steps: int | None) -> Contender:
+def other(peer: Peer, num_steps: int | None) -> Contender:
     """A peer on its form of the run, watched to the last step where one is given."""
     if num_steps is None:
         return Contender(peer.argv, peer.environ, None)
@@ -146,15 +146,15 @@ def table(rows: Rows) -> None:
 def _cell(value: float) -> str:
     if math.isnan(value):
         return f"{'-':>14}"
-    return f"{'never shown':>14}" if math.isinf(value) else f"{value:>14.2f}"
+    return f"{'given up':>14}" if math.isinf(value) else f"{value:>14.2f}"
 
 
-def ratio(label: str, ours: list[float], theirs: list[float], goal: float) -> None:
+def ratio(label: str, mine: list[float], others: list[float], goal: float) -> None:
     """Prints the median of the ratios round by round; where they have one only, that of the medians."""
-    if len(ours) == len(theirs):
-        value = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    if len(mine) == len(others):
+        value = statistics.median(a / b for a, b in zip(mine, others, strict=True))
     else:
-        value = statistics.median(ours) / statistics.median(theirs)
+        value = statistics.median(mine) / statistics.median(others)
     print(f"  {label:66}{value:8.3f}   goal {goal:g}: {'met' if value <= goal else 'missed'}")
 
 
@@ -184,13 +184,13 @@ def run(args: argparse.Namespace, folder: Path) -> None:
     contenders |= {name(steps): ours(run_dir, steps) for steps, (run_dir, _) in runs.items()}
     short_peers = find(args.peers, folder, runs[SHORT_STEPS][1])
     long_peers = find(args.peers, folder, values) if short_peers else []
-    contenders |= {f"{peer.name}, {SHORT_STEPS:,} steps": theirs(peer, SHORT_STEPS) for peer in short_peers}
+    contenders |= {f"{peer.name}, {SHORT_STEPS:,} steps": other(peer, SHORT_STEPS) for peer in short_peers}
     leet = [peer for peer in long_peers if peer.name == "wandb leet"]
-    contenders |= {f"{peer.name}, {args.steps:,} steps, its first curve": theirs(peer, None) for peer in leet}
+    contenders |= {f"{peer.name}, {args.steps:,} steps, its first curve": other(peer, None) for peer in leet}
     with Terminal() as terminal:
         rows = measure(terminal, contenders, args.rounds)
         for peer in long_peers:
-            once = opened(terminal, theirs(peer, args.steps), patience_s=args.patience)
+            once = opened(terminal, other(peer, args.steps), patience_s=args.patience)
             rows[f"{peer.name}, {args.steps:,} steps, once"] = [once]
     print(f"{NUM_CORES} cores; medians of {args.rounds} rounds")
     table(rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 STEP_S = 0.01
@@ -32,8 +33,7 @@ def write_wandb(path: str, folder: Path) -> None:
     """An offline run."""
     # No line of this script's own console, no figures of this machine: the losses alone, as the other formats hold.
     os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_CONSOLE="off", WANDB_ERROR_REPORTING="false")
-    import wandb
-
+    wandb = import_module("wandb")
     settings = wandb.Settings(x_disable_stats=True, x_disable_meta=True, disable_git=True, save_code=False)
     run = wandb.init(dir=str(folder), project="bench", settings=settings)
     for step, row in rows(path):
@@ -43,18 +43,16 @@ def write_wandb(path: str, folder: Path) -> None:
 
 def write_tfevents(path: str, folder: Path) -> None:
     """One file of events."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
+    event = import_module("tensorboard.compat.proto.event_pb2").Event
+    summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
+    record_writer = import_module("tensorboard.summary.writer.record_writer").RecordWriter
     with open(folder / "events.out.tfevents.1760000000.bench", "wb") as file:
-        writer = RecordWriter(file)
-        writer.write(Event(wall_time=BEGAN, file_version="brain.Event:2").SerializeToString())
+        writer = record_writer(file)
+        writer.write(event(wall_time=BEGAN, file_version="brain.Event:2").SerializeToString())
         for step, row in rows(path):
             for name, loss in row.items():
-                value = Summary.Value(tag=name, simple_value=loss)
-                event = Event(wall_time=BEGAN + step * STEP_S, step=step, summary=Summary(value=[value]))
-                writer.write(event.SerializeToString())
+                value = summary(value=[summary.Value(tag=name, simple_value=loss)])
+                writer.write(event(wall_time=BEGAN + step * STEP_S, step=step, summary=value).SerializeToString())
 
 
 if __name__ == "__main__":

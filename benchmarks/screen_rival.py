@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,7 @@ def main() -> None:
     if kind == "ready-made":
         # Behind everything else, so that both programs run on one Textual.
         sys.path.extend(where)
-        from textual_plotext import PlotextPlot  # type: ignore[import-not-found]  # a peer, not a dependency
-
-        plot = PlotextPlot(id="plot")
+        plot = import_module("textual_plotext").PlotextPlot(id="plot")
     Rival(Path(run_dir), plot).run()
 
 
