@@ -9,12 +9,10 @@ from pathlib import Path
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 
 from tputui.model.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.session import Session
 from tputui.ui import keys
-from tputui.ui.comparison.comparelayout import PANELS
 from tputui.ui.comparison.comparing import CompareReader, Reading, Source
 from tputui.ui.comparison.curves import known_meters
 from tputui.ui.comparison.sight import Sight
@@ -22,16 +20,17 @@ from tputui.ui.hands.hands import HandsApp
 from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
+from tputui.ui.screens.panelkeys import PanelKeys
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel, CompareHead
-from tputui.ui.widgets.comparedbody import PANEL_TYPES, CompareBody
+from tputui.ui.widgets.comparedbody import CompareBody
 from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel, cell_at, charted, place_of
 
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
 
 
-class CompareScreen(Screen[MonitorResult]):
+class CompareScreen(PanelKeys[MonitorResult]):
     """Runs side by side."""
 
     BINDINGS = keys.bindings(keys.COMPARE)
@@ -224,23 +223,6 @@ class CompareScreen(Screen[MonitorResult]):
 
     # The panels.
 
-    def action_select(self, number: int) -> None:
-        """Selects a panel; the selected one again fills the screen."""
-        body, name = self.query_one(CompareBody), PANELS[number - 1]
-        if body.selected == name:
-            body.maximise(not body.maximised)
-        else:
-            body.select(name)
-
-    def action_cycle(self, by: int) -> None:
-        """Selects a neighbour."""
-        self.query_one(CompareBody).cycle(by)
-
-    def action_maximise(self) -> None:
-        """Full screen and back."""
-        body = self.query_one(CompareBody)
-        body.maximise(not body.maximised)
-
     def action_restore(self) -> None:
         """Takes the cursor away, else goes back from the full screen, else leaves."""
         body = self.query_one(CompareBody)
@@ -253,24 +235,15 @@ class CompareScreen(Screen[MonitorResult]):
 
     def action_scroll(self, rows: int) -> None:
         """Scrolls the selected panel; in the runs it chooses."""
-        body = self.query_one(CompareBody)
-        if body.selected == "runs":
+        if self._body.selected == "runs":
             chosen = min(max(self.sight.chosen + rows, 0), self._num_runs - 1)
             self.look(self.sight._replace(chosen=chosen))
         else:
-            body.panel.scroll_rows(rows)
-
-    def action_page(self, pages: int) -> None:
-        """Scrolls the selected panel by pages."""
-        self.query_one(CompareBody).panel.page(pages)
+            super().action_scroll(rows)
 
     def keys_in_force(self) -> list[keys.Key]:
         """The keys that do something."""
         return list(keys.COMPARE)
-
-    def panels_told(self) -> list[tuple[str, str]]:
-        """The panels with what they show."""
-        return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in PANEL_TYPES]
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""

@@ -1,0 +1,150 @@
+"""What the keys of time do to the run that a screen watches: the player, looking back, and jumping between events.
+
+Where now is followed, the cursor of the charts jumps in place of the moment that is shown, and the log with it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from textual import work
+from textual.message import Message
+from textual.screen import ScreenResultType
+
+from tputui.model.snapshot import Mark
+from tputui.ui.charts.timeline import sign_of
+from tputui.ui.draw.lines import clean
+from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
+from tputui.ui.screens.chartkeys import ChartKeys
+from tputui.ui.screens.panelkeys import PanelKeys
+from tputui.ui.screens.watching import Watching
+from tputui.ui.widgets.bars import PlayerBar
+from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.widgets.events import EventsPanel
+from tputui.ui.widgets.log import LogPanel
+
+
+class TimeKeys(
+    ChartKeys[ScreenResultType], PanelKeys[ScreenResultType], Watching[ScreenResultType], Generic[ScreenResultType]
+):
+    """A screen with the charts, the events and the log of a run, which all look at the same moment."""
+
+    class MarksFound(Message):
+        """What happened in a recording was read."""
+
+        def __init__(self, marks: list[Mark]) -> None:
+            super().__init__()
+            self.marks = marks
+
+    # Events.
+
+    def action_open(self) -> None:
+        """Goes to the event that is chosen; elsewhere the selected panel fills the screen."""
+        panel = self._body.panel
+        if not (isinstance(panel, EventsPanel) and panel.go()):
+            self.action_maximise()
+
+    def action_next_kind(self) -> None:
+        """Events of the next kind alone."""
+        self.query_one(EventsPanel).next_kind()
+
+    def on_events_panel_wanted(self, message: EventsPanel.Wanted) -> None:
+        """Goes to an event."""
+        message.stop()
+        self._go_to(message.mark)
+
+    def action_event(self, by: int) -> None:
+        """To the next event of the kind that is shown, or to the one before."""
+        frame = self.frame
+        if frame is None:
+            return
+        if not self._in_past:
+            cursor = self._loss.look.cursor
+            self._go_or_tell(by_step(self._of_kind(frame.snapshot.marks), cursor, by), by)
+        elif self._replaying and by > 0 and not self._known_marks:
+            self.tell("looking through the recording for its events ...")
+            self._find_marks()
+        elif frame.player is not None:
+            self._go_or_tell(by_time(self._of_kind(self._marks_of_all(frame)), frame.player.position, by), by)
+
+    def _of_kind(self, marks: list[Mark]) -> list[Mark]:
+        kind = self.query_one(EventsPanel).kind
+        return marks if kind is None else [mark for mark in marks if mark.kind == kind]
+
+    def _go_or_tell(self, mark: Mark | None, by: int) -> None:
+        if mark is not None:
+            self._go_to(mark)
+        else:
+            self.tell(f"no {'later' if by > 0 else 'earlier'} event")
+
+    def _go_to(self, mark: Mark) -> None:
+        """In time where that is played; else the charts' cursor and the log go there."""
+        sign = sign_of(mark.kind)
+        self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}")
+        if self._in_past:
+            self._pump.ask(lambda player: player.seek(mark.t))
+        else:
+            self._loss.read_at(mark.step)
+            self.query_one(LogPanel).show_moment(mark.t)
+
+    @work(thread=True, group="marks", exclusive=True)
+    def _find_marks(self) -> None:
+        self.post_message(self.MarksFound(marks_of(self._run_dir, lambda: self._pump.is_stopped)))
+
+    def on_time_keys_marks_found(self, message: MarksFound) -> None:
+        """Goes on to the next event, now that they are known."""
+        message.stop()
+        self._known_marks = message.marks
+        if message.marks:
+            self.action_event(1)
+        else:
+            self.tell("no later event")
+
+    # The charts and the log look at the same moment.
+
+    def on_loss_panel_read(self, message: LossPanel.Read) -> None:
+        """Shows the log of the moment under the cursor."""
+        message.stop()
+        self.query_one(LogPanel).show_moment(message.t)
+
+    def on_log_panel_line_selected(self, message: LogPanel.LineSelected) -> None:
+        """Puts the cursor at the moment of a line of the log."""
+        message.stop()
+        self._loss.read_at_time(message.t)
+
+    # The player.
+
+    def action_home(self) -> None:
+        """To the beginning."""
+        if self._in_past:
+            self._pump.ask(lambda player: player.seek(player.start))
+        else:
+            self.action_scroll(-1_000_000)
+
+    def action_end(self) -> None:
+        """To the end."""
+        if self._in_past:
+            self.action_back_to_now()
+        else:
+            self.action_scroll(1_000_000)
+
+    def action_back_to_now(self) -> None:
+        """To the newest moment: of the run, or of the recording."""
+        self._pump.ask(to_newest)
+
+    def action_play_or_pause(self) -> None:
+        """Plays or pauses; at the end of a replay it plays from the beginning."""
+        self._pump.ask(play_or_pause)
+
+    def action_seek(self, direction: int) -> None:
+        """Moves by a twentieth of the recording."""
+        self._pump.ask(lambda player: seek_by(player, direction))
+
+    def action_speed(self, direction: int) -> None:
+        """Doubles or halves the speed."""
+        self._pump.ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
+
+    def on_player_bar_scrubbed(self, message: PlayerBar.Scrubbed) -> None:
+        """Goes to the moment under the mouse."""
+        message.stop()
+        self._pump.ask(lambda player: player.seek(message.t))

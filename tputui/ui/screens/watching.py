@@ -1,0 +1,114 @@
+"""A screen that a run is read for: the frames of its pump, and which moment of the run they show.
+
+Must not know what stands on the screen below its head, nor what may be done to the run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Generic
+
+from textual import work
+from textual.message import Message
+from textual.reactive import var
+from textual.screen import Screen, ScreenResultType
+
+from tputui.model.snapshot import ENDED, Mark, Snapshot
+from tputui.ui.pump import Frame, Pump, Source
+from tputui.ui.widgets.header import Behind, Header
+
+NOTICE_S = 6.0
+"""Seconds that a sentence to the user stays."""
+
+
+class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
+    """A screen with frames of one run, live or replayed. Subclasses draw them in `watch_frame`."""
+
+    frame: var[Frame | None] = var(None, init=False)
+    """The newest one. A `var`: to take one repaints nothing; the widgets repaint the lines that changed."""
+
+    class FrameTaken(Message):
+        """The pump has a frame."""
+
+        def __init__(self, frame: Frame) -> None:
+            super().__init__()
+            self.frame = frame
+
+    def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
+        super().__init__()
+        self._run_dir = run_dir
+        self._read_only = read_only
+        self._timed = source.player is not None
+        """Whether time can be played: in a replay, and in a live view that can look back."""
+        self._replaying = source.player is not None and not source.player.live
+        self._newest: Snapshot | None = None
+        """The newest one of a live run, also while somebody looks back."""
+        self._known_marks: list[Mark] = []
+        """What happened in all of a recording, once somebody asked for it."""
+        self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
+        self._notices = 0
+
+    def on_unmount(self) -> None:
+        """Stops reading; the pump closes the session."""
+        self._pump.stop()
+
+    @work(thread=True, group="pump")
+    def _read(self) -> None:
+        """Reads until the screen is left."""
+        self._pump.run()
+
+    def on_watching_frame_taken(self, message: FrameTaken) -> None:
+        """A frame came from the pump."""
+        message.stop()
+        self.frame = message.frame
+        self._pump.drawn()
+
+    def _note_newest(self, frame: Frame) -> None:
+        """Keeps what is true now, which a look back does not show."""
+        if not self._looks_back:
+            self._newest = frame.snapshot
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run that is followed has ended by now."""
+        newest = self._newest or (self.frame.snapshot if self.frame is not None else None)
+        return not self._replaying and newest is not None and newest.condition in ENDED
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether a live view shows another moment than now."""
+        player = self.frame.player if self.frame is not None else None
+        return player is not None and not self._replaying and not player.live
+
+    @property
+    def _in_past(self) -> bool:
+        """Whether a moment is shown that is not now, so that keys move through time."""
+        return self._replaying or self._looks_back
+
+    def _behind(self, frame: Frame) -> Behind | None:
+        """How far a look back is from now."""
+        if not self._looks_back or frame.player is None:
+            return None
+        newest = self._newest if self._newest is not None else frame.snapshot
+        seconds = max(frame.player.end - frame.player.position, 0.0)
+        return Behind(seconds, max(newest.steps, frame.snapshot.steps), not self._is_over)
+
+    def _marks_of_all(self, frame: Frame) -> list[Mark]:
+        """What happened in the whole run as far as it is known, also after the moment that is shown."""
+        ahead = self._newest.marks if self._newest is not None and not self._replaying else self._known_marks
+        return ahead or frame.snapshot.marks
+
+    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
+        """Shows a sentence for a while."""
+        self._notices += 1
+        number = self._notices
+        self.query_one(Header).tell(sentence)
+        self.set_timer(shown_s, lambda: self._untell(number))
+
+    def _untell(self, number: int) -> None:
+        if number == self._notices:
+            self.query_one(Header).tell("")
+
+
+def void(_: object) -> None:
+    """For callbacks whose result nobody wants."""
