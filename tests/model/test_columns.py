@@ -151,3 +151,20 @@ def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], af
         step += len(rows)
     assert repr(shown(first)) == was
     assert repr(shown(fork)) == repr(shown(columns_of(before + after, most=8)))
+
+
+@given(runs_of_records(), st.sampled_from([4, 8, 40]))
+@settings(deadline=None)
+def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], most: int) -> None:
+    made, first = Columns(most), 1
+    for number, rows in enumerate(records, start=1):
+        made.take(steps_recorded(T0, first, rows), None, decode)
+        first += len(rows)
+        assert repr(shown(made)) == repr(shown(columns_of(records[:number], most)))
+
+
+def test_a_column_before_the_newest_is_the_same_object_at_every_look() -> None:
+    made = columns_of([[[1.0, 2.0, 3.0]]] * 6)
+    before = shown(made)
+    made.take(steps_recorded(T0, 7, [[4.0, 5.0, 6.0]]), None, decode)
+    assert all(old is new for old, new in zip(before[:-1], shown(made), strict=False))

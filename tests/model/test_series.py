@@ -154,3 +154,19 @@ def test_a_host_of_many_keeps_fewer_pieces_and_every_value() -> None:
     assert len(writer.values.series["loss"].pieces) <= PIECES_LEAST
     assert sum(piece.num_values for piece in writer.values.series["loss"].pieces) == 32_000
     assert len(writer.values.columns.columns) <= columns_max(2_048) < COLUMNS_MAX
+
+
+@given(runs_of_records(), st.integers(2, 40))
+def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], pieces_max: int) -> None:
+    series, first = Series(pieces_max), 1
+    for rows in records:
+        taken_in(series, steps_recorded(T0, first, rows))
+        first += len(rows)
+        assert repr(series.segments) == repr([piece.to_segment() for piece in series.pieces])
+
+
+def test_a_segment_before_the_newest_is_the_same_object_at_every_look() -> None:
+    series = series_of([[[1.0, 2.0, 3.0]]] * 6, PIECES_MAX)
+    before = series.segments
+    taken_in(series, steps_recorded(T0, 7, [[4.0, 5.0, 6.0]]))
+    assert all(old is new for old, new in zip(before[:-1], series.segments, strict=False))

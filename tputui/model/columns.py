@@ -73,6 +73,19 @@ class Columns:
         """Those that were taken in."""
         self._decoded = [0, 0]
         """Those that were decoded for this alone: of usual reports, and of those with values that are not finite."""
+        self._told: list[tuple[Column, CoreColumn]] = []
+
+    @property
+    def told(self) -> list[CoreColumn]:
+        """What is shown as it stands in a snapshot; of a column that did not change it is the same object every time,
+        so that ten snapshots a second cost what changed between them."""
+        told, shown = self._told, self.shown
+        # Only the newest column is ever replaced, or all of them at once.
+        same = min(len(told), len(shown))
+        while same and told[same - 1][0] is not shown[same - 1]:
+            same -= 1
+        told[same:] = [(column, _shown(column, column.means, tuple(column.bad))) for column in shown[same:]]
+        return [column for _, column in told]
 
     @property
     def shown(self) -> list[Column]:
@@ -153,7 +166,7 @@ def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]
     parts = [(columns, cores) for columns, cores in parts if columns.columns]
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
     if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
-        return [_shown(column, column.means, tuple(column.bad)) for column in parts[0][0].shown]
+        return parts[0][0].told
     if not parts:
         return []
     frame = min((columns.shown for columns, _ in parts), key=len)

@@ -82,6 +82,7 @@ class Series:
         self._stride = 1
         """Steps that a piece may span."""
         self._decoded = 0
+        self._told: list[tuple[Piece, Segment]] = []
 
     def wants_values(self, record: StepsRecorded) -> bool:
         """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
@@ -102,6 +103,18 @@ class Series:
         while len(self.pieces) > self._pieces_max:
             self.pieces = halved(self.pieces, Piece.join)
             self._stride *= 2
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The pieces as they stand in a snapshot; of one that did not change it is the same object every time, so that
+        ten snapshots a second cost what changed between them."""
+        told, pieces = self._told, self.pieces
+        # Only the newest piece is ever replaced, or all of them at once.
+        same = min(len(told), len(pieces))
+        while same and told[same - 1][0] is not pieces[same - 1]:
+            same -= 1
+        told[same:] = [(piece, piece.to_segment()) for piece in pieces[same:]]
+        return [segment for _, segment in told]
 
     def fork(self) -> Series:
         """Another one that holds the same and goes on by itself."""
@@ -131,7 +144,7 @@ def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[S
     begins in, so that each segment tells of all of them.
     """
     if len(series) == 1:
-        return [piece.to_segment() for piece in series[0].pieces]
+        return series[0].segments
     pieces = _aligned([one.pieces for one in series])
     while len(pieces) > segments_max:
         pieces = halved(pieces, Piece.join)
