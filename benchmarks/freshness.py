@@ -1,6 +1,6 @@
 """How old a fact is when it stands on the live screen of another process.
 
-A real reporter tells of a step now and then; the real program, attached in a pseudo-terminal, is watched for it.
+A real reporter tells of a step now and then; the real program, attached in a real terminal, is watched for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.open_run import DEADLINE_S, Screen
+from benchmarks.screen_terminal import DEADLINE_S, Terminal
 from benchmarks.synthetic import progress
 from tests import recorded
 from tputui.telemetry import rundir
@@ -32,25 +32,21 @@ def main() -> None:
         reporter = Reporter(run_dir, "worker")
         for event in recorded.worker_events()[2:4]:
             reporter.emit(event)
-        screen = Screen([sys.executable, "-m", "tputui", "attach", str(run_dir)])
-        ages = [age(reporter, screen, step) for step in range(10_001, 10_002 + args.facts)][1:]
-        screen.close()
+        with Terminal() as terminal:
+            terminal.start([sys.executable, "-m", "tputui", "attach", str(run_dir)])
+            ages = [age(reporter, terminal, step) for step in range(10_001, 10_002 + args.facts)][1:]
         reporter.close()
     print(f"{len(ages)} facts: on screen after {statistics.median(ages):.3f} s (median), {max(ages):.3f} s at most")
 
 
-def age(reporter: Reporter, screen: Screen, step: int) -> float:
+def age(reporter: Reporter, terminal: Terminal, step: int) -> float:
     """Seconds from a fact to the screen."""
-    screen.drawn = screen.drawn[-200:]
-    told = time.time()
-    reporter.emit(progress(told, step))
-    while f"{step:,}" not in screen.read():
-        if time.time() - told > DEADLINE_S:
-            raise TimeoutError(f"step {step} did not show within {DEADLINE_S:g} s")
-    seen = time.time()
-    while time.time() < told + PACE_S:
-        screen.read()
-    return seen - told
+    told = time.perf_counter()
+    reporter.emit(progress(time.time(), step))
+    terminal.until(lambda screen: f"{step:,}" in screen, told - terminal.began + DEADLINE_S)
+    seen = time.perf_counter() - told
+    time.sleep(max(0.0, PACE_S - seen))
+    return seen
 
 
 if __name__ == "__main__":

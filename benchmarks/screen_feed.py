@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from benchmarks.screen_terminal import LOOK_S, Terminal
-from benchmarks.synthetic import STEP_S, losses
+from benchmarks.synthetic import STEP_S, losses, progress
 from tests import recorded
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -126,24 +126,10 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> No
             part = made[at : at + told - done]
             reporter.record_steps(done + 1, part, cores)
             done, at = done + len(part), (at + len(part)) % len(made)
-        reporter.emit(progress(now, done, steps))
+        reporter.emit(progress(now, done, step_s=STEP_S * (1 + done % 7 / 100)))
         reporter.emit(ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=done, epoch=1))
         due += 1 / REPORTS_PER_S
         time.sleep(max(0.0, due - time.monotonic()))
-
-
-def progress(t: float, step: int, report_steps: int) -> ev.ProgressReported:
-    """The report of a step."""
-    return ev.ProgressReported(
-        t=t,
-        epoch=1,
-        epoch_step=step,
-        step=step,
-        step_s=STEP_S,
-        examples_per_s=64 / STEP_S * (1 + step % 7 / 100),
-        lr=0.004,
-        report_steps=report_steps,
-    )
 
 
 def main() -> None:

@@ -65,6 +65,7 @@ def report(rows: dict[tuple[int, int], list[Seen]]) -> None:
         if rate >= 1_000_000:
             print(f"    frames/s: goal {FRAMES_MIN:g}: {_verdict(frames >= FRAMES_MIN)}")
             print(f"    answers: goal {1000 * ANSWER_S_MAX:g} ms: {_verdict(statistics.median(took) <= ANSWER_S_MAX)}")
+            print(f"    keys answered: {len(took)} of {PRESSES * len(seen)}")
 
 
 def _verdict(met: bool) -> str:

@@ -52,15 +52,15 @@ def write_run(parent: Path, num_steps: int, *, spike: bool = True) -> tuple[Path
     return run_dir, values
 
 
-def progress(t: float, step: int) -> ev.ProgressReported:
+def progress(t: float, step: int, step_s: float = STEP_S) -> ev.ProgressReported:
     """The report of a step."""
     return ev.ProgressReported(
         t=t,
         epoch=1,
         epoch_step=step,
         step=step,
-        step_s=STEP_S,
-        examples_per_s=64 / STEP_S,
+        step_s=step_s,
+        examples_per_s=64 / step_s,
         lr=0.004,
         report_steps=STEPS_A_REPORT,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,9 +49,36 @@ def test_the_engine_compiles_nothing_more_than_a_loop_by_hand_on_the_same_work()
     assert re.search(r"examples/s, engine / Lightning: median [\d.]+", text)
 
 
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is the terminal of these benchmarks")
+
+
+@needs_tmux
 def test_a_million_steps_open_with_every_figure_equal_to_the_raw_values() -> None:
-    text = printed("open_run", "--rounds", "1")
+    text = printed("screen_open", "--rounds", "1", "--longest", "0", "--peers", "nowhere")
     assert "figures that differ from the raw values: 0" in text
-    peak = re.search(r"tputui attach .* peak\s+(\d+) MiB", text)
+    assert "wandb leet is left out" in text
+    peak = re.search(r"1,000,000 steps: peak (\d+) MiB", text)
     assert peak is not None
     assert int(peak.group(1)) < 300
+
+
+@needs_tmux
+def test_every_frame_of_a_live_run_is_counted_and_a_peer_that_is_not_there_is_told() -> None:
+    text = printed("screen_draw", "--rounds", "1", "--seconds", "3", "--peers", "nowhere")
+    assert "DataTable + textual-plotext is left out" in text
+    frames = re.search(r"tputui, the whole monitor .* ([\d.]+) frames/s", text)
+    assert frames is not None
+    assert 0 < float(frames.group(1)) <= 11, "ten reports a second, so no more frames tell another step"
+
+
+@needs_tmux
+@pytest.mark.parametrize("cores", [8, 2048])
+def test_every_key_is_answered_while_facts_pour_in(cores: int) -> None:
+    text = printed("screen_flood", "--rounds", "1", "--seconds", "3", "--case", f"{cores},1000000")
+    assert re.search(rf"{cores:,} cores, 1,000,000 facts/s( +[\d.,]+){{6}}", text), text
+    assert "keys answered: 12 of 12" in text
+
+
+@needs_tmux
+def test_every_fact_comes_on_screen() -> None:
+    assert re.match(r"5 facts: on screen after ", printed("freshness", "--facts", "5"))
