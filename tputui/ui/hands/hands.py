@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
@@ -22,6 +22,7 @@ from textual.widget import Widget
 from tputui.model.snapshot import Snapshot
 from tputui.ui.hands import commands, export
 from tputui.ui.hands.export import Form
+from tputui.ui.hands.inorder import InOrderApp
 from tputui.ui.hands.undo import Undo
 from tputui.ui.hands.viewstate import Views
 from tputui.ui.out.gate import Gate, gated
@@ -42,7 +43,7 @@ class Tells(Protocol):
     def tell(self, sentence: str) -> None: ...
 
 
-class HandsApp(App[ResultT], Generic[ResultT]):
+class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
     """Themes, undo, copy, export and palette."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = True

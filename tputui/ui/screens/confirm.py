@@ -109,14 +109,14 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
         choices.choose(self._first)
         choices.focus()
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> bool:
         """A key of an answer takes it; those that leave a screen cancel."""
         pressed = CANCEL_KEY if event.key in ("escape", "q") else event.key
         for index, choice in enumerate(self._choices):
             if choice.key == pressed:
-                event.stop()
                 self.action_take(index)
-                return
+                return True
+        return False
 
     def on_choices_taken(self, message: Choices.Taken) -> None:
         """An answer was clicked."""

@@ -24,6 +24,8 @@ class Told(NamedTuple):
 
     shown: str
     sentence: str
+    word: str = ""
+    """What the footer calls it, by which it is found too."""
 
 
 class HelpPart(NamedTuple):
@@ -51,7 +53,7 @@ class HelpPanel(Panel[HelpPart]):
         """A line a key, those alone that are searched for."""
         found = matching(part.lines, part.typed.text if part.typed is not None else "")
         rows: list[Line] = []
-        for shown, sentence in found:
+        for shown, sentence, _ in found:
             if not sentence:
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
@@ -77,7 +79,7 @@ def _num_keys(lines: Sequence[Told]) -> int:
 
 
 def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
-    """The keys whose name, sentence or group holds every word of `wanted`, below the heads of their groups."""
+    """The keys whose name, sentence, word in the footer or group holds every word of `wanted`, below the heads of their groups."""
     parts = wanted.lower().split()
     found: list[Told] = []
     head: Told | None = None
@@ -85,7 +87,7 @@ def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
         if not line.sentence:
             head = line
             continue
-        text = f"{head.shown if head else ''} {line.shown} {line.sentence}".lower()
+        text = f"{head.shown if head else ''} {line.shown} {line.sentence} {line.word}".lower()
         if all(part in text for part in parts):
             found += [head, line] if head is not None and head not in found else [line]
     return found
@@ -119,13 +121,11 @@ class HelpScreen(ModalScreen[None]):
         """Fills it."""
         self._show(self._part)
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> bool:
         """While one types, every key is part of what is searched for, or ends it."""
         part = self._part
         if not part.is_typing or part.typed is None:
-            return
-        event.stop()
-        event.prevent_default()
+            return False
         if event.key == "enter":
             self._show(part._replace(is_typing=False))
         elif event.key == "escape":
@@ -134,6 +134,7 @@ class HelpScreen(ModalScreen[None]):
             edited = press(part.typed, event.key, event.character)
             if edited is not None:
                 self._show(part._replace(typed=edited))
+        return True
 
     def action_find(self) -> None:
         """Begins to search."""
@@ -160,7 +161,9 @@ def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[
     found: list[Told] = []
     for group in dict.fromkeys(key.group for key in keys):
         found.append(Told(group, ""))
-        found += [Told(key.shown, key.help) for key in keys if key.group == group and not key.shown.isdigit()]
+        found += [
+            Told(key.shown, key.help, key.footer) for key in keys if key.group == group and not key.shown.isdigit()
+        ]
         if group == "panels":
             found += [Told(*panel) for panel in panels]
     return tuple(found)

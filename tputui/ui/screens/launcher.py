@@ -251,14 +251,9 @@ class LauncherScreen(Screen[Path | None]):
         edit.note("enter writes a new file, esc does not" if what == "write" else "esc shows all")
         edit.begin(text, prompt)
 
-    def on_key(self, event: events.Key) -> None:
-        """Opens the line at once, so that what is typed next, however fast, goes into it."""
-        edit = self.query_one(LineEdit)
-        if edit.display:
-            edit.take(event)
-        elif event.key in ("slash", "w"):
-            event.stop()
-            self.action_find() if event.key == "slash" else self.action_write()
+    def take_key(self, event: events.Key) -> bool:
+        """Hands keys to the line while it is in sight, whatever has the focus."""
+        return self.query_one(LineEdit).take_key(event)
 
     def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
         """Shows what is found as one types."""
@@ -336,7 +331,11 @@ class LauncherScreen(Screen[Path | None]):
         self.tell(f"not started: {message.why_not}")
 
     def action_close(self) -> None:
-        """Leaves, after a question where something would be lost."""
+        """Shows all fields again; leaves where they all are shown, after a question where something would be lost."""
+        if self._words:
+            self._words = ""
+            self._show()
+            return
         if self._draft.is_starting:
             self.tell("it is being started; leave once the run is on the screen, which does not end it")
             return

@@ -179,14 +179,9 @@ class RunsScreen(Screen[MonitorResult]):
         self.query_one(LineEdit).begin(self._filter.text)
         self._show()
 
-    def on_key(self, event: events.Key) -> None:
-        """Opens the filter at once, so that what is typed next, however fast, goes into it."""
-        edit = self.query_one(LineEdit)
-        if edit.display:
-            edit.take(event)
-        elif event.key == "slash":
-            event.stop()
-            self.action_filter()
+    def take_key(self, event: events.Key) -> bool:
+        """Hands keys to the filter while it is in sight, whatever has the focus."""
+        return self.query_one(LineEdit).take_key(event)
 
     def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
         """Filters as one types."""

@@ -122,25 +122,17 @@ class FieldsPanel(ListPanel[FieldsPart]):
         self.redraw()
         self.post_message(self.Edit())
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> bool:
         """Types, where a field is edited; other keys are left to the screen."""
         if self._edited is None:
-            # Begun here and not by the screen, so that what is typed next, however fast, goes into the field.
-            if event.key == "enter":
-                event.stop()
-                self.begin_edit()
-            return
+            return False
         if event.key in ("enter", "escape", "up", "down", "tab", "shift+tab"):
             self.end_edit(kept=event.key != "escape")
-            if event.key in ("enter", "escape"):
-                event.stop()
-                event.prevent_default()
-            return
+            return event.key in ("enter", "escape")
         edited = press(self._edited, event.key, event.character)
         if edited is not None:
-            event.stop()
-            event.prevent_default()
             self._type(edited)
+        return edited is not None
 
     def on_paste(self, event: events.Paste) -> None:
         """Takes a pasted text."""

@@ -60,29 +60,18 @@ class LineEdit(Drawn):
         room = width - width_of(head) - width_of(said) - 1
         return [spread([*head, *spans(self._edited, max(room, 8))], said, width)]
 
-    def on_key(self, event: events.Key) -> None:
-        """Takes what is typed."""
-        self.take(event)
-
-    def take(self, event: events.Key) -> None:
-        """Types, or ends typing; other keys, and all once it is out of sight, are left to the screen.
-
-        A screen hands on what reached it while this is in sight: a key that was pressed right after the one that
-        opened the line was on its way to another widget already.
-        """
+    def take_key(self, event: events.Key) -> bool:
+        """Types, or ends typing; other keys, and all once it is out of sight, are left to the screen."""
         if not self.display:
-            return
+            return False
         if event.key in ("enter", "escape"):
-            event.stop()
-            event.prevent_default()
             self.display = False
             self.post_message(self.Done(self.text, kept=event.key == "enter"))
-            return
+            return True
         edited = press(self._edited, event.key, event.character)
         if edited is not None:
-            event.stop()
-            event.prevent_default()
             self._take(edited)
+        return edited is not None
 
     def on_paste(self, event: events.Paste) -> None:
         """Takes a pasted text, as one line."""

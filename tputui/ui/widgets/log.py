@@ -222,12 +222,10 @@ class LogPanel(Panel[LogPart]):
 
     # Which lines are wanted.
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> bool:
         """While an expression is typed, every key is part of it, or ends it."""
         if not self._wanted.is_typing:
-            return
-        event.stop()
-        event.prevent_default()
+            return False
         if event.key == "enter":
             self._wanted.end()
             self.redraw()
@@ -235,6 +233,7 @@ class LogPanel(Panel[LogPart]):
             self.action_drop_search()
         else:
             self._change(lambda: self._wanted.press(event.key, event.character))
+        return True
 
     def on_paste(self, event: events.Paste) -> None:
         """Puts what is pasted into the expression."""
