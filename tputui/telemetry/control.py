@@ -17,7 +17,7 @@ from tputui.telemetry.rundir import REQUESTS, write_atomically
 
 REQUEST_BYTES_MAX = 64 << 10
 """A longer file is no request."""
-STRENGTH: dict[RequestKind, int] = {"checkpoint": 0, "stop_after_epoch": 1, "stop": 2, "stop_now": 3}
+STRENGTH: dict[RequestKind, int] = {"stacks": 0, "checkpoint": 0, "stop_after_epoch": 1, "stop": 2, "stop_now": 3}
 """Of several requests to stop the strongest counts."""
 
 

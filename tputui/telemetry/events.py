@@ -44,9 +44,17 @@ Phase = Literal[
 XLA compiler, running or waiting for the device, fetching and writing a report, evaluating, writing a checkpoint,
 closing down."""
 
-RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now"]
+RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now", "stacks"]
 """What a person may ask of a run: save now; finish the step, save, end; the same after the running epoch; end
-without saving."""
+without saving; tell the Python stacks of every process, which goes on meanwhile."""
+
+FrameOwner = Literal["user", "library", "tputui"]
+"""Whose code a call stands in: the user's own; a package's or Python's; this tool's."""
+
+FailureKind = Literal["exception", "import", "refused", "unable", "memory", "aborted", "killed", "exited"]
+"""How training broke: an exception; a module of the user's that does not import; a configuration or checkpoint that
+cannot be used; a machine that cannot train; memory that ran out; an end in native code, as by an assertion there; a
+signal from outside; an end without a word."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
@@ -105,6 +113,28 @@ class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Its place in the network, and its type."""
     bytes: Int
     """Bytes on one core."""
+
+
+class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """A call on a stack."""
+
+    file: str
+    """File of the code."""
+    line: Int
+    """Line in it."""
+    function: str
+    """Name of the function."""
+    owner: FrameOwner
+    """Whose code it is."""
+
+
+class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a thread is."""
+
+    name: str
+    """Its name."""
+    frames: list[CodeFrame]
+    """Its calls, the newest first; of a very deep stack the newest ones."""
 
 
 class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,6 +288,8 @@ class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
     """Newest step dispatched to the device."""
     epoch: Int
     """Epoch in training; 0 before the first."""
+    waits_for: str | None = None
+    """What of the other processes it waits for, such as `all-reduce`."""
 
 
 class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
@@ -566,6 +598,86 @@ class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     """What the process was doing."""
     step: Int
     """Newest step dispatched."""
+    kind: FailureKind = "exception"
+    """How it broke."""
+    frames: list[CodeFrame] = []
+    """The calls in the user's own code that led there, the newest first."""
+    process: str | None = None
+    """Writer name of the process that broke, such as `rank-3`, where another one tells of it."""
+    pid: Int | None = None
+    """Process id of that one."""
+
+
+class RankExited(Event, frozen=True, kw_only=True, tag=True):
+    """A process that trains a part of the cores is gone before training ended well."""
+
+    process: str
+    """Its writer name, such as `rank-3`; the first one where it drove several ranks."""
+    pid: Int
+    """Process id it had."""
+    exit_code: Int | None
+    """Exit code, or null where a signal ended it."""
+    signal: str | None
+    """Name of the signal that ended it."""
+    ending: bool
+    """Whether the run was being ended already, so that it was asked or made to go."""
+
+
+class FailureReported(Event, frozen=True, kw_only=True, tag=True):
+    """The supervisor told the first failure of the run: what broke first, and what only it can know of that."""
+
+    process: str
+    """Writer name of the process that broke."""
+    pid: Int | None
+    """Process id of it, where it is known."""
+    kind: FailureKind
+    """How it broke."""
+    error: str
+    """Type of the exception, or the name of the signal."""
+    message: str
+    """What happened, in words."""
+    phase: Phase
+    """What the process was doing, by its newest word."""
+    step: Int
+    """Newest step dispatched, by its newest word."""
+    log: list[str]
+    """The last lines that were printed before."""
+    stack: str
+    """The Python stack that was printed at an end in native code; empty where there is none."""
+    silent: bool
+    """Whether no process of training told it (FailureRaised)."""
+    memory: str | None = None
+    """What the kernel's counters say of memory, where a process was killed."""
+    path: str | None = None
+    """File with the whole report, relative to the run directory."""
+
+
+class StacksTaken(Event, frozen=True, kw_only=True, tag=True):
+    """Where every thread of a process was, because somebody asked; the process went on meanwhile."""
+
+    request: str
+    """Id of the request."""
+    process: str
+    """Writer name of the process."""
+    pid: Int
+    """Its process id."""
+    threads: list[ThreadStack]
+    """Its threads, the one that trains first."""
+    path: str | None = None
+    """File with the stacks as text, relative to the run directory."""
+    by_signal: bool = False
+    """Whether they came from a signal handler, since the process held the interpreter and could not answer."""
+
+
+class StallFound(Event, frozen=True, kw_only=True, tag=True):
+    """No step, or no word, for longer than the run takes for one."""
+
+    text: str
+    """Who waits where, in one sentence."""
+    step: Int
+    """Newest step."""
+    policy: str
+    """What is done about it: `notify` or `save-stop`."""
 
 
 class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
@@ -630,6 +742,10 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     RequestApplied,
     RequestRefused,
     FailureRaised,
+    RankExited,
+    FailureReported,
+    StacksTaken,
+    StallFound,
     TrainingEnded,
     RunEnded,
 )

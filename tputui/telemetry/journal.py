@@ -137,6 +137,9 @@ class Tail:
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         records: list[Record] = []
         for line in lines:
+            if not line:
+                start += 1
+                continue
             end = start + len(line) + 1
             self._take(line, start, end, records)
             start = end
@@ -180,8 +183,6 @@ class Tail:
         os.close(self._fd)
 
     def _take(self, line: bytes, start: int, end: int, records: list[Record]) -> None:
-        if not line:
-            return
         if len(line) < SHORTEST_LINE:
             self._mark_bad(start, "it is too short for a record")
             return

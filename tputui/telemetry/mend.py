@@ -159,7 +159,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _stays_inside(link: Path, run_dir: Path) -> bool:
     """Whether a link of the run leads to a file of it, and will in a copy."""
     leads_to = Path(os.readlink(link))
-    return not leads_to.is_absolute() and (link.parent / leads_to).resolve().is_relative_to(run_dir.resolve())
+    try:
+        return not leads_to.is_absolute() and (link.parent / leads_to).resolve().is_relative_to(run_dir.resolve())
+    except (OSError, RuntimeError):
+        return False  # it leads in a circle
 
 
 def _link_or_copy(path: Path, target: Path, *, link: bool) -> None:

@@ -23,6 +23,7 @@ from tputui.telemetry.events import (
     FORMAT_VERSION,
     Event,
     FailureRaised,
+    FailureReported,
     JournalOpened,
     LogWritten,
     RunEnded,
@@ -246,6 +247,9 @@ def _without_secrets(event: Event) -> Event:
     if isinstance(event, FailureRaised):
         message, traceback = secrets.masked_text(event.message), secrets.masked_text(event.traceback)
         return msgspec.structs.replace(event, message=message, traceback=traceback)
+    if isinstance(event, FailureReported):
+        words = {name: secrets.masked_text(getattr(event, name)) for name in ("message", "stack")}
+        return msgspec.structs.replace(event, **words, log=[secrets.masked_text(line) for line in event.log])
     if isinstance(event, WarningRaised):
         return msgspec.structs.replace(event, text=secrets.masked_text(event.text))
     if isinstance(event, TrainingEnded | RunEnded):

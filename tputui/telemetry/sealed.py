@@ -174,7 +174,7 @@ class SealedTail:
         magic, skipped, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
         if magic != _MAGIC or signature != _SIGNATURE or skipped != _REST_BYTES + values_bytes:
             return None
-        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or num_records > FRAME_RECORDS:
+        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or not 0 < num_records <= FRAME_RECORDS:
             return None
         end = start + _HEAD.size + values_bytes + lines_bytes
         if end > self._size:

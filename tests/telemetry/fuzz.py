@@ -1,0 +1,136 @@
+"""The fuzzer of the reader: `python -m tests.telemetry.fuzz --seconds 600 --seed 1`.
+
+Opens one hostile run after the other as every view does. A run that raises, takes longer than it may, or more memory,
+ends it with the seed that makes the same run again. `tests/telemetry/test_fuzz.py` runs a few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from tests.telemetry.hostile import hostile_run
+from tputui import session
+from tputui.cli.main import main as command
+from tputui.cli.replay import AT_ONCE
+from tputui.exit_codes import ExitCode
+from tputui.headless import follow
+from tputui.model import show
+
+RUN_SECONDS_MAX = 15.0
+"""A hostile run of a few megabytes takes no longer to be looked at in all ways; most take 0.2 s."""
+MEMORY_BYTES_MAX = 2 << 30
+"""Address space of the process of the fuzzer, interpreter and libraries included."""
+SOUND_CODES = {ExitCode.DONE, ExitCode.DAMAGED, ExitCode.USAGE}
+
+
+class Finding(Exception):
+    """A hostile run did what none may."""
+
+
+def look(run_dir: Path) -> None:
+    """Looks at a run as every view does. Raises what the views raise."""
+    snapshot = session.load(run_dir, clock=lambda: 1_760_000_100.0)
+    text = show.show_text(snapshot)
+    if "\x1b" in text or "\x9b" in text:
+        raise Finding("show prints an escape sequence")
+    msgspec.json.encode(show.to_show(snapshot, whole=True))
+    reach = session.extent(run_dir)
+    for share in (0.0, 0.3, 0.9, 1.0):
+        session.load_at(run_dir, reach.start + share * (reach.end - reach.start))
+    source = session.Session.replay(run_dir, speed=AT_ONCE)
+    try:
+        follow(source, io.StringIO(), as_json=False)
+    finally:
+        source.close()
+    for words in (["check", str(run_dir)], ["check", "--json", str(run_dir)], ["repair", str(run_dir)]):
+        _command(words)
+    _check_the_copy(run_dir.with_name(f"{run_dir.name}-repaired"))
+
+
+def _check_the_copy(copy: Path) -> None:
+    """Of a repaired run nothing is damaged: what is told is missing."""
+    if not copy.exists():
+        return
+    told = json.loads(_command(["check", "--json", str(copy)]))
+    damaged = [region for region in told["regions"] if region["end"] > region["start"]]
+    if damaged:
+        raise Finding(f"the repaired copy is damaged: {damaged[:3]}")
+
+
+def _command(words: list[str]) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = command(words)
+    if code not in SOUND_CODES:
+        raise Finding(f"{words[0]} exits with {code}: {err.getvalue()}")
+    if "\x1b" in out.getvalue() + err.getvalue():
+        raise Finding(f"{words[0]} prints an escape sequence")
+    return out.getvalue()
+
+
+def try_seed(seed: int, folder: Path) -> float:
+    """Makes and looks at the hostile run of a seed; returns the seconds it took. Raises `Finding`."""
+    parent = folder / str(seed)
+    parent.mkdir()
+    try:
+        run_dir = hostile_run(parent, seed)
+        began = time.monotonic()
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.setitimer(signal.ITIMER_REAL, RUN_SECONDS_MAX)
+        try:
+            look(run_dir)
+        except Finding as found:
+            raise Finding(f"seed {seed}: {found}") from None
+        except Exception:
+            raise Finding(f"seed {seed}:\n{traceback.format_exc(limit=-12)}") from None
+        return time.monotonic() - began
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TimeoutError(f"{RUN_SECONDS_MAX:g} s were not enough")
+
+
+def main() -> int:
+    """Runs until the time is over; prints every finding."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", action="store_true", help="that seed alone")
+    args = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    began, seed, findings, slowest = time.monotonic(), args.seed, 0, (0.0, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        while True:
+            try:
+                slowest = max(slowest, (try_seed(seed, Path(folder)), seed))
+            except Finding as found:
+                findings += 1
+                sys.stdout.write(f"{found}\n")
+                sys.stdout.flush()
+            seed += 1
+            if args.only or time.monotonic() - began > args.seconds:
+                break
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    sys.stdout.write(f"{seed - args.seed} runs from seed {args.seed} in {time.monotonic() - began:.0f} s: ")
+    sys.stdout.write(f"{findings} findings; slowest {slowest[0]:.1f} s (seed {slowest[1]}), peak {peak} MiB\n")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,301 @@
+"""A short run of the fuzzer with fixed seeds, and what it and its like have found, one by one."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import signal
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests import recorded
+from tests.telemetry import fuzz
+from tests.telemetry.hostile import DEEP, forged
+from tputui import session
+from tputui.model.show import show_text
+from tputui.telemetry import blocks, control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import DamagedLine, decode, encode
+from tputui.telemetry.damage import REGIONS_MAX, TOO_MANY, Damage
+from tputui.telemetry.journal import Tail
+from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.plain import open_plain, read_small
+from tputui.telemetry.sealed import SealedTail, SealError, seal
+
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _nothing_hangs() -> Iterator[None]:
+    """A reader that waits for a pipe, or reads a terabyte, is interrupted and fails its test."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise TimeoutError(f"not done in {SECONDS_MAX:g} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def read(path: Path) -> tuple[int, list[Damage]]:
+    """How many records are read of a journal, and what of it is damaged."""
+    tail = open_tail(path)
+    count = sum(1 for _ in records_of(tail))
+    regions = tail.regions(final=True)
+    tail.close()
+    return count, regions
+
+
+def with_line(run_dir: Path, body: bytes, *, seq: bytes = b"9") -> Path:
+    """A journal of a further writer: its head, and a forged line after it."""
+    path = run_dir / "rank-1.jsonl"
+    recorded.write_journal(path, [recorded.opened(recorded.T0, "rank", 1)])
+    with path.open("ab") as file:
+        file.write(forged(body, seq))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_hostile_run_makes_any_view_fail(tmp_path: Path, seed: int) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert fuzz.try_seed(seed, tmp_path) < fuzz.RUN_SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"k":"RunStarted","t":1,"run":"a","argv":[],"config":{"a":' + DEEP[1].encode() + b"}",
+        b'{"k":"RunStarted","t":1,"run":"a","argv":[],"config":{"a":' + b"[" * 500 + b"]" * 500 + b"}",
+        b'{"k":"RunStarted","t":1,"run":"a","argv":[],"config":{"a":1' + b"0" * 400 + b"}",
+        b'{"k":"EpochStarted","t":1,"epoch":1' + b"0" * 4000 + b',"first_step":1',
+        b'{"k":"EpochStarted","t":1,"epoch":1,"first_step":9223372036854775808',
+        b'{"k":"LogWritten","t":1e999,"line":"a"',
+        b'{"k":"New","t":[]',
+        b'{"k":"New","t":1' + b"0" * 400,
+        b'{"k":"New","t":1,"x":' + b"[" * 200 + b"]" * 200,
+        b'{"k":"LogWritten","t":1,"line":"\xff\xfe"',
+        b"[1,2",
+    ],
+    ids=range(11),
+)
+def test_a_forged_line_is_damage_whatever_it_says(recorded_run: Path, body: bytes) -> None:
+    with pytest.raises(DamagedLine):
+        decode(forged(body, b"1"))
+    count, regions = read(with_line(recorded_run, body))
+    assert (count, len(regions)) == (1, 1)
+    assert "damage" in show_text(session.load(recorded_run))
+
+
+@pytest.mark.parametrize("seq", [b"-5", b"+5", b"1_0", b" 7", b"", b"9" * 17, b"9" * 5000, b"\xd9\xa3"])
+def test_a_number_that_no_writer_counts_to_is_damage(seq: bytes) -> None:
+    with pytest.raises(DamagedLine):
+        decode(forged(b'{"k":"LogWritten","t":1,"line":"a"', seq))
+
+
+def test_every_whole_number_of_a_fact_is_bounded() -> None:
+    nested = (ev.MeterReading, ev.ProcessSample, ev.HbmReading, ev.MemoryForecast, ev.ModuleMemory)
+    kinds: list[type] = [*ev.EVENT_TYPES, *nested]
+    for kind in kinds:
+        for name, hint in kind.__annotations__.items():
+            assert re.search(r"\bint\b", str(hint)) is None, f"{kind.__name__}.{name} is an int and should be an Int"
+
+
+@pytest.mark.parametrize("num_values", [-1, blocks.VALUES_MAX + 1, 10**30])
+@pytest.mark.parametrize("form", ["r", "z"])
+def test_a_block_that_claims_what_none_holds_is_not_decoded(num_values: int, form: str) -> None:
+    with pytest.raises(blocks.BlockError, match="no block holds more"):
+        blocks.unpack(form + "AAAA", num_values)
+
+
+def test_a_block_that_inflates_to_more_than_it_says_is_cut_short() -> None:
+    bomb = "z" + base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
+    began = time.monotonic()
+    with pytest.raises(blocks.BlockError):
+        blocks.unpack(bomb, 8)
+    assert time.monotonic() - began < 0.1
+
+
+def frame(values: bytes, lines: bytes, num_records: int) -> bytes:
+    """A sealed frame with any content, whose checksum matches."""
+    rest = struct.pack("<III", len(values), len(lines), num_records)
+    crc = zlib.crc32(rest + values + lines)
+    return struct.pack("<II4sI", 0x184D2A54, 20 + len(values), b"TPUS", crc) + rest + values + lines
+
+
+PACK = zstandard.ZstdCompressor(level=1).compress
+LINE = forged(b'{"k":"LogWritten","t":1,"line":"a"', b"0")
+STEPS = b'{"k":"StepsRecorded","t":1,"first":1,"mean":1,"min":1,"max":1,"block":"",'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        frame(PACK(b""), PACK(bytes(1 << 30)), 1),
+        frame(PACK(bytes(1 << 30)), PACK(LINE), 1),
+        frame(struct.pack("<IBQ", 0xFD2FB528, 0xE0, 1 << 40) + b"\x01\0\0", PACK(LINE), 1),
+        frame(PACK(b""), PACK(forged(STEPS + b'"n":-1,"cores":9', b"0")), 1),
+        frame(PACK(b""), PACK(forged(STEPS + b'"n":1,"cores":9', b"0")), 1),
+        frame(PACK(b"abc"), PACK(LINE), 1),
+        frame(PACK(b""), PACK(LINE), 2**32 - 1),
+        frame(b"", b"", 0),
+    ],
+    ids=["lines", "values", "claim", "negative", "short", "odd", "count", "empty"],
+)
+def test_a_sealed_frame_that_unpacks_to_nothing_sane_is_damage(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "worker-0.jsonl.zst"
+    path.write_bytes(content + frame(PACK(b""), PACK(LINE), 1))
+    count, regions = read(path)
+    assert count == 1
+    assert [(region.start, region.end) for region in regions] == [(0, len(content))]
+
+
+def test_false_headers_without_number_do_not_take_time_without_bound(tmp_path: Path) -> None:
+    head = struct.pack("<II4sIIII", 0x184D2A54, 20 + (4 << 20), b"TPUS", 0, 4 << 20, 0, 1)
+    path = tmp_path / "worker-0.jsonl.zst"
+    path.write_bytes(head * (8 << 20 >> 5))
+    count, regions = read(path)
+    assert count == 0
+    assert "the rest was not read" in regions[-1].reason
+
+
+def test_a_frame_that_stands_twice_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl.zst"
+    path.write_bytes(frame(PACK(b""), PACK(LINE), 1) * 2)
+    count, regions = read(path)
+    assert count == 1
+    assert [region.reason for region in regions] == ["1 records stand in it again"]
+
+
+def test_a_record_wider_than_a_read_is_sealed_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    row = struct.unpack("<262144f", os.urandom(4 * 262_144))
+    recorded.write_journal(path, [recorded.opened(1.0, "worker"), recorded.steps_recorded(2.0, 1, [list(row)])])
+    assert path.stat().st_size > 1 << 20
+    assert read(seal(path)) == (2, [])
+
+
+def test_a_journal_with_values_that_cannot_be_read_is_not_sealed(tmp_path: Path) -> None:
+    path = with_line(tmp_path, STEPS + b'"n":3,"cores":2', seq=b"1")
+    with pytest.raises(SealError, match="values that cannot be read"):
+        seal(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rank-1.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.jsonl.zst"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "endless", "directory", "circle", "nowhere"])
+def test_what_is_no_plain_file_is_told_and_never_opened(recorded_run: Path, name: str, kind: str) -> None:
+    path = recorded_run / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        leads_to = {"device": "/dev/tty", "endless": "/dev/zero", "circle": name, "nowhere": "gone.jsonl"}
+        path.symlink_to(leads_to[kind])
+    snapshot = session.load(recorded_run)
+    (region,) = snapshot.damage.regions
+    assert region.journal == name
+    assert "cannot be opened" in region.reason
+    assert snapshot.steps == 66
+
+
+@pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.jsonl.zst"])
+def test_a_hole_of_a_terabyte_takes_no_time(recorded_run: Path, name: str) -> None:
+    path = recorded_run / name
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    began = time.monotonic()
+    snapshot = session.load(recorded_run)
+    session.extent(recorded_run)
+    assert time.monotonic() - began < 2
+    assert any(region.journal == name and region.end == 1 << 40 for region in snapshot.damage.regions)
+
+
+def test_a_hole_in_a_journal_costs_what_was_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, recorded.worker_events()[:10])
+    last = recorded.worker_events()[10]
+    with path.open("r+b") as file:
+        file.seek(1 << 40)
+        file.write(b"\n" + encode(last, 12))
+    count, (region,) = read(path)
+    assert (count, region.lost_records) == (11, 2)
+
+
+def test_a_pipe_for_a_manifest_or_a_request_is_not_waited_for(recorded_run: Path) -> None:
+    (recorded_run / "run.json").unlink()
+    os.mkfifo(recorded_run / "run.json")
+    os.mkfifo(recorded_run / "requests" / "0-1.json")
+    assert control.read_all(recorded_run) == []
+    with pytest.raises(rundir.RunNotFound, match="not a plain file"):
+        rundir.read_manifest(recorded_run)
+    assert session.load(recorded_run).steps == 66
+
+
+@pytest.mark.parametrize("content", [DEEP[0], '{"a": 1' + "0" * 5000 + "}", "", "\0" * 100, "[" * 100_000])
+def test_a_manifest_or_a_request_of_anything_is_refused_in_words(recorded_run: Path, content: str) -> None:
+    (recorded_run / "run.json").write_text('{"run":"a","created":1,"config":' + content)
+    (recorded_run / "requests" / "0-1.json").write_text('{"id":' + content)
+    with pytest.raises(rundir.RunNotFound, match=r"run\.json"):
+        rundir.read_manifest(recorded_run)
+    assert control.read_all(recorded_run) == []
+
+
+def test_a_file_that_should_be_small_is_not_read_when_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "request.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="longer than 64 bytes"):
+        read_small(path, 64)
+
+
+def test_damage_without_end_is_told_in_bounded_words(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    lines = [forged(b'{"k":"LogWritten","t":1,"line":"a"', str(2 * n).encode()) for n in range(5_000)]
+    path.write_bytes(b"".join(lines))
+    count, regions = read(path)
+    assert (count, len(regions), regions[-1].reason) == (5_000, REGIONS_MAX, TOO_MANY)
+    assert sum(region.lost_records or 0 for region in regions) == 4_999
+
+
+def test_records_that_stand_again_are_one_region(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, recorded.worker_events()[:20])
+    content = path.read_bytes()
+    path.write_bytes(content + content)
+    count, (region,) = read(path)
+    assert (count, region.reason) == (20, "records 0 to 19 stand again")
+    assert (region.start, region.end, region.lost_records) == (len(content), 2 * len(content), 0)
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\n", b"x", b"a\n", b"\xff\n", b'{"a":'])
+def test_a_flood_of_anything_is_read_past_at_a_megabyte_in_a_second(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, recorded.worker_events()[:1])
+    with path.open("ab") as file:
+        file.write((junk * (3 << 20))[: 3 << 20] + b"\n")
+    began = time.monotonic()
+    assert read(path)[0] == 1
+    assert time.monotonic() - began < 6
+
+
+def test_a_record_of_a_thousand_years_later_does_not_hold_up_the_play(recorded_run: Path) -> None:
+    with_line(recorded_run, b'{"k":"LogWritten","t":1e20,"line":"later"', seq=b"1")
+    assert fuzz._command(["replay", str(recorded_run), "--no-ui"])
+
+
+def test_a_tail_is_never_opened_on_a_pipe_even_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    os.mkfifo(path)
+    for opens in (Tail, SealedTail, open_plain):
+        with pytest.raises(OSError, match="not a plain file"):
+            opens(path)
