@@ -18,9 +18,7 @@ from tests.engine.archives import Registry, tar_of
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """The only place that packages come from; empty."""
-    made = Registry(tmp_path / "registry")
-    with pytest.MonkeyPatch.context() as patch:
-        made.serve(patch)
+    with Registry.alone(tmp_path / "registry") as made:
         yield made
 
 

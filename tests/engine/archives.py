@@ -6,7 +6,8 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ class Registry:
         self.folder = folder
         self.tools = folder / "tools"
         self.tools.mkdir(parents=True)
+
+    @classmethod
+    @contextmanager
+    def alone(cls, folder: Path) -> Iterator[Registry]:
+        """An empty one, and meanwhile the only place that packages come from."""
+        made = cls(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            made.serve(patch)
+            yield made
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Makes this the only place that packages come from."""

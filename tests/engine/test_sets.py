@@ -27,9 +27,7 @@ NUMBERS = {"made_up/numbers.csv": CONTENT}
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """The only place that packages come from."""
-    made = Registry(tmp_path / "registry")
-    with pytest.MonkeyPatch.context() as patch:
-        made.serve(patch)
+    with Registry.alone(tmp_path / "registry") as made:
         yield made
 
 
