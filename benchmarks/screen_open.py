@@ -73,18 +73,20 @@ def has_curve(screen: str) -> bool:
 
 
 def opened(terminal: Terminal, who: Contender, *, has_curves: bool = True, patience_s: float = DEADLINE_S) -> Opened:
-    """Starts a program and watches it. A last step that does not show in time is told as infinity."""
+    """Starts a program and watches it. What does not show in time is told as infinity."""
     terminal.start(who.argv, who.environ)
-    first_s = terminal.until(has_words)
+    first_s = _shown_s(terminal, has_words, patience_s)
     first_cpu_s = terminal.usage().cpu_s
-    curve_s = terminal.until(has_curve, patience_s) if has_curves else math.nan
-    last_s = math.nan
-    if who.at_end is not None:
-        try:
-            last_s = terminal.until(who.at_end, patience_s)
-        except NeverShown:
-            last_s = math.inf
+    curve_s = _shown_s(terminal, has_curve, patience_s) if has_curves else math.nan
+    last_s = _shown_s(terminal, who.at_end, patience_s) if who.at_end is not None else math.nan
     return Opened(first_s, curve_s, last_s, first_cpu_s, *terminal.usage())
+
+
+def _shown_s(terminal: Terminal, holds: Callable[[str], bool], patience_s: float) -> float:
+    try:
+        return terminal.until(holds, patience_s)
+    except NeverShown:
+        return math.inf
 
 
 def ours(run_dir: Path, num_steps: int) -> Contender:
