@@ -1,0 +1,374 @@
+"""Journals at every byte, on disks that refuse, under clocks that jump and between writers that should not both be."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import recorded
+from tests.telemetry.test_fuzz import PACK, frame, read
+from tests.telemetry.test_journal import LINES, WHOLE
+from tputui import session
+from tputui.exit_codes import ExitCode
+from tputui.model.show import show_text
+from tputui.model.state import RunState
+from tputui.telemetry import control, rundir
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import decode
+from tputui.telemetry.journal import JournalWriter, Tail
+from tputui.telemetry.merge import Merge, open_tail, records_of
+from tputui.telemetry.reporter import Reporter
+
+ENDS = [sum(map(len, LINES[: count + 1])) for count in range(len(LINES))]
+
+
+def numbers(path: Path) -> tuple[list[int], bool]:
+    """Numbers of the records that are read, and whether damage was told. Each must be what its writer wrote."""
+    tail = open_tail(path)
+    records = list(records_of(tail))
+    told = bool(tail.regions(final=True))
+    tail.close()
+    for record in records:
+        assert record == decode(LINES[record.seq])
+    found = [record.seq for record in records]
+    assert found == sorted(set(found))
+    return found, told
+
+
+def test_a_cut_at_every_byte_costs_nothing_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    for cut in range(len(WHOLE) + 1):
+        path.write_bytes(WHOLE[:cut])
+        whole = [seq for seq, end in enumerate(ENDS) if end <= cut]
+        assert numbers(path) == (whole, cut == 0 or cut not in ENDS)
+
+
+def test_a_flip_of_every_bit_costs_its_line_or_two_and_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    for place in range(len(WHOLE)):
+        content = bytearray(WHOLE)
+        content[place] ^= 1 << (place % 8)
+        path.write_bytes(content)
+        found, told = numbers(path)
+        assert told
+        assert len(found) >= len(LINES) - 2
+
+
+def test_a_byte_twice_anywhere_costs_its_line_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    for place in range(len(WHOLE)):
+        path.write_bytes(WHOLE[: place + 1] + WHOLE[place:])
+        found, told = numbers(path)
+        # A newline twice is an empty line, which says nothing and hides nothing.
+        assert told == (WHOLE[place] != 0x0A)
+        assert len(found) >= len(LINES) - 1
+
+
+def test_a_stretch_twice_or_gone_at_every_byte_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    for place in range(0, len(WHOLE) - 150):
+        path.write_bytes(WHOLE[: place + 150] + WHOLE[place:])
+        assert numbers(path)[1]
+        path.write_bytes(WHOLE[:place] + WHOLE[place + 150 :])
+        assert numbers(path)[1]
+
+
+def test_a_sealed_journal_cut_or_flipped_at_every_byte_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl.zst"
+    frames = [frame(PACK(b""), PACK(b"".join(LINES[first : first + 2])), 2) for first in (0, 2, 4)]
+    content = b"".join(frames)
+    whole = {sum(map(len, frames[:count])): 2 * count for count in range(4)}
+    for cut in range(len(content)):
+        path.write_bytes(content[:cut])
+        found, told = numbers(path)
+        assert found == list(range(whole[max(end for end in whole if end <= cut)]))
+        assert told == (cut == 0 or cut not in whole)
+        path.write_bytes(content[:cut] + bytes([content[cut] ^ 0x10]) + content[cut + 1 :])
+        found, told = numbers(path)
+        assert told
+        assert len(found) >= 4
+
+
+def test_however_the_writers_interleave_the_state_is_the_same(recorded_run: Path) -> None:
+    merge = Merge(recorded_run)
+    facts, quiet = merge.poll(budget_s=60.0)
+    assert quiet
+    merge.close()
+    by_writer = sorted(facts, key=lambda fact: (fact.writer, fact.seq))
+    shuffled = sorted(by_writer, key=lambda fact: (fact.seq * 7919) % 13)
+    in_order = sorted(shuffled, key=lambda fact: fact.seq)
+    twice = [fact for fact in in_order for _ in range(2)]
+    states = []
+    for facts in (by_writer, in_order, twice):
+        state = RunState()
+        for fact in facts:
+            state.apply(*fact)
+        states.append((state.newest_t, [(w.name, w.last_seq, w.steps_done, w.checkpoints) for w in state.in_order]))
+    assert states[0] == states[1] == states[2]
+
+
+WRITE_UNDER_A_LIMIT = """
+import resource, sys
+from array import array
+from pathlib import Path
+from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
+
+run_dir = Path(sys.argv[1])
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9_001, hard))
+reporter = Reporter(run_dir, "worker", queue_bytes_max=64 << 10)
+reporter.flush(5)
+for number in range(600):
+    reporter.record_steps(8 * number + 1, array("f", [0.5 + number] * 64), cores=8)
+    reporter.emit(ev.WarningRaised(t=float(number), text=f"warning {number}"))
+assert not reporter.flush(0.5)
+print(reporter.failure)
+print(reporter.num_unwritten)
+size = (run_dir / "worker-0.jsonl").stat().st_size
+if sys.argv[2] == "room":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+assert reporter.close() == (sys.argv[2] == "room")
+print(size, reporter.num_unwritten)
+"""
+
+
+@pytest.mark.parametrize("later", ["room", "none"])
+def test_a_disk_that_is_full_in_the_middle_of_a_line_holds_up_nothing_and_is_counted(
+    tmp_path: Path, later: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    failure, unwritten, (size, left) = *done.stdout.splitlines()[:2], done.stdout.splitlines()[2].split()
+    assert "File too large" in failure
+    assert int(unwritten) > 0
+    assert int(size) == 9_001
+    tail = Tail(tmp_path / "worker-0.jsonl")
+    events = [record.event for record in records_of(tail)]
+    regions = tail.regions(final=True)
+    tail.close()
+    if later == "none":
+        assert [region.reason for region in regions] == ["the last line is cut"]
+        assert int(left) > 0
+        return
+    assert (regions, int(left)) == ([], 0)
+    assert [event.text for event in events if isinstance(event, ev.WarningRaised)] == [
+        f"warning {n}" for n in range(600)
+    ]
+    kept = sum(event.n for event in events if isinstance(event, ev.StepsRecorded))
+    dropped = sum(event.num_steps for event in events if isinstance(event, ev.StepsDropped))
+    assert kept + dropped == 8 * 600
+
+
+def test_a_small_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom tputui.telemetry.rundir import write_atomically\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "try: write_atomically(Path(sys.argv[1]), bytes(1000))\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    path = tmp_path / "run.json"
+    path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "27\n", done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("cores", [0, -1, -8, 1 << 40])
+def test_values_of_no_sane_number_of_cores_are_told_not_raised(tmp_path: Path, cores: int) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    reporter.record_steps(1, b"\0" * 32, cores=cores)
+    reporter.emit(ev.LogWritten(t=1.0, line="after"))
+    assert reporter.close()
+    assert read(tmp_path / "worker-0.jsonl") == (3, [])
+
+
+def test_many_values_at_once_become_records_that_can_be_read(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker", queue_bytes_max=64 << 20)
+    reporter.record_steps(1, os.urandom(12 << 20), cores=8)
+    assert reporter.close(30.0)
+    tail = Tail(tmp_path / "worker-0.jsonl")
+    steps = [record.event for record in records_of(tail)][1:]
+    assert tail.regions(final=True) == []
+    tail.close()
+    assert [(event.first, event.n) for event in steps if isinstance(event, ev.StepsRecorded)] == [
+        (1, 131_072),
+        (131_073, 131_072),
+        (262_145, 131_072),
+    ]
+
+
+def test_a_fact_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+    circle: dict[str, object] = {}
+    circle["self"] = circle
+    reporter = Reporter(tmp_path, "worker")
+    reporter.emit(ev.RunStarted(t=1.0, run="a", config=circle, argv=[]))
+    reporter.emit(ev.LogWritten(t=1.0, line="x" * (17 << 20)))
+    reporter.emit(ev.LogWritten(t=2.0, line="after"))
+    assert reporter.close(30.0)
+    tail = Tail(tmp_path / "worker-0.jsonl")
+    _, first, second, last = [record.event for record in records_of(tail)]
+    tail.close()
+    assert isinstance(first, ev.WarningRaised)
+    assert isinstance(second, ev.WarningRaised)
+    assert ("RunStarted" in first.text, "LogWritten" in second.text) == (True, True)
+    assert last == ev.LogWritten(t=2.0, line="after")
+
+
+def test_clocks_that_jump_back_lose_no_fact(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    for name in ("worker-0.jsonl", "supervisor-0.jsonl"):
+        path = run_dir / name
+        records = [decode(line) for line in path.read_bytes().splitlines()]
+        half = len(records) // 2
+        path.unlink()
+        back = [msgspec.structs.replace(record.event, t=record.event.t - 5_000) for record in records[half:]]
+        recorded.write_journal(path, [record.event for record in records[:half]] + back)
+    snapshot = session.load(run_dir)
+    assert (snapshot.condition, snapshot.steps, len(snapshot.epochs)) == ("done", 66, 3)
+    reach = session.extent(run_dir)
+    assert session.load_at(run_dir, reach.end).steps == 66
+    assert session.load_at(run_dir, reach.start).steps <= 66
+
+
+def test_a_newer_writer_is_told_and_what_is_known_is_read(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    path = run_dir / "worker-0.jsonl"
+    records = [decode(line) for line in path.read_bytes().splitlines()]
+    path.unlink()
+    head = msgspec.structs.replace(records[0].event, format=9)
+    new: ev.Event = ev.UnknownEvent(t=recorded.T0 + 6, kind="GradientsClipped", fields={"norm": 4.5, "by": {"core": 1}})
+    recorded.write_journal(path, [head, new, *[record.event for record in records[1:]]])
+    snapshot = session.load(run_dir)
+    assert (snapshot.steps, snapshot.damage.regions) == (66, [])
+    assert "format 9" in (snapshot.newer_format or "")
+    assert "GradientsClipped" in show_text(snapshot)
+
+
+def test_the_second_supervisor_of_a_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    before = {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.count("\n") == 1
+    assert "another supervisor has begun it" in done.stderr
+    assert {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()} == before
+
+
+def test_of_two_supervisors_at_once_one_writes(tmp_path: Path) -> None:
+    writers = []
+    for _ in range(2):
+        try:
+            writers.append(JournalWriter(tmp_path / "supervisor-0.jsonl"))
+        except FileExistsError:
+            continue
+    (writer,) = writers
+    writer.close()
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+import encodings.idna
+from tputui import session
+from tputui.cli import asking, check, repair, show, stop
+from tputui.cli.main import main
+from tputui.supervise import __main__ as supervise, supervisor
+from tputui.telemetry import control
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os.umask(0)
+"""
+"""Everything imported, then everything given up that a superuser may do."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only a superuser can become somebody else")
+
+
+def as_nobody(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs a program as a user who owns nothing."""
+    command = [sys.executable, "-c", AS_NOBODY + program, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that every user may look into and write to, as a shared disk has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@needs_root
+@pytest.mark.parametrize("command", ["show", "check", "stop", "repair"])
+def test_another_user_can_neither_read_nor_ask_anything_of_a_run(open_to_all: Path, command: str) -> None:
+    run_dir = recorded.write_run(open_to_all, ended=False)
+    before = sorted(path.name for path in run_dir.rglob("*"))
+    done = as_nobody("sys.exit(main(sys.argv[1:]))", command, run_dir)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (ExitCode.USAGE, "", 1), done.stderr
+    assert "another user's" in done.stderr
+    assert sorted(path.name for path in run_dir.rglob("*")) == before
+
+
+@needs_root
+def test_another_user_cannot_write_a_request(open_to_all: Path) -> None:
+    run_dir = recorded.write_run(open_to_all, ended=False)
+    program = (
+        "try: control.submit(Path(sys.argv[1]), 'stop_now', by='x', now=1.0)\n"
+        "except PermissionError: print('refused')\n"
+    )
+    assert as_nobody(program, run_dir).stdout == "refused\n"
+    assert control.read_all(run_dir) == []
+
+
+@needs_root
+def test_a_directory_that_cannot_be_written_is_told_in_a_sentence(open_to_all: Path) -> None:
+    run_dir = rundir.create(open_to_all, recorded.manifest())
+    run_dir.chmod(0o555)
+    (run_dir / "run.json").chmod(0o444)
+    done = as_nobody("sys.exit(supervise.main(sys.argv[1:]))", run_dir)
+    assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1), done.stderr
+    assert "Permission denied" in done.stderr
+
+
+def test_a_place_that_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    (run_dir / "supervisor-0.jsonl").symlink_to("gone/supervisor-0.jsonl")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1)
+
+
+def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nos.umask(0)\nfrom pathlib import Path\nfrom tests import recorded\n"
+        "from tputui.telemetry import control\nfrom tputui.telemetry.sealed import seal\n"
+        "from tputui.telemetry.reporter import Reporter\nfrom tputui.supervise.logtail import LogTail\n"
+        "run_dir = recorded.write_run(Path(sys.argv[1]))\n"
+        "control.submit(run_dir, 'stop', by='test', now=1.0)\nLogTail(run_dir / 'worker-0.log').close()\n"
+        "Reporter(run_dir, 'rank', 1).close()\nseal(run_dir / 'rank-1.jsonl')\n"
+        "with open(run_dir / 'worker-0.jsonl', 'ab') as file: file.write(b'torn')\n"
+    )
+    repair = "import os, sys\nos.umask(0)\nfrom tputui.cli.main import main\nsys.exit(main(['repair', sys.argv[1]]))\n"
+    for code, where in ((program, tmp_path), (repair, tmp_path / "digits-1")):
+        done = subprocess.run([sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "digits-1-repaired").is_dir()
+    found = [path for path in tmp_path.rglob("*")]
+    assert len(found) > 15
+    for path in found:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
