@@ -37,7 +37,7 @@ def _nothing_hangs() -> Iterator[None]:
     """A reader that waits for a pipe, or reads a terabyte, is interrupted and fails its test."""
 
     def interrupt(number: int, frame: object) -> None:
-        raise TimeoutError(f"not done in {SECONDS_MAX:g} s")
+        raise fuzz.TooLong(f"not done in {SECONDS_MAX:g} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)

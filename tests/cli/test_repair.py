@@ -1,0 +1,210 @@
+"""`tputui repair`: a sound copy beside a damaged run, which itself stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.supervise.harness import Bench, wait_for
+from tests.telemetry.hostile import forged
+from tputui import session
+from tputui.cli.main import main
+from tputui.telemetry.codec import decode
+from tputui.telemetry.mend import mend
+from tputui.telemetry.sealed import seal
+
+Capture = pytest.CaptureFixture[str]
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def damage(run_dir: Path) -> Path:
+    """One flipped byte in the middle of the worker's journal, and its last line cut."""
+    path = run_dir / "worker-0.jsonl"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x08
+    path.write_bytes(content[:-7])
+    return path
+
+
+def told(run_dir: Path, capsys: Capture, command: str = "check") -> dict[str, object]:
+    capsys.readouterr()
+    main([command, "--json", str(run_dir)])
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_every_readable_record_is_kept_in_its_order_and_the_run_is_not_touched(
+    recorded_run: Path, capsys: Capture
+) -> None:
+    lines = (recorded_run / "worker-0.jsonl").read_bytes().splitlines(keepends=True)
+    path = damage(recorded_run)
+    before = content_of(recorded_run)
+
+    assert main(["repair", str(recorded_run)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1].startswith("digits-1-repaired: ")
+    assert "1 record lost, and what 1 further region held is not known" in out[-1]
+    assert content_of(recorded_run) == before
+
+    copy = recorded_run.with_name("digits-1-repaired")
+    kept = (copy / path.name).read_bytes().splitlines(keepends=True)
+    assert kept == [line for line in lines if line in kept]
+    assert len(kept) == len(lines) - 2
+    assert (copy / "supervisor-0.jsonl").read_bytes() == before["supervisor-0.jsonl"]
+    assert (copy / "run.json").read_bytes() == before["run.json"]
+
+
+def test_of_the_copy_only_what_is_missing_is_told(recorded_run: Path, capsys: Capture) -> None:
+    damage(recorded_run)
+    regions = told(recorded_run, capsys)["regions"]
+    answer = told(recorded_run, capsys, "repair")
+    assert answer["regions"] == regions
+    copy = Path(str(answer["copy"]))
+    checked = told(copy, capsys)["regions"]
+    assert answer["missing"] == checked
+    assert isinstance(checked, list)
+    assert {region["reason"] for region in checked} == {"records are missing here", "the end of the journal is missing"}
+    assert json.loads((copy / "repair.json").read_text())["regions"] == regions
+    snapshot = session.load(copy)
+    assert snapshot.damage.lost_records == 1
+
+
+def test_a_record_of_a_newer_version_keeps_every_byte(recorded_run: Path) -> None:
+    path = recorded_run / "worker-0.jsonl"
+    count = len(path.read_bytes().splitlines())
+    line = forged(b'{"k":"LogWritten","t":1,"line":"a","colour":"red"', str(count).encode())
+    with path.open("ab") as file:
+        file.write(line + b"torn")
+    assert main(["repair", str(recorded_run)]) == 0
+    assert line in (recorded_run.with_name("digits-1-repaired") / path.name).read_bytes()
+
+
+def test_a_manifest_is_rebuilt_from_the_supervisors_journal(recorded_run: Path, capsys: Capture) -> None:
+    (recorded_run / "run.json").write_bytes(b"\0" * 400)
+    assert main(["repair", str(recorded_run)]) == 0
+    assert "run.json was rebuilt" in capsys.readouterr().out
+    copy = recorded_run.with_name("digits-1-repaired")
+    assert told(copy, capsys)["regions"] == []
+    snapshot = session.load(copy)
+    assert (snapshot.run, snapshot.config, snapshot.warnings) == ("digits-1", recorded.CONFIG, [])
+
+
+def test_a_manifest_that_nothing_tells_of_is_told_as_lost(recorded_run: Path, capsys: Capture) -> None:
+    (recorded_run / "run.json").unlink()
+    (recorded_run / "supervisor-0.jsonl").write_bytes(b"")
+    assert main(["repair", str(recorded_run)]) == 0
+    out = capsys.readouterr().out
+    assert "run.json is lost" in out
+    assert "left out: supervisor-0.jsonl: no record of it can be read" in out
+    assert session.load(recorded_run.with_name("digits-1-repaired")).steps == 66
+
+
+def test_a_damaged_sealed_journal_keeps_its_sound_frames(tmp_path: Path, capsys: Capture) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    plain = run_dir / "worker-0.jsonl"
+    records = [decode(line) for line in plain.read_bytes().splitlines()]
+    plain.unlink()
+    rows = [recorded.losses(row) for row in range(100)]
+    wide = [recorded.steps_recorded(2.0 + n, 100 * n + 1, rows) for n in range(250)]
+    recorded.write_journal(plain, [records[0].event, *wide, *[record.event for record in records[1:]]])
+    path = seal(plain)
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    assert main(["repair", str(run_dir)]) == 0
+    copy = run_dir.with_name("digits-1-repaired")
+    regions = told(copy, capsys)["regions"]
+    assert isinstance(regions, list)
+    assert [region["reason"] for region in regions] == ["records are missing here"]
+    assert (copy / path.name).stat().st_size < path.stat().st_size
+    assert session.load(copy).condition == "done"
+
+
+def test_checkpoints_logs_and_the_rest_come_along_and_nothing_from_outside(recorded_run: Path, capsys: Capture) -> None:
+    damage(recorded_run)
+    (recorded_run / "checkpoints" / "step-00000022.pt").write_bytes(b"weights")
+    (recorded_run / "checkpoints" / ".step-00000044.pt.7.tmp").write_bytes(b"half")
+    os.symlink("step-00000022.pt", recorded_run / "checkpoints" / "last.pt")
+    (recorded_run / "pictures" / "epoch-1").mkdir(parents=True)
+    (recorded_run / "pictures" / "epoch-1" / "0.png").write_bytes(b"png")
+    (recorded_run / "worker-0.log").write_text("printed\n")
+    os.symlink("/etc/passwd", recorded_run / "pictures" / "stolen.png")
+    os.symlink("..", recorded_run / "up")
+    os.symlink("circle", recorded_run / "circle")
+    os.mkfifo(recorded_run / "pipe")
+    assert main(["repair", str(recorded_run)]) == 0
+    out = capsys.readouterr().out
+    copy = recorded_run.with_name("digits-1-repaired")
+    kept, whole = content_of(copy), content_of(recorded_run)
+    for name in ("checkpoints/step-00000022.pt", "checkpoints/last.pt", "pictures/epoch-1/0.png", "worker-0.log"):
+        assert kept[name] == whole[name]
+    assert (copy / "checkpoints" / "last.pt").is_symlink()
+    assert "checkpoints/.step-00000044.pt.7.tmp" not in kept
+    for name in ("pictures/stolen.png", "up", "circle", "pipe"):
+        assert f"left out: {name}: it is not a plain file of the run" in out
+        assert not os.path.lexists(copy / name)
+    (copy / "worker-0.log").write_text("changed")
+    assert (recorded_run / "worker-0.log").read_text() == "printed\n"
+
+
+def test_a_sound_run_is_told_so_and_not_copied(recorded_run: Path, capsys: Capture) -> None:
+    assert main(["repair", str(recorded_run)]) == 0
+    assert "there is nothing to repair" in capsys.readouterr().out
+    assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
+
+
+@pytest.mark.parametrize("there", ["directory", "file", "link"])
+def test_nothing_is_ever_written_over(recorded_run: Path, capsys: Capture, there: str) -> None:
+    damage(recorded_run)
+    target = recorded_run.with_name("digits-1-repaired")
+    if there == "directory":
+        target.mkdir()
+    elif there == "file":
+        target.touch()
+    else:
+        target.symlink_to("nowhere")
+    assert main(["repair", str(recorded_run)]) == 2
+    assert "nothing is written over" in capsys.readouterr().err
+    assert sorted(path.name for path in recorded_run.parent.iterdir()) == ["digits-1", "digits-1-repaired"]
+
+
+def test_the_copy_goes_where_it_is_asked_to_and_never_into_the_run(recorded_run: Path, capsys: Capture) -> None:
+    damage(recorded_run)
+    assert main(["repair", str(recorded_run), "--to", str(recorded_run / "inside")]) == 2
+    assert main(["repair", str(recorded_run), "--to", str(recorded_run / ".." / "digits-1")]) == 2
+    assert main(["repair", str(recorded_run), "--to", str(recorded_run.parent / "no" / "such")]) == 2
+    assert "the copy cannot be made" in capsys.readouterr().err
+    assert main(["repair", str(recorded_run), "--to", str(recorded_run.parent / "sound")]) == 0
+    assert sorted(path.name for path in recorded_run.parent.iterdir()) == ["digits-1", "sound"]
+
+
+def test_a_full_disk_leaves_nothing_of_the_copy(recorded_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage(recorded_run)
+    real_write, room = os.write, 3_000
+
+    def write_until_full(fd: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        room -= (written := real_write(fd, data[:room]))
+        return written
+
+    with monkeypatch.context() as within:
+        within.setattr(os, "write", write_until_full)
+        with pytest.raises(OSError, match="No space"):
+            mend(recorded_run, recorded_run.with_name("copy"), b"{}")
+    assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
+
+
+def test_a_run_that_goes_on_is_not_repaired(bench: Bench, capsys: Capture) -> None:
+    watched = bench.supervise("reporter.flush()\n(run_dir / 'ready').touch()\nEvent().wait(60)")
+    wait_for((watched.run_dir / "ready").exists, "the worker")
+    assert main(["repair", str(watched.run_dir)]) == 2
+    assert "still running" in capsys.readouterr().err
