@@ -8,12 +8,12 @@ from typing import ClassVar, NamedTuple
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from tputui.model.snapshot import Snapshot
 from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.keys import Key
+from tputui.ui.screens.sheet import Sheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _KEY_WIDTH = 12
@@ -93,19 +93,14 @@ def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
     return found
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Sheet):
     """Help over the screen that asked for it."""
 
-    CSS_PATH = "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "leave", show=False),
         Binding("slash", "find", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
-        Binding("home,g", "scroll(-1000000)", show=False),
-        Binding("end,G,shift+g", "scroll(1000000)", show=False),
+        Binding("g", "scroll(-1000000)", show=False),
+        Binding("G,shift+g", "scroll(1000000)", show=False),
     ]
 
     def __init__(self, keys: Sequence[Key], panels: Sequence[tuple[str, str]] = ()) -> None:
@@ -146,10 +141,6 @@ class HelpScreen(ModalScreen[None]):
             self._show(HelpPart(self._part.lines))
         else:
             self.dismiss(None)
-
-    def action_scroll(self, rows: int) -> None:
-        """Scrolls."""
-        self.query_one(HelpPanel).scroll_rows(rows)
 
     def _show(self, part: HelpPart) -> None:
         self._part = part

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import SkippedView, Snapshot
 from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.screens.sheet import Sheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -45,18 +45,11 @@ class SkippedPanel(Panel[SkippedView]):
         return Drawing(rows, head=(head_line,), note="esc closes")
 
 
-class SkippedScreen(ModalScreen[None]):
+class SkippedScreen(Sheet):
     """The list over the monitor, which hands it what it reads."""
 
-    CSS_PATH = "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d", "dismiss", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
-        Binding("home", "scroll(-1000000)", show=False),
-        Binding("end", "scroll(1000000)", show=False),
     ]
 
     def __init__(self, snapshot: Snapshot | None) -> None:
@@ -75,10 +68,6 @@ class SkippedScreen(ModalScreen[None]):
     def show(self, snapshot: Snapshot) -> None:
         """Takes a newer snapshot."""
         self.query_one(SkippedPanel).show(SkippedPanel.pick(snapshot))
-
-    def action_scroll(self, rows: int) -> None:
-        """Scrolls."""
-        self.query_one(SkippedPanel).scroll_rows(rows)
 
 
 def _rest(part: SkippedView, width: int) -> list[Line]:

@@ -11,7 +11,6 @@ from textual.message import Message
 
 from tputui import config
 from tputui.fielddocs import field_docs
-from tputui.model.snapshot import Snapshot
 from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.launch.form import Form
@@ -56,11 +55,6 @@ class FieldsPanel(ListPanel[FieldsPart]):
         self._edited: Edited | None = None
         self._before: Mapping[str, str] = {}
         self._row_keys: list[str] = []
-
-    @staticmethod
-    def pick(snapshot: Snapshot) -> FieldsPart:
-        """Nothing of a run is a configuration that is edited."""
-        raise NotImplementedError
 
     @property
     def cursor(self) -> str:
@@ -148,16 +142,6 @@ class FieldsPanel(ListPanel[FieldsPart]):
             self.begin_edit()
         elif key:
             self.go(key)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Moves with the wheel."""
-        event.stop()
-        self.move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Moves with the wheel."""
-        event.stop()
-        self.move(-3)
 
     def draw_rows(self, part: FieldsPart, width: int, height: int) -> list[Line]:
         """A head for each table, a line for each field."""

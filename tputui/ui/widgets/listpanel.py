@@ -13,7 +13,7 @@ PartT = TypeVar("PartT")
 
 
 class ListPanel(Panel[PartT]):
-    """Rows, one of which the cursor is on. Subclasses say `cursor_row` when they draw."""
+    """Rows, one of which the cursor is on. Subclasses move it, and say `cursor_row` when they draw."""
 
     key = ""
 
@@ -31,9 +31,23 @@ class ListPanel(Panel[PartT]):
         """The rows."""
         return Drawing(self.draw_rows(part, width, height))
 
+    def move(self, by: int) -> None:
+        """Moves the cursor, down if positive."""
+        raise NotImplementedError
+
     def row_at(self, event: events.Click) -> int:
         """The row that was clicked; negative above the first one."""
         return self._first_row() + event.y - 1
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Moves with the wheel."""
+        event.stop()
+        self.move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Moves with the wheel."""
+        event.stop()
+        self.move(-3)
 
     @property
     def page_rows(self) -> int:

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
-from tputui.model.snapshot import Snapshot
 from tputui.ui.draw.lines import Line, Span, clean, crop, fit, paragraph
 from tputui.ui.launch.offers import Offer
 from tputui.ui.widgets.listpanel import ListPanel
@@ -41,11 +40,6 @@ class OffersPanel(ListPanel[OffersPart]):
         self._place = 0
         self._row_places: list[int] = []
 
-    @staticmethod
-    def pick(snapshot: Snapshot) -> OffersPart:
-        """Nothing of a run is an offer."""
-        raise NotImplementedError
-
     @property
     def chosen(self) -> Offer | None:
         """The offer under the cursor."""
@@ -74,16 +68,6 @@ class OffersPanel(ListPanel[OffersPart]):
             self.post_message(self.Taken())
         self._place = place
         self.redraw()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Moves with the wheel."""
-        event.stop()
-        self.move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Moves with the wheel."""
-        event.stop()
-        self.move(-3)
 
     def draw_rows(self, part: OffersPart, width: int, height: int) -> list[Line]:
         """A line an offer, a head for each kind."""

@@ -67,7 +67,7 @@ class Panel(Drawn, Generic[PartT]):
 
     @staticmethod
     def pick(snapshot: Snapshot) -> PartT:
-        """The part of a snapshot that the panel shows."""
+        """The part of a snapshot that the panel shows. One that shows nothing of a run has none, and is never asked."""
         raise NotImplementedError
 
     def draw(self, part: PartT, width: int, height: int) -> Drawing:

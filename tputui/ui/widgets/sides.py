@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from tputui.config import RunConfig
 from tputui.model import format as fmt
-from tputui.model.snapshot import Snapshot
 from tputui.telemetry.events import MemoryForecast
 from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, wrap
 from tputui.ui.launch.schema import Field, shown, takes
@@ -34,11 +33,6 @@ class FieldPanel(Panel[FieldPart]):
     key = ""
     name_shown = "field"
     what = "what the field under the cursor means, and what it takes"
-
-    @staticmethod
-    def pick(snapshot: Snapshot) -> FieldPart:
-        """Nothing of a run is a field that is edited."""
-        raise NotImplementedError
 
     def draw(self, part: FieldPart, width: int, height: int) -> Drawing:
         """What is wrong first, then what it means."""
@@ -75,11 +69,6 @@ class ComesToPanel(Panel[ComesToPart]):
     key = ""
     name_shown = "comes to"
     what = "what follows from the fields: batch, learning rate, steps, memory"
-
-    @staticmethod
-    def pick(snapshot: Snapshot) -> ComesToPart:
-        """Nothing of a run is a configuration that is edited."""
-        raise NotImplementedError
 
     def draw(self, part: ComesToPart, width: int, height: int) -> Drawing:
         """A line a figure, the command below."""
