@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from engine import checkpoint, forecast, machine, shared
-from engine.checkpoint import Checkpoint
 from engine.control import Control, Progress
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
@@ -17,6 +16,7 @@ from engine.learner import Learner
 from engine.models.check import unrolled
 from engine.plan import Plan
 from engine.reports import Reports
+from engine.saves import adopt_best
 from engine.strategies.base import Strategy
 from engine.strategies.group import Place
 from engine.strategies.replica import Replica
@@ -94,7 +94,7 @@ def trainer(
     for note in (*splits.notes, *_notes(plan), *unrolled(learner.model)):
         reports.warn(note)
     if resumed is not None and resume_from is not None:
-        built.resume(_with_best(resumed, resume_from, store, reports))
+        built.resume(adopt_best(store, resumed, resume_from, reports.warn))
     return built, reports
 
 
@@ -108,15 +108,3 @@ def _notes(plan: Plan) -> list[str]:
         f"data.batch_per_core: {batch} is no multiple of {TILE_ROWS}, so a TPU core pads each batch to {fits} rows and "
         f"computes {fits - batch} of them for nothing"
     ]
-
-
-def _with_best(resumed: Checkpoint, source: Path, store: checkpoint.Store, reports: Reports) -> Checkpoint:
-    """The checkpoint with its best figure where the run now has the weights for it, or else without."""
-    if resumed.best is None:
-        return resumed
-    try:
-        store.adopt_best(resumed, source)
-    except checkpoint.SaveFailed as error:
-        reports.warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
-        return resumed._replace(best=None, best_epoch=0)
-    return resumed

@@ -10,9 +10,8 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
 
-from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from engine.checkpoint import Checkpoint, Position, Store
 from engine.control import Control
 from engine.errors import OutOfMemory
 from engine.feeds import Feeds
@@ -20,11 +19,9 @@ from engine.keepsakes import Keepsakes
 from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports, Verdict
-from tputui.telemetry.control import Request
+from engine.saves import Saver, Stopped
 
-
-class Stopped(Exception):
-    """Training ended on request; the text says where."""
+__all__ = ["Stopped", "Trainer"]
 
 
 class Trainer:
@@ -48,7 +45,7 @@ class Trainer:
         self._learner = learner
         self._reports = reports
         self._control = control
-        self._store = store
+        self._saver = Saver(reports, store, self._state)
         self._keepsakes = keepsakes
         self._explain = explain
         self._best: float | None = None
@@ -144,14 +141,14 @@ class Trainer:
         last = ended.epoch == config.epochs
         asked = self._control.take(epoch_end=True)
         due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
-        saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
+        saved = self._saver.end_epoch(asked, best=best, must=last) if due or asked else None
         if saved is None:
             # Weights that were not kept are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
         self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
         self._keep(ended, verdict)
         if saved is not None:
-            self._answer(asked, saved, last=last)
+            self._saver.answer(asked, saved, self.at, last=last)
 
     def _keep(self, ended: Position, verdict: Verdict) -> None:
         """Writes the user's files; training does not depend on them."""
@@ -169,59 +166,14 @@ class Trainer:
         sign = 1 if self._plan.config.checkpoint.mode == "min" else -1
         return self._best is None or sign * figure < sign * self._best
 
-    def _save_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
-        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
-        reason = _reason(asked) if asked else "epoch"
-        try:
-            return self._save(reason, best=best)
-        except SaveFailed as error:
-            self._refuse(asked, error)
-            if must:
-                raise
-            self._reports.warn(f"{error}; training goes on")
-            return None
-
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""
         if not self._reports.agree(self._control.asked):
             return
         asked = self._control.take()
         self._reports.report_training(self.at)
-        try:
-            saved = self._save(_reason(asked), best=False)
-        except SaveFailed as error:
-            self._refuse(asked, error)
-            return
-        self._answer(asked, saved, last=False)
+        self._saver.serve(asked, self.at)
 
-    def _save(self, reason: str, *, best: bool) -> Saved:
-        at = self.at
-        with self._reports.sections.section("save"):
-            meters = self._reports.train_meters.state() if at.batch else {}
-            checkpoint = Checkpoint(
-                at, self._learner.state(), meters, self._best, self._best_epoch, tuple(self._losses)
-            )
-            saved = self._store.save(checkpoint, periodic=reason == "epoch", best=best)
-        epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
-        self._reports.saved(saved, at, epoch=epoch, reason=reason, best=best)
-        return saved
-
-    def _answer(self, asked: list[Request], saved: Saved, *, last: bool) -> None:
-        """Tells that the requests were served, and stops where one of them says so and there is more to train."""
-        for request in asked:
-            self._reports.applied(request, self.at, saved)
-        if _reason(asked) == "stop" and not last:
-            self._stop(saved)
-
-    def _stop(self, saved: Saved) -> NoReturn:
-        raise Stopped(f"stopped on request after step {self.at.step}; saved as {saved.path}")
-
-    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
-        for request in asked:
-            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
-            self._reports.refused(request, f"{error}{stop}")
-
-
-def _reason(asked: list[Request]) -> str:
-    """What a save for these requests is for."""
-    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"
+    def _state(self) -> Checkpoint:
+        meters = self._reports.train_meters.state() if self.at.batch else {}
+        return Checkpoint(self.at, self._learner.state(), meters, self._best, self._best_epoch, tuple(self._losses))

@@ -24,6 +24,7 @@ from engine.lightning.saving import LightningStore
 from engine.lightning.spmd import SpmdStrategy
 from engine.lightning.task import LightningData, LightningModel
 from engine.plan import Plan
+from engine.saves import Saver, adopt_best
 from engine.strategies.base import Strategy
 from tputui.config import RunConfig
 from tputui.telemetry.reporter import Reporter
@@ -124,13 +125,10 @@ def trainer(
             "own 16-true would train in fp32 without a word"
         )
     run = LightningRun(plan, cores, reports, control, resume_from, resumed)
-    store = run.follower.store = LightningStore(run_dir, plan, run.trainer)
-    if resumed is not None and resumed.best is not None and resume_from is not None:
-        try:
-            store.adopt_best(resumed, resume_from)
-        except checkpoint.SaveFailed as error:
-            reports.warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
-            run.follower.forget_best()
+    store = LightningStore(run_dir, plan, run.trainer)
+    run.follower.saver = Saver(reports, store, run.follower.state)
+    if resumed is not None and resume_from is not None:
+        run.follower.take_best(adopt_best(store, resumed, resume_from, reports.warn))
     return run, reports
 
 

@@ -14,16 +14,15 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from engine.checkpoint import Checkpoint, Position
 from engine.control import Control
 from engine.lightning import figures, ties
 from engine.lightning.reports import Facts, Reports
 from engine.plan import Plan
+from engine.saves import Saver
 from engine.strategies.base import Strategy
-from engine.trainer import Stopped
 from engine.xla import backend
 from tputui.telemetry import events as ev
-from tputui.telemetry.control import Request
 
 
 class Follower(Callback):
@@ -40,8 +39,8 @@ class Follower(Callback):
     ) -> None:
         """`before` are the module's ties before Lightning touched it."""
         self.at = resumed.position if resumed else Position(epoch=1, batch=0, step=0, evaluating=False)
-        self.store: Store
-        """To be set before training: it needs the trainer."""
+        self.saver: Saver
+        """To be set before training: its store needs the trainer."""
         self.facts: Facts
         """To be set before the first step, once the loaders are known."""
         self._plan = plan
@@ -65,9 +64,9 @@ class Follower(Callback):
         """Whether Lightning is inside the validation split."""
         return self._evaluating is not None
 
-    def forget_best(self) -> None:
-        """The best weights so far are not there; the best is chosen anew."""
-        self._best, self._best_epoch = None, 0
+    def take_best(self, resumed: Checkpoint) -> None:
+        """Which epoch is the best so far; none where its weights are not there, and the best is chosen anew."""
+        self._best, self._best_epoch = resumed.best, resumed.best_epoch
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is on the device now."""
@@ -150,13 +149,13 @@ class Follower(Callback):
         last = ended.epoch == config.epochs
         asked = self._control.take(epoch_end=True)
         due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
-        saved = self._save_epoch(asked, best=best, must=last) if due or asked else None
+        saved = self.saver.end_epoch(asked, best=best, must=last) if due or asked else None
         if saved is None and best:
             # Weights that were not kept are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
         self._end_epoch(ended, train, best=best)
         if saved is not None:
-            self._answer(asked, saved, last=last)
+            self.saver.answer(asked, saved, self.at, last=last)
 
     def _begin_epoch(self, trainer: Trainer) -> None:
         if self._open:
@@ -216,50 +215,12 @@ class Follower(Callback):
             return
         asked = self._control.take()
         self._reports.report_training(self.at)
-        try:
-            saved = self._save(_reason(asked), best=False)
-        except SaveFailed as error:
-            self._refuse(asked, error)
-            return
-        self._answer(asked, saved, last=False)
+        self.saver.serve(asked, self.at)
 
-    def _save_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
-        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
-        try:
-            return self._save(_reason(asked) if asked else "epoch", best=best)
-        except SaveFailed as error:
-            self._refuse(asked, error)
-            if must:
-                raise
-            self._reports.warn(f"{error}; training goes on")
-            return None
-
-    def _save(self, reason: str, *, best: bool) -> Saved:
-        at = self.at
-        with self._reports.sections.section("save"):
-            meters = self._reports.meters_state() if at.batch else {}
-            state = Checkpoint(at, {}, meters, self._best, self._best_epoch, self._losses)
-            saved = self.store.save(state, periodic=reason == "epoch", best=best)
-        epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
-        self._reports.saved(saved, at, epoch=epoch, reason=reason, best=best)
-        return saved
-
-    def _answer(self, asked: list[Request], saved: Saved, *, last: bool) -> None:
-        """Tells that the requests were served, and stops where one of them says so and there is more to train."""
-        for request in asked:
-            self._reports.applied(request, self.at, saved)
-        if asked and _reason(asked) == "stop" and not last:
-            raise Stopped(f"stopped on request after step {self.at.step}; saved as {saved.path}")
-
-    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
-        for request in asked:
-            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
-            self._reports.refused(request, f"{error}{stop}")
-
-
-def _reason(asked: list[Request]) -> str:
-    """What a save for these requests is for."""
-    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"
+    def state(self) -> Checkpoint:
+        """What our side keeps of the run as of now; Lightning's own state is the store's."""
+        meters = self._reports.meters_state() if self.at.batch else {}
+        return Checkpoint(self.at, {}, meters, self._best, self._best_epoch, self._losses)
 
 
 def _losses(train: dict[str, ev.MeterReading], valid: dict[str, ev.MeterReading]) -> tuple[float, float]:

@@ -1,0 +1,88 @@
+"""Saves that fall due or are asked for, alike for every loop: what is kept, and what those who asked are told.
+
+Must not know how training goes on; it is given the state at a boundary where that is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.announcer import Announcer
+from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from tputui.telemetry.control import Request
+
+
+class Stopped(Exception):
+    """Training ended on request; the text says where."""
+
+
+class Saver:
+    """Keeps the state of a run, and answers those who asked for it."""
+
+    def __init__(self, announcer: Announcer, store: Store, state: Callable[[], Checkpoint]) -> None:
+        """`state` gives what is to be kept, as of now."""
+        self._announcer = announcer
+        self._store = store
+        self._state = state
+
+    def serve(self, asked: list[Request], at: Position) -> None:
+        """Serves requests in the middle of an epoch, all with one save. Raises `Stopped` where one of them says so."""
+        try:
+            saved = self._save(_reason(asked), best=False)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+        else:
+            self.answer(asked, saved, at, last=False)
+
+    def end_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
+        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
+        try:
+            return self._save(_reason(asked) if asked else "epoch", best=best)
+        except SaveFailed as error:
+            self._refuse(asked, error)
+            if must:
+                raise
+            self._announcer.warn(f"{error}; training goes on")
+            return None
+
+    def answer(self, asked: list[Request], saved: Saved, at: Position, *, last: bool) -> None:
+        """Tells that requests were served by a save at a position.
+
+        Raises `Stopped` where one of them says so and there is more to train, so it is not the `last` epoch's.
+        """
+        for request in asked:
+            self._announcer.applied(request, at, saved)
+        if _reason(asked) == "stop" and not last:
+            raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}")
+
+    def _save(self, reason: str, *, best: bool) -> Saved:
+        with self._announcer.sections.section("save"):
+            state = self._state()
+            saved = self._store.save(state, periodic=reason == "epoch", best=best)
+        at = state.position
+        epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
+        self._announcer.saved(saved, at, epoch=epoch, reason=reason, best=best)
+        return saved
+
+    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
+        for request in asked:
+            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
+            self._announcer.refused(request, f"{error}{stop}")
+
+
+def adopt_best(store: Store, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
+    """The checkpoint with its best figure where the run now has the weights for it; else without, and that is told."""
+    if resumed.best is None:
+        return resumed
+    try:
+        store.adopt_best(resumed, source)
+    except SaveFailed as error:
+        warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
+        return resumed._replace(best=None, best_epoch=0)
+    return resumed
+
+
+def _reason(asked: list[Request]) -> str:
+    """What a save for these requests is for."""
+    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"
