@@ -465,7 +465,7 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     header = Header()
     header.show(made.changed(made.finished(), now=made.NOW + 3599), replaying=False)
     first = "".join(span.text for span in header.paint(120, 4)[0])
-    assert "took 59 s, over 1 h 00 min ago" in first
+    assert "took 59 s, ended 1 h 00 min ago" in first
     header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, goes_on=True))
     lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
     assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
@@ -500,7 +500,7 @@ def test_pace_draws_a_chart_with_the_events_where_there_is_room() -> None:
 
 
 def test_pace_says_why_an_end_is_not_told() -> None:
-    assert "ends    the run has ended (done)" in panel_text(PacePanel, made.finished(), 60, 9)
+    assert "ends    it has ended (done)" in panel_text(PacePanel, made.finished(), 60, 9)
     assert "not known yet" in panel_text(PacePanel, made.changed(made.running(), eta_s=None), 60, 9)
     assert "no report yet" in panel_text(PacePanel, made.starting(), 90, 9)
 

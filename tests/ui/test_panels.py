@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,10 @@ from tputui.model.snapshot import RequestView, Snapshot
 from tputui.ui import layout, words
 from tputui.ui.draw.lines import Line, Span, clean, crop, fit, width_of, wrap
 from tputui.ui.layout import Box, arrange
+from tputui.ui.out.glyphs import to_ascii
 from tputui.ui.widgets.body import PANEL_TYPES
 from tputui.ui.widgets.cores import CoresPanel, outlier
-from tputui.ui.widgets.epochs import EpochsPanel
+from tputui.ui.widgets.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
 from tputui.ui.widgets.header import Header
 from tputui.ui.widgets.memory import MemoryPanel
 from tputui.ui.widgets.meters import MetersPanel
@@ -370,3 +372,27 @@ def test_wrap_keeps_every_word() -> None:
         pieces = wrap(text, width)
         assert all(len(piece) <= width for piece in pieces)
         assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
+
+
+def test_the_bar_of_an_epoch_that_compiled_leaves_the_others_room() -> None:
+    assert bar_scale_s([21.0, 1.5, 1.6, 1.4]) == pytest.approx(4.8)
+    assert bar_scale_s([2.0, 1.5, 1.6]) == 2.0
+    assert bar_scale_s([0.0, 0.0, 1.0]) == 1.0
+    first, *others = made.epochs(4)
+    slow = msgspec.structs.replace(first, sections_s={**first.sections_s, "compile": 60.0})
+    shown = drawn(EpochsPanel, made.changed(made.running(), epochs=[slow, *others]), 90, 9)
+    assert [row.rstrip()[-1] == "\u203a" for row in shown.splitlines()[2:6]] == [True, False, False, False]
+
+
+def test_sections_of_an_epoch_differ_in_ascii_too() -> None:
+    glyphs = [glyph for glyph, _ in SECTION_GLYPHS.values()]
+    assert len({to_ascii(glyph) for glyph in glyphs}) == len(glyphs)
+
+
+@pytest.mark.parametrize("loss", [0.000952, 9.52e-05, -1.2345e-05, 123_456.7, 12.3456, -0.00012])
+def test_a_loss_never_touches_the_number_of_its_core(loss: float) -> None:
+    cores = [msgspec.structs.replace(core, loss=loss) for core in made.cores(130)]
+    few = drawn(CoresPanel, made.changed(made.running(), cores=cores[:8]), 40, 12)
+    assert all(row.split()[0] == str(core) for core, row in enumerate(few.splitlines()[1:9]))
+    many = drawn(CoresPanel, made.changed(made.running(), cores=cores), 60, 60)
+    assert all(re.match(r" *\d+ +-?[\d.]+(e[-+]\d+)? ", row) for row in many.splitlines()[1:30])

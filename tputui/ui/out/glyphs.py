@@ -40,6 +40,7 @@ _SIGNS: dict[str, str] = {
     # Pointers and arrows.
     "\u276f": ">",
     "\u276e": "<",
+    "\u203a": ">",
     "\u25b6": ">",
     "\u25b8": ">",
     "\u25ba": ">",
@@ -95,7 +96,10 @@ _SIGNS: dict[str, str] = {
     "\u2592": ":",
     "\u2593": "%",
     **dict(zip("\u2596\u2597\u2598\u259d", "..''", strict=True)),
-    **dict(zip("\u2599\u259a\u259b\u259c\u259e\u259f", "######", strict=True)),
+    # These two and the shades above tell sections of an epoch apart.
+    "\u259a": "&",
+    "\u259e": "/",
+    **dict(zip("\u2599\u259b\u259c\u259f", "####", strict=True)),
 }
 
 _VERTICAL = frozenset("\u2502\u2503\u2551\u2506\u2507\u250a\u250b\u254e\u254f\u2575\u2577\u2579\u257b")

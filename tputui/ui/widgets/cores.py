@@ -107,12 +107,20 @@ def state_of(core: CoreView) -> tuple[str, Tone]:
 
 def loss_span(core: CoreView, odd: Outlier | None, width: int) -> Span:
     """The loss of a core; what is not finite or stands out has a sign besides its colour."""
-    text = fmt.number(core.loss)
+    text = _short(core.loss, width - 3)
     if core.loss is not None and not math.isfinite(core.loss):
         return Span(f"{text:>{width - 2}} \u2716", "bad")
     if odd is not None and core.core == odd.core:
         return Span(f"{text:>{width - 2}} {chr(0x25B4 if odd.above else 0x25BE)}", "alert")
     return Span(f"{text:>{width - 2}}  ")
+
+
+def _short(loss: float | None, room: int) -> str:
+    """A loss in at most `room` cells, so that it never touches what stands before it."""
+    text = fmt.number(loss)
+    if loss is None or len(text) <= room:
+        return text
+    return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
 def _table(cores: list[CoreView], odd: Outlier | None, width: int, note: str) -> Drawing:

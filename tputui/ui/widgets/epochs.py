@@ -27,7 +27,13 @@ _UNITS = "sections in s"
 _BAR_MOST, _BAR_LEAST = 28, 12
 """Cells of the bar of an epoch's sections."""
 
-_GLYPHS: dict[str, tuple[str, Tone]] = {
+_LONGER = "\u203a"
+"""Ends the bar of an epoch that is longer than its room."""
+
+_LONG_BY = 3.0
+"""Times the median epoch that the bars have room for: the first one, which compiles, would leave the others nothing."""
+
+SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
     "data": ("\u2592", "warn"),
     "trace": ("\u2591", "accent"),
     "compile": ("\u2593", "info"),
@@ -89,11 +95,11 @@ class EpochsPanel(Panel[EpochsPart]):
         self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
     ) -> Drawing:
         """The table with a bar an epoch at its right: as long as the epoch took, parted by its sections."""
-        longest = max((sum(epoch.sections_s.values()) for epoch in epochs), default=0.0)
+        scale = bar_scale_s([sum(epoch.sections_s.values()) for epoch in epochs])
         first = drawn[0]
-        bars = [_bar(epoch, columns.sections, longest, wide) for epoch in epochs]
+        bars = [_bar(epoch, columns.sections, scale, wide) for epoch in epochs]
         rows = [_beside(row, bar, width - wide - 1) for row, bar in zip(first.rows, bars, strict=True)]
-        head = _beside(first.head, [Span(f"0 to {fmt.duration(longest)}", "label")], width - wide - 1)
+        head = _beside(first.head, [Span(f"0 to {fmt.duration(scale)}", "label")], width - wide - 1)
         legend = _legend(epochs, columns.sections, width)
         if not self.has_class("-maximised"):
             hidden = f"{first.num_hidden} columns more in full screen" if first.num_hidden else ""
@@ -102,17 +108,26 @@ class EpochsPanel(Panel[EpochsPart]):
         return Drawing([*rows, *more], head=(head, *legend), note=_note(_UNITS, epochs, width))
 
 
-def _bar(epoch: EpochView, sections: list[str], longest: float, width: int) -> Line:
-    """The sections of an epoch; each ends where it is due, so that all together are as long as they should be."""
+def bar_scale_s(spent_s: list[float]) -> float:
+    """Seconds that a whole bar stands for: the longest epoch, unless it is far longer than the median one."""
+    median = sorted(spent_s)[len(spent_s) // 2]
+    return min(max(spent_s), _LONG_BY * median) or max(spent_s)
+
+
+def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> Line:
+    """The sections of an epoch; each ends where it is due, so that all together are as long as they should be. One
+    that has no room for all of them says so by its last cell."""
     line: Line = []
     gone, filled = 0.0, 0
+    is_longer = sum(epoch.sections_s.values()) > scale_s * (1 + 1e-9)
+    width -= is_longer
     for name in sections:
         gone += epoch.sections_s.get(name, 0.0)
-        end = round(gone / longest * width) if longest > 0 else 0
-        glyph, tone = _GLYPHS.get(name, _GLYPHS["other"])
+        end = min(round(gone / scale_s * width), width) if scale_s > 0 else 0
+        glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
         line.append(Span(glyph * (end - filled), tone))
         filled = end
-    return line
+    return [*line, Span(_LONGER, "warn")] if is_longer else line
 
 
 def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
@@ -120,7 +135,7 @@ def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[L
     spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
     line: Line = []
     for name in sorted(sections, key=lambda name: -spent[name]):
-        glyph, tone = _GLYPHS.get(name, _GLYPHS["other"])
+        glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
         entry = [Span(f" {glyph} ", tone), Span(clean(name), "label")]
         if width_of([*line, *entry]) > width:
             break

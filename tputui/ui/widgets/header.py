@@ -93,7 +93,7 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
     doing = words.phase_with_age(snapshot.phase, snapshot.phase_s)
     if doing and snapshot.condition not in ENDED:
         left.append(Span(f" {doing}", "plain"))
-    elif snapshot.exit_code is not None:
+    elif snapshot.exit_code:
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
     right: Line = [role, *_age(snapshot, replaying)]
     return spread(left, right, width)
@@ -104,7 +104,7 @@ def _age(snapshot: Snapshot, replaying: bool) -> Line:
         return [Span("no fact yet ", "dim")]
     if snapshot.condition in ENDED and snapshot.started is not None:
         over = snapshot.ended or snapshot.newest_fact
-        ago = f", over {words.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
+        ago = f", ended {words.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
         return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying

@@ -51,7 +51,7 @@ class PacePanel(Panel[PacePart]):
         why = "" if snapshot.throughput is not None else words.nothing_yet(snapshot, "report")
         why_no_end = ""
         if snapshot.condition in ENDED:
-            why_no_end = f"the run has ended ({snapshot.condition})"
+            why_no_end = f"it has ended ({snapshot.condition})"
         elif snapshot.eta_s is None:
             why_no_end = "not known yet: told once steps were timed"
         now = 0.0 if why_no_end else float(int(snapshot.now))

@@ -37,18 +37,22 @@ class Field(NamedTuple):
     to_left: bool = False
 
 
+_NARROW_CURVE = 6
+"""Cells of the curve where it must leave room for names such as runs are given by themselves."""
+
 FIELDS = (
     Field("state", "state", 12, 0, to_left=True),
     Field("step", "step", 12, 0),
     Field("loss", "loss", 8, 0),
     Field("best", "best", 8, 92),
-    Field("curve", "curve", 10, 62, to_left=True),
+    Field("curve", "curve", _NARROW_CURVE, 62, to_left=True),
     Field("age", "age", 5, 44),
-    Field("took", "took", 7, 100),
+    Field("took", "took", 7, 108),
     Field("cores", "cores", 5, 72),
     Field("task", "task", 14, 124, to_left=True),
 )
-_WIDE_CURVE, _WIDEST_CURVE = (140, 24), (180, 40)
+_CURVES = ((180, 40), (140, 24), (92, 10), (0, _NARROW_CURVE))
+"""Cells of the terminal from which the curve has so many."""
 
 STATES: dict[State, Sign] = {
     **{condition: sign for condition, sign in words.CONDITIONS.items()},
@@ -176,7 +180,7 @@ class RunsTable(Drawn):
 
     def _fields(self, width: int) -> tuple[list[Field], int]:
         """The columns that have room, and how wide the name is."""
-        curve = _WIDEST_CURVE[1] if width >= _WIDEST_CURVE[0] else _WIDE_CURVE[1] if width >= _WIDE_CURVE[0] else 10
+        curve = next(cells for least, cells in _CURVES if width >= least)
         shown = [field._replace(width=curve) if field.key == "curve" else field for field in FIELDS]
         shown = [field for field in shown if width >= field.least]
         room = width - _MARKS - sum(field.width + 1 for field in shown)
