@@ -42,11 +42,17 @@ class Progress:
         """Newest step dispatched to the device."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
+        self.waits_for: str | None = None
+        """What of the other processes it waits for."""
 
     def enter(self, phase: Phase) -> None:
         """Begins a phase."""
         if phase != self.doing.phase:
             self.doing = Doing(phase, time.monotonic())
+
+    def wait_for(self, what: str | None) -> None:
+        """Begins to wait for the other processes, or goes on."""
+        self.waits_for = what
 
     def enter_section(self, name: str) -> None:
         """Begins the phase of a section."""

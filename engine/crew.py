@@ -27,6 +27,8 @@ GRACE_S = 2.0
 """What a rank has for its last words before it is killed."""
 LAST_STEP_S = 15.0
 """By so much the ranks may come to a regular end later than the first."""
+BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+"""Signals by which native code ends its own process."""
 SECOND_LOOK_S = 3.0
 """Where only ranks have ended that lost another one, or that refused, the one behind it shows within this time."""
 
@@ -41,6 +43,11 @@ class Loss(NamedTuple):
     failure: ev.FailureRaised | None
     """What it said itself."""
     code: ExitCode
+    process: str
+    """Writer name of it, `rank-3`."""
+    pid: int
+    kind: ev.FailureKind
+    """How it broke."""
 
     @property
     def sentence(self) -> str:
@@ -56,12 +63,28 @@ class Member:
     def __init__(self, run_dir: Path, ranks: range, process: subprocess.Popen[bytes]) -> None:
         self._run_dir = run_dir
         self._ranks = ranks
+        self._told = False
         self.process = process
 
     @property
     def broke(self) -> bool:
         """Whether it has ended, and not as one that was through or that lost another one."""
         return self.process.poll() not in (None, ExitCode.DONE, ExitCode.STOPPED, PEER_LOST)
+
+    def exited(self, *, ending: bool) -> ev.RankExited | None:
+        """The fact that it is gone, once; None where it lives or came to a regular end."""
+        code = self.process.poll()
+        if self._told or code in (None, ExitCode.DONE, ExitCode.STOPPED):
+            return None
+        self._told = True
+        return ev.RankExited(
+            t=time.time(),
+            process=f"{ROLE}-{self._ranks[0]}",
+            pid=self.process.pid,
+            exit_code=code if code >= 0 else None,
+            signal=_signal_name(-code) if code < 0 else None,
+            ending=ending,
+        )
 
     def loss(self) -> Loss:
         """What is to be said of its end."""
@@ -71,9 +94,10 @@ class Member:
         words = "lost the others" if code == PEER_LOST else f"ended with exit code {code}"
         if code is not None and code < 0:
             words = f"was ended by {_signal_name(-code)}"
-            words += ", which is also what the system does where memory runs out" if code == -signal.SIGKILL else ""
         exit_code = ExitCode(code) if code in (ExitCode.USAGE, ExitCode.ENVIRONMENT) else ExitCode.FAILED
-        return Loss(f"rank {rank} ({cores}, pid {self.process.pid})", words, failure, exit_code)
+        who = f"rank {rank} ({cores}, pid {self.process.pid})"
+        kind = failure.kind if failure else _kind_of_end(code)
+        return Loss(who, words, failure, exit_code, f"{ROLE}-{rank}", self.process.pid, kind)
 
     def _failures(self) -> list[tuple[int, ev.FailureRaised]]:
         found: list[tuple[int, ev.FailureRaised]] = []
@@ -122,6 +146,10 @@ class Crew:
             return None
         return broke[0] if broke else gone[0].loss()
 
+    def exits(self, *, ending: bool) -> list[ev.RankExited]:
+        """Processes that are gone before a regular end and were not told of yet."""
+        return [told for member in self._members if (told := member.exited(ending=ending)) is not None]
+
     def end(self, *, patience_s: float = 0.0) -> None:
         """Waits for those that are about to end by themselves, then ends the rest: asked first, killed then."""
         self._wait(patience_s)
@@ -142,6 +170,13 @@ class Crew:
                 member.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return
+
+
+def _kind_of_end(code: int | None) -> ev.FailureKind:
+    """How a process broke that left no word."""
+    if code is None or code >= 0:
+        return "exited"
+    return "aborted" if -code in BROKEN_CODE else "killed"
 
 
 def _signal_name(number: int) -> str:

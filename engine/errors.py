@@ -27,6 +27,10 @@ class Refused(Exception):
         self.problems = problems
 
 
+class NotImported(Refused):
+    """A module of the user's that the configuration names does not import; its own error is the cause."""
+
+
 class BadSource(ValueError):
     """The user's files, or the keys that name them, cannot be used; the text is one sentence in the user's words."""
 

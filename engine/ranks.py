@@ -16,15 +16,14 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 
 import msgspec
 
-from engine import machine, plan, versions
+from engine import breaking, machine, plan, versions
 from engine.control import Control, Progress
 from engine.crew import ROLE
-from engine.errors import PEER_LOST, PeerLost, Refused, TooManyBad, Unable
+from engine.errors import PEER_LOST, PeerLost, Refused, Unable
 from engine.plan import Plan
 from engine.watch import CLOSE_TIMEOUT_S, POLL_INTERVAL_S, Watch
 from tputui.config import ConfigError, from_builtins
@@ -35,10 +34,6 @@ from tputui.telemetry.rundir import Manifest, read_manifest
 
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG."""
-
-TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
-"""Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
-configuration."""
 
 
 class RankReporter(Reporter):
@@ -95,18 +90,9 @@ class Rank:
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Tells what broke."""
-        text = trace(error)
-        sys.stderr.write(f"rank {self.rank}:\n{text or error}\n")
-        self._reporter.emit(
-            ev.FailureRaised(
-                t=time.time(),
-                error=type(error).__name__,
-                message=str(error),
-                traceback=text,
-                phase=self._progress.doing.phase,
-                step=self._progress.step,
-            )
-        )
+        told = breaking.failure(error, self._progress)
+        sys.stderr.write(f"rank {self.rank}:\n{told.traceback or error}\n")
+        self._reporter.emit(told)
         self._tell_end("failed", f"{type(error).__name__}: {error}")
         return code
 
@@ -119,7 +105,8 @@ class Rank:
         from engine.strategies.group import Place
         from engine.trainer import Stopped
 
-        cores = build.replica(planned, Place(self.rank, num_ranks, meeting), device_index)
+        place = Place(self.rank, num_ranks, meeting, self._progress.wait_for)
+        cores = build.replica(planned, place, device_index)
         named = self._manifest.resume_from
         trainer, reports = build.trainer(
             planned,
@@ -202,11 +189,6 @@ class Process:
         if not self._ended.is_set():
             self._code = code
             self._ended.set()
-
-
-def trace(error: BaseException) -> str:
-    """The traceback of what broke, as far as it tells more than the sentence."""
-    return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
 
 
 def main(argv: list[str] | None = None) -> int:

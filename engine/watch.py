@@ -78,6 +78,7 @@ class Watch:
                     phase_s=max(0.0, now - doing.since),
                     step=self._progress.step,
                     epoch=self._progress.epoch,
+                    waits_for=self._progress.waits_for,
                 )
             )
         return doing

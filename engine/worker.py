@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import machine, plan, ranks, versions
+from engine import breaking, machine, plan, ranks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
 from engine.errors import PEER_LOST, PeerLost, Refused, Unable
@@ -66,7 +66,9 @@ class Worker:
             ev.TrainingEnded(t=time.time(), outcome=ending.outcome, step=self._progress.step, reason=ending.reason)
         )
         if self._crew is not None:
+            self._tell_exits(ending=False)
             self._crew.end(patience_s=0.0 if ending.outcome == "failed" else LAST_STEP_S)
+            self._tell_exits(ending=True)
         for rank in self._beside:
             rank.close()
         leave(self._reporter, ending.code)
@@ -127,7 +129,8 @@ class Worker:
                     ending.set_exception(RuntimeError(f"rank {index} broke; its own words are in rank-{index}.jsonl"))
                 return
             try:
-                cores = build.replica(planned, Place(0, crew.num_ranks, crew.meeting), index)
+                place = Place(0, crew.num_ranks, crew.meeting, self._progress.wait_for)
+                cores = build.replica(planned, place, index)
                 ending.set_result(self._train_on(planned, build, cores))
             except BaseException as error:  # noqa: BLE001, RUF100 - raised where the result is waited for
                 ending.set_exception(error)
@@ -177,6 +180,7 @@ class Worker:
         for rank in self._beside:
             rank.beat()
         lost = self._crew.lost() if self._crew is not None else None
+        self._tell_exits(ending=False)
         if lost is None or not self._control.claim_end():
             return
         self._reporter.emit(
@@ -186,25 +190,24 @@ class Worker:
                 message=f"{lost.who}: {lost.failure.message}" if lost.failure else lost.sentence,
                 traceback=lost.failure.traceback if lost.failure else "",
                 phase=lost.failure.phase if lost.failure else self._progress.doing.phase,
-                step=self._progress.step,
+                step=lost.failure.step if lost.failure else self._progress.step,
+                kind=lost.kind,
+                frames=lost.failure.frames if lost.failure else [],
+                process=lost.process,
+                pid=lost.pid,
             )
         )
         self._ending = Ending("failed", lost.code, lost.sentence)
         self._ended.set()
 
+    def _tell_exits(self, *, ending: bool) -> None:
+        for exited in self._crew.exits(ending=ending) if self._crew is not None else []:
+            self._reporter.emit(exited)
+
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        text = ranks.trace(error)
-        sys.stderr.write(text or f"{self._who}{error}\n")
-        self._reporter.emit(
-            ev.FailureRaised(
-                t=time.time(),
-                error=type(error).__name__,
-                message=f"{self._who}{error}",
-                traceback=text,
-                phase=self._progress.doing.phase,
-                step=self._progress.step,
-            )
-        )
+        told = breaking.failure(error, self._progress, self._who)
+        sys.stderr.write(told.traceback or f"{self._who}{error}\n")
+        self._reporter.emit(told)
         first = str(error).partition("\n")[0]
         return Ending("failed", code, f"{self._who}{type(error).__name__}: {first}")
 

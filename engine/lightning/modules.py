@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Collection
 from typing import Any
 
-from engine.errors import Problem, Refused
+from engine.errors import NotImported, Problem, Refused
 from engine.tasks.registry import reason
 
 PACKAGE = "lightning"
@@ -38,7 +38,7 @@ def find(table: str, target: str) -> type[Any]:
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
-        raise _refused(key, f'"{target}" cannot be imported: {reason(error)}') from error
+        raise NotImported([Problem(key, f'"{target}" cannot be imported: {reason(error)}')]) from error
     if isinstance(cls, type) and issubclass(cls, base):
         return cls
     other = isinstance(cls, type) and any(parent.__module__.startswith("pytorch_lightning.") for parent in cls.__mro__)

@@ -6,7 +6,7 @@ group is an object: two cores may be two threads of one process, each with a gro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +35,8 @@ class Place(NamedTuple):
     num_ranks: int
     meeting: Path
     """File through which the ranks find one another."""
+    note: Callable[[str | None], None] = lambda what: None
+    """Is told what the rank waits for, and None when it goes on."""
 
 
 class Group:
@@ -44,11 +46,12 @@ class Group:
         """Waits until every rank is there. Raises `PeerLost`."""
         self.rank = place.rank
         self.num_ranks = place.num_ranks
+        self._note = place.note
         options = _gloo._Options()
         options._timeout = PATIENCE
         options._threads = _THREADS
         options._devices = [_gloo.create_device(hostname=LOOPBACK)]
-        with _telling_of_loss():
+        with self._waiting("the meeting of all"):
             # Read and written by the user alone: no port is open to others before the ranks have met.
             self._store = _file_store(str(place.meeting), place.num_ranks)
             self._gloo = _gloo(self._store, place.rank, place.num_ranks, options)
@@ -58,7 +61,7 @@ class Group:
     def mean(self, values: torch.Tensor, word: int) -> tuple[torch.Tensor, int]:
         """The mean of the values over the ranks, the same bits in each, and the word of the first rank."""
         sums = torch.cat([values, torch.tensor([float(word if self.rank == 0 else 0)])])
-        with _telling_of_loss():
+        with self._waiting("all-reduce"):
             self._gloo.allreduce([sums]).wait()
         return sums[:-1] / self.num_ranks, int(sums[-1])
 
@@ -85,7 +88,7 @@ class Group:
         """Joins the ranks' arrays, which have one shape and type, along `axis`."""
         mine = torch.from_numpy(np.frombuffer(array.tobytes(), dtype=np.uint8).copy())
         everyone = torch.empty(len(mine) * self.num_ranks, dtype=torch.uint8)
-        with _telling_of_loss():
+        with self._waiting("all-gather"):
             self._gloo._allgather_base(everyone, mine).wait()
         parts = everyone.numpy().view(array.dtype).reshape(self.num_ranks, *array.shape)
         return np.concatenate(list(parts), axis=axis)
@@ -94,14 +97,17 @@ class Group:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.rootTensor = 0
-        with _telling_of_loss():
+        with self._waiting("broadcast"):
             self._gloo.broadcast([tensor], options).wait()
 
-
-@contextmanager
-def _telling_of_loss() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        first = str(error).strip().splitlines()[0]
-        raise PeerLost(f"another rank does not answer any more: {first}") from error
+    @contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        """Tells what is waited for meanwhile, and of the loss of another rank as what it is."""
+        self._note(what)
+        try:
+            yield
+        except RuntimeError as error:
+            first = str(error).strip().splitlines()[0]
+            raise PeerLost(f"another rank does not answer any more: {first}") from error
+        finally:
+            self._note(None)

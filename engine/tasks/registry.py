@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.errors import Problem, Refused
+from engine.errors import NotImported, Problem, Refused
 from engine.tasks.base import Options, Task
 from tputui.config import RunConfig, unknown_key
 from tputui.fielddocs import field_docs
@@ -47,7 +47,7 @@ def find(name: str) -> Task:
             task: Task = cls()
             return task
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
-        raise Refused([Problem("task", f'"{name}" cannot be imported: {reason(error)}')]) from error
+        raise NotImported([Problem("task", f'"{name}" cannot be imported: {reason(error)}')]) from error
     raise Refused([Problem("task", f'"{name}" is no task: {"; ".join(lacking)}')])
 
 

@@ -19,6 +19,7 @@ REQUESTS: dict[RequestKind, str] = {
     "stop": "stop",
     "stop_after_epoch": "stop after the epoch",
     "stop_now": "stop at once",
+    "stacks": "tell the stacks",
 }
 """What a request asks for, after "request to"."""
 

@@ -11,7 +11,6 @@ from tputui.model.snapshot import (
     CheckpointView,
     DamageRegion,
     DamageView,
-    Failure,
     LogLine,
     NonFinite,
     PicturesView,
@@ -117,22 +116,6 @@ def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
 def _core(writer: WriterState, column: int, metric: str) -> int:
     record = writer.values.newest.get(metric)
     return writer.values.core_of(column, record.cores if record else 0)
-
-
-def failure(state: RunState) -> Failure | None:
-    """What broke training first."""
-    broken = [(w.failure, w.name) for w in state.in_order if w.failure]
-    if not broken:
-        return None
-    event, name = min(broken, key=lambda pair: pair[0].t)
-    return Failure(
-        writer=name,
-        error=event.error,
-        message=event.message,
-        traceback=event.traceback,
-        phase=event.phase,
-        step=event.step,
-    )
 
 
 def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:

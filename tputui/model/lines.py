@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
+
+from tputui.model import blame, parts
 from tputui.model import format as fmt
-from tputui.model import parts
 from tputui.model.history import eta_s
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.model.state import RunState
@@ -62,6 +64,9 @@ class Teller:
             yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
         elif isinstance(event, ev.FailureRaised):
             yield from (f"    {line}" for line in event.traceback.splitlines())
+        elif isinstance(event, ev.FailureReported) and (broke := blame.failure(self._state)) is not None:
+            # The traceback stands right above, where the process itself told it.
+            yield from blame.block(msgspec.structs.replace(broke, traceback=""))
 
     def _is_first(self, writer: WriterState) -> bool:
         """Several hosts tell the same of the whole run; the first one is heard."""

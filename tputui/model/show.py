@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tputui.model import blame
 from tputui.model import format as fmt
 from tputui.model.snapshot import EpochView, MeterView, Snapshot
 from tputui.model.textchart import loss_chart
@@ -243,11 +244,7 @@ def _wrong(snapshot: Snapshot) -> list[str]:
     if snapshot.newer_format:
         lines.append(_row("newer", snapshot.newer_format))
     if snapshot.failure is not None:
-        broke = snapshot.failure
-        first, *page = broke.message.splitlines() or [""]
-        lines.append(_row("failure", f"{broke.error}: {first}", f"({broke.writer}, step {broke.step})"))
-        lines += [_row("", line) for line in page]
-        lines += [f"    {line}" for line in broke.traceback.splitlines()]
+        lines += blame.block(snapshot.failure)
     return lines
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tputui.telemetry.events import (
+    CodeFrame,
+    FailureKind,
     HbmReading,
     MemoryForecast,
     MeterReading,
@@ -202,6 +204,26 @@ class Failure(View, frozen=True, kw_only=True):
     traceback: str
     phase: Phase
     step: int
+    kind: FailureKind = "exception"
+    """How it broke."""
+    t: float = 0.0
+    """Unix time at which it did."""
+    host: str = ""
+    pid: int | None = None
+    cores: list[int] = []
+    """The cores that the process drives."""
+    frames: list[CodeFrame] = []
+    """The calls in the user's own code that led there, the newest first."""
+    stack: str = ""
+    """The Python stack at an end in native code."""
+    log: list[str] = []
+    """The last lines that were printed before."""
+    memory: str | None = None
+    """What the kernel's counters say of memory, where a process was killed."""
+    followers: list[str] = []
+    """The ends of other processes that came later, a sentence each."""
+    path: str | None = None
+    """File with the whole report, relative to the run directory."""
 
 
 class LogLine(View, frozen=True, kw_only=True):

@@ -128,6 +128,27 @@ class Telling:
             self.say(event.t, line, "error")
         self.marks.add("failure", event.t, event.step, text)
 
+    def _rank_exited(self, event: ev.RankExited, step: int) -> None:
+        how = f"was ended by {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
+        with_the_run = ", with the run" if event.ending else ""
+        self.say(event.t, f"{event.process} (pid {event.pid}) {how}{with_the_run}", "warning")
+
+    def _failure_reported(self, event: ev.FailureReported, step: int) -> None:
+        if event.path:
+            self.say(event.t, f"the first failure is told in {event.path}", "error")
+        if event.silent:
+            text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.message}"
+            self.say(event.t, text, "error")
+            self.marks.add("failure", event.t, event.step, text)
+
+    def _stacks_taken(self, event: ev.StacksTaken, step: int) -> None:
+        where = f": {event.path}" if event.path else ""
+        self.say(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
+
+    def _stall_found(self, event: ev.StallFound, step: int) -> None:
+        self.say(event.t, f"stalled: {event.text}", "warning")
+        self.marks.add("stall", event.t, event.step, event.text)
+
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
         self.say(event.t, f"training {event.outcome} at step {event.step}: {event.reason}")
 
@@ -152,6 +173,10 @@ _TOLD: dict[type[ev.Event], Callable[[Telling, Any, int], None]] = {
     ev.RequestApplied: Telling._request_applied,
     ev.RequestRefused: Telling._request_refused,
     ev.FailureRaised: Telling._failure_raised,
+    ev.RankExited: Telling._rank_exited,
+    ev.FailureReported: Telling._failure_reported,
+    ev.StacksTaken: Telling._stacks_taken,
+    ev.StallFound: Telling._stall_found,
     ev.TrainingEnded: Telling._training_ended,
     ev.RunEnded: Telling._run_ended,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.model import columns, happenings, history, parts, timeline
+from tputui.model import blame, columns, happenings, history, parts, timeline
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
 from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
@@ -97,7 +97,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         skipped=happenings.skipped(state),
         pictures=happenings.pictures(state),
         warnings=around.warnings + [text for w in state.in_order for text in w.told.warnings],
-        failure=happenings.failure(state),
+        failure=blame.failure(state),
         exit_code=verdict.exit_code,
         logs=happenings.logs(state),
         loss=loss,

@@ -24,6 +24,7 @@ from tputui.telemetry import events as ev
 
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
+RANK_EXITS_MAX = 4_096
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected to go by; any other may take as long as it takes."""
@@ -93,6 +94,9 @@ class WriterState:
         """Examples left out; the last one counts them all."""
         self.pictures: ev.PicturesKept | None = None
         self.failure: ev.FailureRaised | None = None
+        """The first one."""
+        self.failure_reported: ev.FailureReported | None = None
+        self.rank_exits: list[ev.RankExited] = []
         self.training_ended: ev.TrainingEnded | None = None
         self.run_ended: ev.RunEnded | None = None
         self.unknown: Counter[str] = Counter()
@@ -114,6 +118,11 @@ class WriterState:
     def role(self) -> str:
         """`worker` or `supervisor`, told by the head of the journal or else by its name."""
         return self.opened.role if self.opened else self.name.rpartition("-")[0]
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it trains a part of the cores besides the process that reports for all."""
+        return self.role == "rank"
 
     @property
     def index(self) -> int:
@@ -288,7 +297,14 @@ class WriterState:
         return self.receipts.setdefault(request, Receipts())
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
-        self.failure = event
+        self.failure = self.failure or event
+
+    def _failure_reported(self, event: ev.FailureReported) -> None:
+        self.failure_reported = event
+
+    def _rank_exited(self, event: ev.RankExited) -> None:
+        if len(self.rank_exits) < RANK_EXITS_MAX:
+            self.rank_exits.append(event)
 
     def _training_ended(self, event: ev.TrainingEnded) -> None:
         self.training_ended = event
@@ -309,6 +325,7 @@ _COPIED = (
     "checkpoints",
     "dropped_checkpoints",
     "skipped",
+    "rank_exits",
     "unknown",
 )
 """What a fork needs a container of its own for."""
@@ -341,6 +358,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.RequestApplied: WriterState._request_applied,
     ev.RequestRefused: WriterState._request_refused,
     ev.FailureRaised: WriterState._failure_raised,
+    ev.FailureReported: WriterState._failure_reported,
+    ev.RankExited: WriterState._rank_exited,
     ev.TrainingEnded: WriterState._training_ended,
     ev.RunEnded: WriterState._run_ended,
 }

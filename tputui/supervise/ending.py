@@ -31,6 +31,8 @@ class WorkerEnd(NamedTuple):
     """Whether somebody had asked to stop."""
     killed: bool
     """Whether the supervisor ended it by force, since a request to stop at once was not obeyed."""
+    memory: str = ""
+    """What the kernel's counters say of memory, where it was killed."""
 
 
 def judge(
@@ -74,8 +76,8 @@ def _by_its_own_word(end: WorkerEnd, training_ended: TrainingEnded) -> Ending:
 
 def _why_it_failed(end: WorkerEnd, failure: FailureRaised | None, last_lines: Sequence[str]) -> str:
     reason = f"the training process ended by {words_for(end.returncode)}"
-    if end.returncode == -signal.SIGKILL:
-        reason += ", which is also what the system does where memory runs out"
+    if end.memory:
+        reason += f" ({end.memory})"
     if end.returncode >= 0 and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
         reason = "the training process gave up"
     elif end.returncode >= 0:

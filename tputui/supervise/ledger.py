@@ -1,23 +1,46 @@
-"""What the worker said of itself, as far as the supervisor needs it: requests answered, and how training ended.
+"""What the training processes said, as far as the supervisor needs it: answers, how they go, how training ended.
 
-Reads the worker's journal as every viewer does. Must not judge: `ending` does.
+Reads their journals as every viewer does, into the reducer that every view is drawn from. Must not judge: `ending`
+and the model do.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tputui.model.state import RunState
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Tail
 
+KEPT: tuple[type[ev.Event], ...] = (
+    ev.JournalOpened,
+    ev.TopologyDeclared,
+    ev.TrainingPlanned,
+    ev.HeartbeatSent,
+    ev.EpochStarted,
+    ev.ProgressReported,
+    ev.EpochEnded,
+    ev.XlaMetricsRead,
+    ev.CheckpointSaved,
+    ev.FailureRaised,
+    ev.RankExited,
+    ev.StacksTaken,
+    ev.TrainingEnded,
+)
+"""What the reducer is given here: enough to say who waits and what broke, and nothing of the figures."""
+
 
 class Ledger:
-    """Follows the journals of the workers that this supervisor started."""
+    """Follows the journals of the training processes that this supervisor's worker is made of."""
 
     def __init__(self, run_dir: Path, writer: str) -> None:
-        self._path = run_dir / f"{writer}{SUFFIX}"
-        self._tail: Tail | None = None
+        self._run_dir = run_dir
+        self._worker = writer
+        self._tails: dict[str, Tail] = {}
+        self._num_taken: dict[str, int] = {}
+        self.state = RunState()
+        """What the processes said, reduced."""
         self.answered: set[str] = set()
         """Ids of the requests that were applied or refused."""
         self.newest_step = 0
@@ -26,23 +49,45 @@ class Ledger:
         self.training_ended: ev.TrainingEnded | None = None
 
     def read(self) -> None:
-        """Takes in everything that the worker wrote since the last call."""
-        if self._tail is None:
-            if not self._path.exists():
-                return
-            self._tail = Tail(self._path)
-        offset, size = self._tail.position
-        while offset < size:
-            for record in self._tail.read():
-                self._take(record.event)
-            offset = self._tail.position.offset
+        """Takes in everything that they wrote since the last call."""
+        for writer in self._new_writers():
+            self._tails[writer] = Tail(self._run_dir / f"{writer}{SUFFIX}")
+        for writer, tail in self._tails.items():
+            offset, size = tail.position
+            while offset < size:
+                for record in tail.read():
+                    self._take(writer, record.event)
+                offset = tail.position.offset
+
+    def note(self, writer: str, event: ev.Event) -> None:
+        """Takes a fact of the supervisor's own in."""
+        self._reduce(writer, event)
 
     def close(self) -> None:
-        """Closes the journal."""
-        if self._tail is not None:
-            self._tail.close()
+        """Closes the journals."""
+        for tail in self._tails.values():
+            tail.close()
 
-    def _take(self, event: ev.Event) -> None:
+    def _new_writers(self) -> list[str]:
+        """Training processes whose journal is there by now. The ranks' come once the worker has started them."""
+        return [
+            writer
+            for writer, path in rundir.journal_paths(self._run_dir)
+            if (writer == self._worker or writer.startswith("rank-"))
+            and writer not in self._tails
+            and path.name.endswith(SUFFIX)
+        ]
+
+    def _reduce(self, writer: str, event: ev.Event) -> None:
+        # Numbered here, since what is not kept would look like records that are missing.
+        number = self._num_taken[writer] = self._num_taken.get(writer, -1) + 1
+        self.state.apply(writer, number, event)
+
+    def _take(self, writer: str, event: ev.Event) -> None:
+        if isinstance(event, KEPT):
+            self._reduce(writer, event)
+        if writer != self._worker:
+            return
         if isinstance(event, ev.HeartbeatSent | ev.ProgressReported):
             self.newest_step = max(self.newest_step, event.step)
         elif isinstance(event, ev.RequestApplied | ev.RequestRefused):

@@ -20,11 +20,15 @@ from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host import HostSampler
 from tputui.supervise.ledger import Ledger, worker_journals
 from tputui.supervise.logtail import LogTail
+from tputui.supervise.report import FailureReport
 from tputui.supervise.signals import SignalPipe, signals_caught
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.sealed import SealError, seal
+
+HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
+"""Requests after which training goes on."""
 
 
 class Supervisor:
@@ -43,10 +47,12 @@ class Supervisor:
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
         self._ledger = Ledger(self._run_dir, writer)
+        self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
         self._inbox = control.Inbox(self._run_dir)
         self._escalation = Escalation(self._timing)
         self._requests: list[control.Request] = []
         self._killed = False
+        self._exited: ev.WorkerExited | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
 
@@ -83,23 +89,24 @@ class Supervisor:
             if time.monotonic() >= sample_due:
                 sample_due = max(sample_due + self._timing.sample_s, time.monotonic())
                 self._reporter.emit(host.sample())
+                self._report.memory.sample()
         # The exited leader is not reaped yet, so its group's number cannot be another's.
         _kill_group(worker.pid)
         worker.wait()
-        self._reporter.emit(
-            ev.WorkerExited(
-                t=time.time(),
-                pid=worker.pid,
-                exit_code=worker.returncode if worker.returncode >= 0 else None,
-                signal=ending.signal_name(worker.returncode),
-            )
+        self._exited = ev.WorkerExited(
+            t=time.time(),
+            pid=worker.pid,
+            exit_code=worker.returncode if worker.returncode >= 0 else None,
+            signal=ending.signal_name(worker.returncode),
         )
+        self._reporter.emit(self._exited)
 
     def _tick(self, worker_pid: int) -> None:
         """Looks once at everything that may have changed. A file that cannot be read must not end the watch."""
         try:
             self._tell_log(final=False)
             self._ledger.read()
+            self._report.look()
             self._take_requests()
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error}")
@@ -139,9 +146,13 @@ class Supervisor:
         self._take_requests()
         end = ending.WorkerEnd(
             returncode=worker.returncode,
-            stop_asked=any(request.kind != "checkpoint" for request in self._requests),
+            stop_asked=any(request.kind not in HARMLESS for request in self._requests),
             killed=self._killed,
         )
+        if self._exited is not None:
+            self._report.worker_ended(end, self._exited)
+        killed = worker.returncode == -signal.SIGKILL and not self._killed
+        end = end._replace(memory=self._report.memory.verdict() if killed else "")
         words = ending.judge(end, self._ledger.training_ended, self._ledger.failure, self._log.recent)
         self._answer_the_unanswered(words)
         return words

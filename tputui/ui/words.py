@@ -36,6 +36,7 @@ REQUEST_NAMES: dict[RequestKind, str] = {
     "stop": "stop",
     "stop_after_epoch": "stop after the epoch",
     "stop_now": "stop at once",
+    "stacks": "stacks",
 }
 
 _STARTING = "starting (imports, building data and model)"

@@ -1,10 +1,13 @@
-"""What broke training: the error first, the traceback below."""
+"""What broke training first: where, the user's own code before all else, what was printed, and what followed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tputui.model import blame
 from tputui.model import format as fmt
 from tputui.model.snapshot import Failure, Snapshot
-from tputui.ui.draw.lines import Line, Span, clean, wrap
+from tputui.ui.draw.lines import Line, Span, Tone, clean, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -13,7 +16,7 @@ class FailurePanel(Panel[Failure | None]):
 
     key = "0"
     name_shown = "failure"
-    what = "what broke training, with its traceback; there only when it did"
+    what = "what broke training first, with its traceback, and what followed; there only when it did"
 
     @staticmethod
     def pick(snapshot: Snapshot) -> Failure | None:
@@ -21,14 +24,29 @@ class FailurePanel(Panel[Failure | None]):
         return snapshot.failure
 
     def draw(self, part: Failure | None, width: int, height: int) -> Drawing:
-        """Error, where, traceback."""
+        """Error and where it was; then the user's own calls, the traceback, the last lines, what followed."""
         if part is None:
             return Drawing([[Span(" training has not failed", "dim")]])
         error = f"\u2716 {clean(part.error)}: {clean(part.message.splitlines()[0] if part.message else '')}"
-        where = f"{clean(part.writer)}, step {part.step}, while {fmt.PHASES[part.phase]}"
+        where = f"{clean(blame.place_of(part))}, step {part.step}, while {fmt.PHASES[part.phase]}"
         head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2)[:3]]
-        head.append([Span(f" {where}", "label")])
+        head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2)[:2]]
         rows: list[Line] = []
-        for text in part.traceback.rstrip().splitlines():
-            rows += [[Span(f" {piece}", "plain")] for piece in wrap(clean(text), width - 2)]
-        return Drawing(rows, head=tuple(head))
+        if part.kind != "exception":
+            rows += _rows([blame.KINDS[part.kind], *([part.memory] if part.memory else [])], width, "warn")
+        for name, lines, tone in _parts(part):
+            if lines:
+                rows += [[Span(f" {name}", "label")], *_rows(lines, width, tone)]
+        return Drawing(rows, head=tuple(head), note=part.path or "")
+
+
+def _parts(part: Failure) -> Iterable[tuple[str, list[str], Tone]]:
+    yield "your code, newest call first", blame.your_code(part), "strong"
+    yield "traceback", part.traceback.rstrip().splitlines(), "plain"
+    yield "stack at the end in native code", part.stack.splitlines(), "plain"
+    yield "last lines printed before", part.log, "plain"
+    yield "what followed", part.followers, "dim"
+
+
+def _rows(lines: list[str], width: int, tone: Tone) -> list[Line]:
+    return [[Span(f" {piece}", tone)] for text in lines for piece in wrap(clean(text), width - 2)]

@@ -1,0 +1,52 @@
+"""What broke training, as a fact: which kind, in whose code, with as much of the traceback as tells something.
+
+Made once where an error ends a rank. Must not raise, whatever the error is.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+from engine import stacks
+from engine.control import Progress
+from engine.errors import NotImported, OutOfMemory, Refused, TooManyBad, Unable
+from tputui.config import ConfigError
+from tputui.telemetry import events as ev
+
+TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
+"""Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
+configuration."""
+
+
+def failure(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
+    """The fact that an error ended a rank; `who` stands before its message."""
+    return ev.FailureRaised(
+        t=time.time(),
+        error=type(error).__name__,
+        message=f"{who}{error}",
+        traceback=trace(error),
+        phase=progress.doing.phase,
+        step=progress.step,
+        kind=kind_of(error),
+        frames=stacks.of_error(error),
+    )
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of what broke, as far as it tells more than the sentence."""
+    if isinstance(error, NotImported) and error.__cause__ is not None:
+        # The user's module broke, and the lines of it are what they look for.
+        return "".join(traceback.format_exception(error.__cause__))
+    return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
+
+
+def kind_of(error: BaseException) -> ev.FailureKind:
+    """How it broke."""
+    if isinstance(error, NotImported | ImportError):
+        return "import"
+    if isinstance(error, Refused | ConfigError):
+        return "refused"
+    if isinstance(error, Unable):
+        return "unable"
+    return "memory" if isinstance(error, OutOfMemory | MemoryError) else "exception"
