@@ -140,9 +140,9 @@ def differences(run_dir: Path, values: np.ndarray) -> list[str]:
 def table(rows: Rows) -> None:
     """Prints medians."""
     heads = ("drawn, s", "curve, s", "last step, s", "drawn, CPU s", "CPU, s", "peak MiB")
-    print(f"  {'':34}" + "".join(f"{head:>14}" for head in heads))
+    print(f"  {'':46}" + "".join(f"{head:>14}" for head in heads))
     for name, times in rows.items():
-        print(f"  {name:34}" + "".join(_cell(statistics.median(column)) for column in zip(*times, strict=True)))
+        print(f"  {name:46}" + "".join(_cell(statistics.median(column)) for column in zip(*times, strict=True)))
 
 
 def _cell(value: float) -> str:
@@ -157,7 +157,7 @@ def ratio(label: str, mine: list[float], others: list[float], goal: float) -> No
         value = statistics.median(a / b for a, b in zip(mine, others, strict=True))
     else:
         value = statistics.median(mine) / statistics.median(others)
-    print(f"  {label:66}{value:8.3f}   goal {goal:g}: {'met' if value <= goal else 'missed'}")
+    print(f"  {label:80}{value:8.3f}   goal {goal:g}: {'met' if value <= goal else 'missed'}")
 
 
 def column(rows: Rows, name: str, field: str) -> list[float]:
@@ -222,12 +222,10 @@ def goals(rows: Rows, args: argparse.Namespace, name: Callable[[int], str]) -> N
     for peer, goal in (("wandb leet", 1 / 50), ("terminalboard", 1 / 25)):
         once = f"{peer}, {args.steps:,} steps, once"
         if once in rows:
-            ratio(
-                f"{args.steps:,} steps, last step / {peer}",
-                column(rows, long, "last_s"),
-                column(rows, once, "last_s"),
-                goal,
-            )
+            shown_s = column(rows, once, "last_s")[0]
+            less = f", given up after {args.patience:g} s: less than" if math.isinf(shown_s) else ""
+            what = f"{args.steps:,} steps, last step / {peer}{less}"
+            ratio(what, column(rows, long, "last_s"), [min(shown_s, args.patience)], goal)
     if args.longest:
         longest = name(args.longest)
         for label, field in (("a curve", "curve_s"), ("the last step", "last_s"), ("CPU seconds", "cpu_s")):
