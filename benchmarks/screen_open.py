@@ -151,13 +151,15 @@ def _cell(value: float) -> str:
     return f"{'given up':>14}" if math.isinf(value) else f"{value:>14.2f}"
 
 
-def ratio(label: str, mine: list[float], others: list[float], goal: float) -> None:
-    """Prints the median of the ratios round by round; where they have one only, that of the medians."""
+def ratio(label: str, mine: list[float], others: list[float], goal: float, *, most: bool = False) -> None:
+    """Prints the median of the ratios round by round; where they have one only, that of the medians. `most`: the ratio is
+    less than that, by how much is not known."""
     if len(mine) == len(others):
         value = statistics.median(a / b for a, b in zip(mine, others, strict=True))
     else:
         value = statistics.median(mine) / statistics.median(others)
-    print(f"  {label:80}{value:8.3f}   goal {goal:g}: {'met' if value <= goal else 'missed'}")
+    verdict = "met" if value <= goal else "not known" if most else "missed"
+    print(f"  {label:80}{value:8.3f}   goal {goal:g}: {verdict}")
 
 
 def column(rows: Rows, name: str, field: str) -> list[float]:
@@ -225,7 +227,7 @@ def goals(rows: Rows, args: argparse.Namespace, name: Callable[[int], str]) -> N
             shown_s = column(rows, once, "last_s")[0]
             less = f", given up after {args.patience:g} s: less than" if math.isinf(shown_s) else ""
             what = f"{args.steps:,} steps, last step / {peer}{less}"
-            ratio(what, column(rows, long, "last_s"), [min(shown_s, args.patience)], goal)
+            ratio(what, column(rows, long, "last_s"), [min(shown_s, args.patience)], goal, most=bool(less))
     if args.longest:
         longest = name(args.longest)
         for label, field in (("a curve", "curve_s"), ("the last step", "last_s"), ("CPU seconds", "cpu_s")):
