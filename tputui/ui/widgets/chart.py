@@ -11,14 +11,14 @@ from textual.message import Message
 
 from tputui.model.snapshot import Snapshot
 from tputui.ui import words
-from tputui.ui.charts import loss
+from tputui.ui.charts import captions
 from tputui.ui.charts.domain import X_KINDS, Grounds
 from tputui.ui.charts.look import VIEWS, Look
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Chart, Scene, Whole
 from tputui.ui.charts.smooth import WEIGHTS
 from tputui.ui.draw.braille import DOTS_X
-from tputui.ui.draw.lines import Line, Span, fit, paragraph, width_of
+from tputui.ui.draw.lines import Span, paragraph
 from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -88,12 +88,17 @@ class LossPanel(Panel[LossPart]):
         self._drawn = (scene, chart) if chart is not None else None
         self._above = heads
         lines = chart.lines if chart is not None else []
-        head = self._cursor_head(part, scene, width) if self.look.cursor is not None else self._head(part, scene, width)
+        short = heads == 1
+        if self.look.cursor is not None:
+            head = captions.readout(scene, whole.marks, width, short=short)
+        else:
+            head = captions.legend(scene, part.num_cores, part.num_non_finite, width, short=short)
         if not any(segment.num_values for segment in scene.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
             self.set_timer(_ON_S, self.redraw)
-        return Drawing(lines, head=tuple(head[:heads]), note=self._note(part, scene, chart, width))
+        note = captions.note(whole, scene, chart, self.look.x, width)
+        return Drawing(lines, head=tuple(head[:heads]), note=note)
 
     # How it is looked at.
 
@@ -231,46 +236,6 @@ class LossPanel(Panel[LossPart]):
         cell = min(max(x - FRAME // 2 - chart.area.left, 0), max(chart.area.across - 1, 0))
         at = chart.domain.nearest(cell * DOTS_X)
         return scene.segments[at].last_step if at >= 0 else None
-
-    # What stands above the chart, and in the frame.
-
-    def _head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
-        first = loss.legend(scene, part.num_cores, part.num_non_finite, width)
-        odd = loss.odd_in_short(scene.outlier)
-        if self._above == 1 and odd:
-            mean = first[:2]
-            first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
-        bad = sorted({core for column in scene.cores for core in column.bad_cores})
-        return [first, loss.odd_core(scene.outlier, part.num_cores, width, bad)]
-
-    def _cursor_head(self, part: LossPart, scene: Scene, width: int) -> list[Line]:
-        """Place and values, and the nearest event where there is room."""
-        where, values = loss.readout(scene)
-        event = loss.nearest_mark(part.whole.marks, self.look.cursor or 0)
-        if self.size.height - FRAME < TWO_HEADS_FROM:
-            return [fit([*where[:1], *values], width)]
-        return [[*where, *event] if width_of(where) + 12 < width else where, values]
-
-    def _note(self, part: LossPart, scene: Scene, chart: Chart | None, width: int) -> str:
-        """What is not as usual, the most important first, as much as fits."""
-        look, whole = scene.look, part.whole
-        why_not = whole.grounds.why_not(self.look.x, whole.segments)
-        hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
-        parts = [
-            f"log axis{hidden}" if look.log else "",
-            f"EMA {look.weight:g}" if look.weight else "",
-            why_not or (f"by {look.x}" if look.x != "step" else ""),
-            f"steps {scene.segments[0].first_step:,} to {scene.segments[-1].last_step:,}"
-            if look.window is not None and scene.segments
-            else "",
-            chart.note if chart is not None else "",
-        ]
-        note: str = look.view if look.view != "band" else ""
-        for text in filter(None, parts):
-            longer = f"{note} \u00b7 {text}" if note else text
-            if len(longer) < width - 14:
-                note = longer
-        return note
 
 
 def grounds_of(snapshot: Snapshot) -> Grounds:
