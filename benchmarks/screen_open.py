@@ -152,8 +152,8 @@ def _cell(value: float) -> str:
 
 
 def ratio(label: str, mine: list[float], others: list[float], goal: float, *, most: bool = False) -> None:
-    """Prints the median of the ratios round by round; where they have one only, that of the medians. `most`: the ratio is
-    less than that, by how much is not known."""
+    """Prints the median of the ratios round by round; where they have one only, that of the medians. `most`: it is
+    less than that, and nobody knows by how much."""
     if len(mine) == len(others):
         value = statistics.median(a / b for a, b in zip(mine, others, strict=True))
     else:
