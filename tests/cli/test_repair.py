@@ -154,6 +154,16 @@ def test_checkpoints_logs_and_the_rest_come_along_and_nothing_from_outside(recor
     assert (recorded_run / "worker-0.log").read_text() == "printed\n"
 
 
+def test_a_file_of_a_terabyte_that_takes_no_room_takes_none_in_the_copy(recorded_run: Path) -> None:
+    damage(recorded_run)
+    with (recorded_run / "worker-0.log").open("wb") as file:
+        file.seek(1 << 40)
+        file.write(b"end")
+    assert main(["repair", str(recorded_run)]) == 0
+    found = (recorded_run.with_name("digits-1-repaired") / "worker-0.log").stat()
+    assert (found.st_size, found.st_blocks < 1_000) == ((1 << 40) + 3, True)
+
+
 def test_a_sound_run_is_told_so_and_not_copied(recorded_run: Path, capsys: Capture) -> None:
     assert main(["repair", str(recorded_run)]) == 0
     assert "there is nothing to repair" in capsys.readouterr().out

@@ -61,6 +61,8 @@ def look(run_dir: Path) -> None:
         source.close()
     for words in (["check", str(run_dir)], ["check", "--json", str(run_dir)], ["repair", str(run_dir)]):
         _command(words)
+    _command(["--runs-dir", str(run_dir.parent), "runs"])
+    _command(["compare", str(run_dir), str(run_dir), "--once"])
     _check_the_copy(run_dir.with_name(f"{run_dir.name}-repaired"))
 
 

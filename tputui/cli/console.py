@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import Any
 
 import msgspec
 
 from tputui.exit_codes import ExitCode
+from tputui.model.format import inert
 
 _WEB_DRIVER = "web_driver"
 
 _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
+
+
+_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is and a terminal may obey: the second set of control characters, and turns of direction."""
 
 
 class CommandError(Exception):
@@ -37,13 +43,14 @@ def say(text: str) -> None:
 def say_json(value: Any, *, indent: int = 0) -> None:
     """Writes a JSON value to stdout: on one line, or indented for a person who reads it in a terminal."""
     encoded = msgspec.json.encode(value)
-    say((msgspec.json.format(encoded, indent=indent) if indent else encoded).decode())
+    text = (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode()
+    say(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def narrate(text: str) -> None:
     """Writes a line about what is going on to stderr; a closed stderr must not end a command."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"tputui: {text}\n")
+        sys.stderr.write("\n".join(map(inert, f"tputui: {text}".split("\n"))) + "\n")
         sys.stderr.flush()
 
 

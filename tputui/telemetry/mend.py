@@ -19,9 +19,10 @@ import msgspec
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import open_tail, records_of
-from tputui.telemetry.plain import read_small
+from tputui.telemetry.plain import data_extents, open_plain, read_small
 from tputui.telemetry.rundir import MANIFEST, Manifest
 
+_COPY_BYTES = 1 << 20
 REPORT = "repair.json"
 """File in the copy that tells what was damaged."""
 
@@ -174,10 +175,19 @@ def _link_or_copy(path: Path, target: Path, *, link: bool) -> None:
         with contextlib.suppress(OSError):
             os.link(path, target, follow_symlinks=False)
             return
-    with _created(target) as fd, path.open("rb") as source:
-        while chunk := source.read(1 << 20):
-            _write_all(fd, chunk)
-        os.fsync(fd)
+    source = open_plain(path)
+    try:
+        with _created(target) as fd:
+            # Holes stay holes: a file of a terabyte may take no room at all.
+            for start, end in data_extents(source):
+                os.lseek(fd, start, os.SEEK_SET)
+                while start < end and (chunk := os.pread(source, min(_COPY_BYTES, end - start), start)):
+                    _write_all(fd, chunk)
+                    start += len(chunk)
+            os.ftruncate(fd, max(os.fstat(source).st_size, os.fstat(fd).st_size))
+            os.fsync(fd)
+    finally:
+        os.close(source)
 
 
 def _write(path: Path, content: bytes) -> None:
