@@ -14,7 +14,10 @@ import pytest
 
 from tests import recorded
 from tests.cli.helpers import tputui
+from tputui import config
+from tputui.cli.console import CommandError
 from tputui.cli.main import main
+from tputui.cli.starting import create_run
 from tputui.model.format import inert
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -177,3 +180,14 @@ def test_nothing_is_unpickled_and_nothing_that_is_read_is_run() -> None:
             if name in ("np.load", "numpy.load"):
                 assert given(call, "allow_pickle") in (None, "False"), where
     assert len(loads) >= 4
+
+
+@pytest.mark.parametrize("key", ["data.path", "data.inner.api_key"])
+def test_a_configuration_with_a_secret_is_refused_before_anything_is_made(tmp_path: Path, key: str) -> None:
+    values = {"data.path": "https://me:hunter2@host/train.csv", "data.inner.api_key": "hunter2"}
+    text = f'task = "digits"\nepochs = 1\ndata.batch_per_core = 8\n{key} = "{values[key]}"\n'
+    loaded = config.parse(text, "a.toml")
+    with pytest.raises(CommandError, match=re.escape(key)) as refused:
+        create_run(tmp_path / "runs", loaded, config_path="a.toml", name=None, resume=None, argv=["tputui"])
+    assert "hunter2" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

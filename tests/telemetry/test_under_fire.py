@@ -372,3 +372,18 @@ def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
     assert len(found) > 15
     for path in found:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom engine import files\npath = Path(sys.argv[1])\n"
+        "files.write(path, lambda file: file.write(b'old'))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
+        "try: files.write(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    path = tmp_path / "step-1.pt"
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "27\n", done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["step-1.pt"]
+    assert path.read_bytes() == b"old"
