@@ -52,7 +52,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
                 terminal.until(lambda screen: told_step(screen) > HISTORY_STEPS)
                 at = told_step(terminal.text()) + SETTLE_STEPS
                 terminal.until(lambda screen, at=at: told_step(screen) >= at)  # type: ignore[misc]  # bound at once
-                rows.setdefault(name, []).append(watch(terminal, args.seconds))
+                rows.setdefault(name, []).append(watch(terminal, args.seconds, feed.run_dir))
     return rows
 
 
@@ -67,7 +67,7 @@ def main() -> None:
         rows = measure(args, Path(name))
     print(f"ten reports a second, {recorded.NUM_CORES} cores; medians of {args.rounds} rounds of {args.seconds:g} s")
     for label, windows in rows.items():
-        cpu, frames, _ = (statistics.median(column) for column in zip(*windows, strict=True))
+        cpu, frames, *_ = (statistics.median(column) for column in zip(*windows, strict=True))
         each = statistics.median(_frame(window) for window in windows)
         print(f"  {label:32}{cpu:6.1f} % of a core, {frames:5.1f} frames/s, {each:6.1f} ms of CPU a frame")
     if READY_MADE in rows:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from benchmarks.screen_terminal import LOOK_S, Terminal
+from benchmarks.screen_terminal import DEADLINE_S, LOOK_S, Terminal
 from benchmarks.synthetic import STEP_S, losses, progress
 from tests import recorded
 from tputui.telemetry import events as ev
@@ -39,6 +39,8 @@ class Window(NamedTuple):
     """How often another step stood on the screen."""
     steps_per_s: float
     """By how much the step on the screen rose."""
+    writes_per_s: float
+    """How often the journal was seen to grow: no more frames can tell another step."""
 
 
 class Feed:
@@ -63,43 +65,47 @@ class Feed:
         self._process.stdout.close()
 
 
-def watch(terminal: Terminal, seconds: float) -> Window:
+def watch(terminal: Terminal, seconds: float, run_dir: Path) -> Window:
     """Looks at a program that tells the step of a run."""
     began, cpu_s = time.perf_counter(), terminal.usage().cpu_s
     first = step = told_step(terminal.text())
-    frames = 0
+    journal = run_dir / "worker-0.jsonl"
+    frames, writes, size = 0, 0, journal.stat().st_size
     while time.perf_counter() - began < seconds:
         time.sleep(LOOK_S)
         now = told_step(terminal.text())
-        frames += now != step
-        step = now
+        grown = journal.stat().st_size
+        frames, writes = frames + (now != step), writes + (grown != size)
+        step, size = now, grown
     took = time.perf_counter() - began
-    return Window(100 * (terminal.usage().cpu_s - cpu_s) / took, frames / took, (step - first) / took)
+    return Window(100 * (terminal.usage().cpu_s - cpu_s) / took, frames / took, (step - first) / took, writes / took)
 
 
 def answers(terminal: Terminal, presses: int) -> list[float]:
-    """Seconds from a key to what it does, on the screen: Enter fills the screen with a panel, Escape gives it back."""
+    """Seconds from a key to what it does, on the screen: a panel fills it, and the number of another one shows that.
+
+    Not Escape, which every terminal program holds back until it is sure that no sequence follows.
+    """
     took: list[float] = []
+    terminal.press("2", "Enter")
+    terminal.until(_SHOWN["2"], time.perf_counter() - terminal.began + DEADLINE_S)
     for number in range(presses):
-        key, holds = ("Enter", _is_full) if number % 2 == 0 else ("Escape", _is_shared)
+        key = "32"[number % 2]
         # Not in step with the frames of the program.
         time.sleep(0.3 + 0.037 * (number % 5))
         began = time.perf_counter()
         terminal.press(key)
         deadline = began - terminal.began + 10
-        terminal.until(holds, deadline)
+        terminal.until(_SHOWN[key], deadline)
         took.append(time.perf_counter() - began)
     return took
 
 
-def _is_shared(screen: str) -> bool:
-    """Whether all panels are there."""
-    return "8 events" in screen
-
-
-def _is_full(screen: str) -> bool:
-    """Whether one panel has the screen."""
-    return not _is_shared(screen)
+_SHOWN = {
+    "2": lambda screen: " 2 loss" in screen and " 3 meters" not in screen,
+    "3": lambda screen: " 3 meters" in screen and " 2 loss" not in screen,
+}
+"""By the key of a panel: whether it fills the screen."""
 
 
 def told_step(screen: str) -> int:

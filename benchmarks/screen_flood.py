@@ -24,6 +24,8 @@ SETTLE_REPORTS = 20
 COST_MAX = 1.2
 FRAMES_MIN = 9.5
 """Ten, less what the edges of a window cut off."""
+SHARE_MIN = 0.95
+"""Where the writer of the run cannot keep up, so much of what it writes is to be a frame."""
 ANSWER_S_MAX = 0.1
 PRESSES = 12
 
@@ -43,27 +45,31 @@ def look(folder: Path, terminal: Terminal, case: tuple[int, int], seconds: float
         terminal.until(lambda screen: told_step(screen) > 0)
         settled = told_step(terminal.text()) + SETTLE_REPORTS * max(1, rate // 10 // cores)
         terminal.until(lambda screen: told_step(screen) >= settled)
-        return Seen(watch(terminal, seconds), answers(terminal, PRESSES))
+        return Seen(watch(terminal, seconds, feed.run_dir), answers(terminal, PRESSES))
 
 
 def report(rows: dict[tuple[int, int], list[Seen]]) -> None:
     """Prints a line a case, then what was to be reached."""
-    print(f"  {'':30}{'CPU %':>8}{'/ idle':>8}{'frames/s':>10}{'facts/s told':>14}{'answer, ms':>12}{'slowest':>9}")
+    heads = (
+        f"{'CPU %':>8}{'/ idle':>8}{'frames/s':>10}{'writes/s':>10}{'facts/s told':>14}{'answer, ms':>12}{'slowest':>9}"
+    )
+    print(f"  {'':30}{heads}")
     for (cores, rate), seen in rows.items():
         windows = [one.window for one in seen]
         took = [second for one in seen for second in one.answers_s]
-        cpu, frames, steps = (statistics.median(column) for column in zip(*windows, strict=True))
+        cpu, frames, steps, writes = (statistics.median(column) for column in zip(*windows, strict=True))
         idle = rows.get((cores, 0), seen)
         cost = statistics.median(a.window.cpu_percent / b.window.cpu_percent for a, b in zip(seen, idle, strict=True))
         label = f"{cores:,} cores, {rate:,} facts/s" if rate else f"{cores:,} cores, idle feed"
         print(
-            f"  {label:30}{cpu:>8.1f}{cost:>8.2f}{frames:>10.1f}{steps * cores:>14,.0f}"
+            f"  {label:30}{cpu:>8.1f}{cost:>8.2f}{frames:>10.1f}{writes:>10.1f}{steps * cores:>14,.0f}"
             f"{1000 * statistics.median(took):>12.0f}{1000 * max(took):>9.0f}"
         )
         if rate == 100_000:
             print(f"    cost / idle: goal {COST_MAX:g}: {_verdict(cost <= COST_MAX)}")
         if rate >= 1_000_000:
-            print(f"    frames/s: goal {FRAMES_MIN:g}: {_verdict(frames >= FRAMES_MIN)}")
+            held = frames >= min(FRAMES_MIN, SHARE_MIN * writes)
+            print(f"    frames/s: goal {FRAMES_MIN:g}, or one for each write: {_verdict(held)}")
             print(f"    answers: goal {1000 * ANSWER_S_MAX:g} ms: {_verdict(statistics.median(took) <= ANSWER_S_MAX)}")
             print(f"    keys answered: {len(took)} of {PRESSES * len(seen)}")
 
