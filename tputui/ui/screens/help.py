@@ -79,7 +79,8 @@ def _num_keys(lines: Sequence[Told]) -> int:
 
 
 def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
-    """The keys whose name, sentence, word in the footer or group holds every word of `wanted`, below the heads of their groups."""
+    """The keys whose name, sentence, word in the footer or group holds every word of
+    `wanted`, below the heads of their groups."""
     parts = wanted.lower().split()
     found: list[Told] = []
     head: Told | None = None
