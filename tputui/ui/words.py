@@ -123,7 +123,7 @@ def alarms(snapshot: Snapshot) -> list[str]:
     if snapshot.dropped_steps:
         found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped")
     if snapshot.xla is not None and snapshot.xla.recompiles:
-        found.append(f"{snapshot.xla.recompiles} recompiles")
+        found.append(f"{snapshot.xla.recompiles} recompile{'s' if snapshot.xla.recompiles > 1 else ''}")
     if snapshot.newer_format:
         found.append(clean(snapshot.newer_format))
     return found
