@@ -122,6 +122,7 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> No
     for first in range(0, history, 100):
         reporter.record_steps(first + 1, made[first : min(first + 100, history)], cores)
         done = min(first + 100, history)
+    reporter.flush(60)
     # A curve that has come down and stays there.
     made = made[-KEPT_STEPS:]
     due = time.monotonic()

@@ -20,6 +20,8 @@ from benchmarks.screen_feed import Feed, Window, answers, told_step, watch
 from benchmarks.screen_terminal import Terminal
 
 CASES = ("8,0", "8,100000", "8,1000000", "2048,0", "2048,100000", "2048,1000000")
+HISTORY_VALUES = 2_000_000
+"""A run that is under way: of one that has just begun the whole curve moves with every report."""
 SETTLE_REPORTS = 20
 COST_MAX = 1.2
 FRAMES_MIN = 9.5
@@ -40,9 +42,9 @@ class Seen(NamedTuple):
 def look(folder: Path, terminal: Terminal, case: tuple[int, int], seconds: float) -> Seen:
     """Watches a run of a case."""
     cores, rate = case
-    with Feed(folder, cores=cores, values_per_s=rate) as feed:
+    with Feed(folder, cores=cores, values_per_s=rate, history=HISTORY_VALUES // cores) as feed:
         terminal.start([sys.executable, "-m", "tputui", "attach", str(feed.run_dir)])
-        terminal.until(lambda screen: told_step(screen) > 0)
+        terminal.until(lambda screen: told_step(screen) > HISTORY_VALUES // cores)
         settled = told_step(terminal.text()) + SETTLE_REPORTS * max(1, rate // 10 // cores)
         terminal.until(lambda screen: told_step(screen) >= settled)
         return Seen(watch(terminal, seconds, feed.run_dir), answers(terminal, PRESSES))
