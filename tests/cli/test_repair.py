@@ -106,6 +106,14 @@ def test_a_manifest_that_nothing_tells_of_is_told_as_lost(recorded_run: Path, ca
     assert session.load(recorded_run.with_name("digits-1-repaired")).steps == 66
 
 
+def test_a_run_of_which_nothing_can_be_read_is_not_copied(recorded_run: Path, capsys: Capture) -> None:
+    for path in recorded_run.glob("*.json*"):
+        path.write_bytes(b"garbage" * 100)
+    assert main(["repair", str(recorded_run)]) == 1
+    assert "there is nothing to copy" in capsys.readouterr().err
+    assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
+
+
 def test_a_damaged_sealed_journal_keeps_its_sound_frames(tmp_path: Path, capsys: Capture) -> None:
     run_dir = recorded.write_run(tmp_path)
     plain = run_dir / "worker-0.jsonl"

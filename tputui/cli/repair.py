@@ -15,7 +15,7 @@ from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.mend import REPORT, Mended, mend
+from tputui.telemetry.mend import REPORT, Mended, NothingReadable, mend
 from tputui.telemetry.rundir import MANIFEST
 
 DESCRIPTION = """Writes a sound copy of a damaged run beside it, RUN-repaired or DIR: every record that can be
@@ -26,6 +26,7 @@ lost; repair.json in the copy keeps the regions. The run itself is not changed, 
 sound run is told so and not copied."""
 EXIT_CODES = exit_codes(
     DONE="the copy stands, or the run is sound",
+    DAMAGED="nothing of the run can be read",
     USAGE="no such run, it is still running, or the copy cannot be made there",
 )
 
@@ -88,6 +89,9 @@ def _mend(run_dir: Path, target: Path, report: bytes) -> Mended:
         raise CommandError(ExitCode.USAGE, words)
     try:
         return mend(run_dir, target, report)
+    except NothingReadable:
+        words = f"{inert(run_dir.name)}: no record and no {MANIFEST} of it can be read, so there is nothing to copy"
+        raise CommandError(ExitCode.DAMAGED, words) from None
     except OSError as error:
         words = f"{where}: the copy cannot be made, and nothing of it was kept: {error.strerror or error}"
         raise CommandError(ExitCode.USAGE, words) from None

@@ -27,6 +27,10 @@ REPORT = "repair.json"
 """File in the copy that tells what was damaged."""
 
 
+class NothingReadable(Exception):
+    """Neither a record nor the manifest can be read, so there is nothing that a copy could be of."""
+
+
 class Mended(NamedTuple):
     """What stands in the copy."""
 
@@ -56,12 +60,14 @@ class Found:
 def mend(run_dir: Path, target: Path, report: bytes) -> Mended:
     """Makes the sound copy `target` of a run, whole or not at all, with `report` in it.
 
-    Raises `FileExistsError` where `target` stands already, and any other `OSError` where nothing can be made there.
+    Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing can be made there.
     """
     staging = target.with_name(f".{target.name}.{os.getpid()}")
     staging.mkdir(mode=0o700)
     try:
         mended = _fill(run_dir, staging)
+        if not mended.num_records and mended.manifest == "missing":
+            raise NothingReadable
         _write(staging / REPORT, report)
         if target.exists() or target.is_symlink():
             raise FileExistsError(target)
