@@ -60,7 +60,8 @@ class Found:
 def mend(run_dir: Path, target: Path, report: bytes) -> Mended:
     """Makes the sound copy `target` of a run, whole or not at all, with `report` in it.
 
-    Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing can be made there.
+    Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing
+    can be made there.
     """
     staging = target.with_name(f".{target.name}.{os.getpid()}")
     staging.mkdir(mode=0o700)
