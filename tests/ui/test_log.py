@@ -21,6 +21,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
 from tputui.ui.hands.viewstate import Views
+from tputui.ui.logs import patience
 from tputui.ui.logs.logfold import folded, lanes_of, taken_apart
 from tputui.ui.logs.logstore import LINES_MAX, LogStore
 from tputui.ui.logs.logview import Rows, Sieve, Sifter, compiled, sifted
@@ -226,7 +227,7 @@ def test_a_search_narrows_as_it_is_typed() -> None:
         assert "loss nan" in text(screen)
         assert "data is ready" not in text(screen)
         await pilot.press("(")
-        assert "no regular expression yet" in text(screen)
+        assert "not searched for yet" in text(screen)
         assert "loss nan" in text(screen)
         await pilot.press("backspace", "enter")
         assert "/na/ [1/17]" in text(screen)
@@ -425,3 +426,19 @@ def test_strangers_lines_are_inert() -> None:
         assert "\x1b" not in shown
 
     drive(monitor(a_run([evil])), script)
+
+
+@pytest.mark.parametrize(
+    "typed", ["(a+)+$", "(a|aa)*b", "((x*)y)+", r"(?:\d+,?){5,}", "(a+){20}", "([ab]+|c)+", "(.*)*"]
+)
+def test_what_may_take_for_ever_is_not_tried(typed: str) -> None:
+    assert compiled(typed) == (None, patience.WHY_NOT)
+
+
+@pytest.mark.parametrize(
+    "typed", [r"\(a+\)+", "(abc)+", "a+b*c{2,}", "[(a+)]+", r"[\])]+(x)?", "(nan|inf)", "(a+)?b", "{x}+"]
+)
+def test_what_cannot_is_tried(typed: str) -> None:
+    pattern, why = compiled(typed)
+    assert pattern is not None
+    assert not why

@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from tputui.model.snapshot import LogLine
 from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, wrap
+from tputui.ui.logs import patience
 from tputui.ui.logs.logfold import Entry, folded, taken_apart
 from tputui.ui.logs.logstore import LogStore
 
@@ -95,13 +96,14 @@ class Sifter:
 
 
 def compiled(text: str) -> tuple[re.Pattern[str] | None, str]:
-    """A regular expression, or why it is none; small letters find great ones too. Empty text is no expression."""
+    """A regular expression, or why it is none that is tried; small letters find great ones too. Empty text is none."""
     if not text:
         return None, ""
     try:
-        return re.compile(text, 0 if any(char.isupper() for char in text) else re.IGNORECASE), ""
+        pattern = re.compile(text, 0 if any(char.isupper() for char in text) else re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
         return None, str(error)
+    return (None, patience.WHY_NOT) if patience.may_take_for_ever(text) else (pattern, "")
 
 
 class Rows(Sequence[Line]):

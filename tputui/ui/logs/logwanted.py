@@ -77,7 +77,7 @@ class Wanted:
             return []
         right: Line = [Span(f" {_count(num_found, num_lines)} ", "label")]
         if self._trouble:
-            right = [Span(f" no regular expression yet: {self._trouble} ", "warn")]
+            right = [Span(f" not searched for yet: {self._trouble} ", "warn")]
         room = max(width - 3 - width_of(right), 8)
         return [[Span(" / ", "accent"), *spans(self._typed, room), *right]]
 
