@@ -98,6 +98,7 @@ def test_every_sample_stands_in_the_readme_and_among_the_workloads() -> None:
         assert all(sample.name in page for page in pages), sample.name
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_the_task_on_the_page_trains_and_predicts_what_its_run_said(tmp_path: Path) -> None:
     from tests.fixtures.rgbd import write_crops  # needs numpy

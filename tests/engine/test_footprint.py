@@ -276,6 +276,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, 
     return {how: train(folder, how) for how in ("no", "yes")}
 
 
+@pytest.mark.slow
 def test_recomputed_blocks_learn_the_same(both: dict[str, tuple[dict[str, Any], float]]) -> None:
     kept, again = both["no"][0], both["yes"][0]
     assert again["losses"] == pytest.approx(kept["losses"], rel=1e-6)
@@ -285,6 +286,7 @@ def test_recomputed_blocks_learn_the_same(both: dict[str, tuple[dict[str, Any], 
     assert again["compiles"] == kept["compiles"]
 
 
+@pytest.mark.slow
 def test_the_prediction_is_near_what_the_compiler_counts(both: dict[str, tuple[dict[str, Any], float]]) -> None:
     found = predicted(planned("model.blocks=2"), batch=16)
     ratio = (found.parameters + found.optimizer + found.activations) / both["no"][1]

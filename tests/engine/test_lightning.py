@@ -105,6 +105,7 @@ def test_the_checkpoints_are_lightnings_own(lit: Run) -> None:
     assert best["best"] == min(epoch.valid["loss"].avg for epoch in lit.all(ev.EpochEnded))
 
 
+@pytest.mark.slow
 def test_a_stop_is_served_at_the_next_step_and_answered(stopped: Run) -> None:
     applied, ended = stopped.one(ev.RequestApplied), stopped.one(ev.TrainingEnded)
     assert (applied.kind, applied.step) == ("stop", STOP_AT + 1)
@@ -114,6 +115,7 @@ def test_a_stop_is_served_at_the_next_step_and_answered(stopped: Run) -> None:
     assert (stopped.dir / applied.path).stat().st_size == applied.bytes
 
 
+@pytest.mark.slow
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     lit: Run, stopped: Run, runs_dir: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     assert epoch.best == expected.best
 
 
+@pytest.mark.slow
 def test_tied_weights_stay_tied_on_one_core_and_one_loss_is_enough(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "tied", text=TIED))
     topology, plan = run.one(ev.TopologyDeclared), run.one(ev.TrainingPlanned)
@@ -141,6 +144,7 @@ def test_tied_weights_stay_tied_on_one_core_and_one_loss_is_enough(runs_dir: Pat
     assert run.all(ev.WarningRaised) == []
 
 
+@pytest.mark.slow
 def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "untied", ["model.module=mylit:Untied"], text=TIED), exit_code=3)
     message = run.one(ev.FailureRaised).message
@@ -148,6 +152,7 @@ def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir:
     assert "64 parameters before the move to the device, 128 after it" in message
 
 
+@pytest.mark.slow
 def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "lit-five", ["device.cores=[5]", "device.precision=16"], text=TIED))
     topology = run.one(ev.TopologyDeclared)
@@ -199,6 +204,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_a_mean_alone_is_one_column_for_8_cores_and_the_screen_says_why(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "mean", ["device.cores=8", "epochs=1"], text=TIED))
     assert run.one(ev.TopologyDeclared).num_cores == 8

@@ -191,6 +191,7 @@ def test_with_the_runtime_imported_the_same_grus_are_unrolled() -> None:
     assert found["difference"] < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_the_text_classifier_learns_on_8_cores_in_both_precisions() -> None:
     for found in trained("lstm:fp32", "lstm:bf16").values():

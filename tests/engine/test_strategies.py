@@ -223,6 +223,7 @@ def test_nothing_is_compiled_after_warm_up(runs: dict[str, Run], name: str) -> N
     assert runs[name].all(ev.WarningRaised) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
 def test_bf16_trains_alike(bf16: dict[str, Run], runs: dict[str, Run], name: str) -> None:
     assert means(bf16[name]) == pytest.approx(means(bf16["single"]), rel=0.02)
@@ -261,6 +262,7 @@ def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict
     assert cores[1].phase_s == pytest.approx(4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
 def test_a_checkpoint_goes_on_under_the_other_strategy(
     resumed: dict[str, Run], runs: dict[str, Run], name: str
@@ -272,6 +274,7 @@ def test_a_checkpoint_goes_on_under_the_other_strategy(
     assert epoch.best == runs["single"].all(ev.EpochEnded)[1].best
 
 
+@pytest.mark.slow
 def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_one_bit_for_bit(
     resumed: dict[str, Run],
 ) -> None:
@@ -287,6 +290,7 @@ def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_
         assert torch.equal(value, last[1]["learner"]["model"][key]), key
 
 
+@pytest.mark.slow
 def test_a_stop_is_one_request_with_one_save_and_every_rank_ends_there(resumed: dict[str, Run]) -> None:
     run = resumed["stopped"]
     applied = run.one(ev.RequestApplied)
