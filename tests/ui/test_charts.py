@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import time
+from array import array
 
 import pytest
 from hypothesis import given
@@ -459,3 +460,23 @@ def test_a_chart_of_2048_pieces_costs_little() -> None:
         best = min(best, time.process_time() - start)
     # 3 ms on the machine it was written on; four times as much is left for slower ones.
     assert best < 0.012
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_long_tails_that_all_cores_share_make_no_core_stand_out(seed: int) -> None:
+    chance = random.Random(seed)
+    columns = [
+        CoreColumn(
+            first_step=step,
+            last_step=step,
+            means=array("f", [0.005 * math.exp(chance.gauss(0.0, 1.6)) for _ in range(8)]),
+            bad_cores=(),
+        )
+        for step in range(1, 353)
+    ]
+    assert CoreWatch().outlier(columns) is None
+    for column in columns[300:]:
+        column.means[5] += 1.0
+    found = CoreWatch().outlier(columns)
+    assert found is not None
+    assert found.core == 5

@@ -19,7 +19,9 @@ LEAST_CORES = 4
 _FLAGGED = 5.0
 """Robust deviations from the median beyond which a core stands out in a column."""
 _ONCE = 25.0
-"""As many make a single column worth telling."""
+"""As many make a single column worth telling, if no other core is ever as far out."""
+_CHANCE = 4.0
+"""Standard deviations of a count by chance (Poisson) beyond which a core is out too often."""
 _LEAST_COLUMNS = 3
 _VALUES_A_CALL = 100_000
 """Values judged at most in one call: some 20 ms."""
@@ -89,10 +91,18 @@ def judge(column: CoreColumn) -> Verdict | None:
 
 def _most(judged: Iterable[tuple[CoreColumn, Verdict | None]]) -> Outlier | None:
     flagged: dict[int, list[tuple[CoreColumn, Verdict]]] = {}
+    num_cores = 0
     for column, verdict in judged:
+        num_cores = max(num_cores, len(column.means))
         if verdict is not None and verdict.deviations > _FLAGGED:
             flagged.setdefault(verdict.core, []).append((column, verdict))
-    worth = {core: found for core, found in flagged.items() if _is_told(found)}
+    by_chance = sum(map(len, flagged.values())) / max(num_cores, 1)
+    far = {core for core, found in flagged.items() if any(verdict.deviations > _ONCE for _, verdict in found)}
+    worth = {
+        core: found
+        for core, found in flagged.items()
+        if _is_often(len(found), by_chance) or (core in far and len(far) == 1)
+    }
     if not worth:
         return None
     core = max(worth, key=lambda core: (math.fsum(min(v.deviations, _ONCE) for _, v in worth[core]), -core))
@@ -105,8 +115,13 @@ def _most(judged: Iterable[tuple[CoreColumn, Verdict | None]]) -> Outlier | None
     )
 
 
-def _is_told(found: Sequence[tuple[CoreColumn, Verdict]]) -> bool:
-    return len(found) >= _LEAST_COLUMNS or any(verdict.deviations > _ONCE for _, verdict in found)
+def _is_often(count: int, by_chance: float) -> bool:
+    """Whether a core stands out in more columns than it would if all cores were alike.
+
+    The loss of a few examples has long tails: in every run some core is far out at every other step, and each of them
+    in turn. One that is named must be so much more often than its share that chance does not explain it.
+    """
+    return count >= _LEAST_COLUMNS and count > by_chance + _CHANCE * math.sqrt(by_chance)
 
 
 def grouped(num_cores: int, rows: int) -> list[range]:
