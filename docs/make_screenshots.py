@@ -1,8 +1,11 @@
-"""Makes the pictures of the README from a recorded run: `python docs/make_screenshots.py RUN [--png]`.
+"""Makes the pictures of the README from recorded runs: `python docs/make_screenshots.py RUN RUN [...] [--png]`.
 
-RUN is the directory of a run that ended, such as one that `tputui run sample_configs/digits.toml` left in `runs/`. The
-pictures are written to `docs/pictures/` as SVG, and with `--png` as PNG too, for which `rsvg-convert` must be
-installed. Nothing in them is made up: they are the screens, replayed to a moment and held there.
+Each RUN is the directory of a run that ended, such as `tputui run sample_configs/digits.toml` leaves in `runs/`: the
+first one is shown by itself, all of them side by side, so let them differ in something, and let the machine do nothing
+else meanwhile. The list shows every run in the directory of the first. The launcher asks the engine what a step needs,
+so torch
+must be installed. The pictures are written to `docs/pictures/` as SVG, and with `--png` as PNG too, for which
+`rsvg-convert` must be installed. Nothing in them is made up: they are the screens, at a moment, and held there.
 """
 
 from __future__ import annotations
@@ -14,24 +17,37 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
+from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tputui.cli.desk import EngineDesk
 from tputui.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
+from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.screens.runs import LEAST_COMPARED, MOST_COMPARED, RunsScreen
 
 PICTURES = Path(__file__).parent / "pictures"
 
 _FONT = "DejaVu Sans Mono"
 _SETTLE_S = 0.5
+_PATIENCE_S = 60.0
+_REPOSITORY = Path(__file__).parents[1]
 _TEXT = re.compile(r'(<text [^>]*?)x="([\d.]+)"([^>]*?)textLength="([\d.]+)"([^>]*)>([^<]*)</text>')
+
+
+class Step(NamedTuple):
+    """Keys that are pressed, once the screen shows some words."""
+
+    words: str
+    keys: tuple[str, ...]
 
 
 class Picture(NamedTuple):
@@ -39,34 +55,84 @@ class Picture(NamedTuple):
 
     name: str
     size: tuple[int, int]
-    moment: float | None
-    """Share of the recording after which it is held; None is the list of runs."""
-    keys: tuple[str, ...] = ()
+    opens: Callable[[Sequence[Path]], Screen[MonitorResult]]
+    """What opens the screen, given the runs."""
+    steps: tuple[Step, ...] = ()
+    shows: str = ""
+    """Words that stand on it once it is as it is to be."""
 
 
+def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
+    """Opens the run as it was after a share of it."""
+
+    def opens(runs: Sequence[Path]) -> Screen[MonitorResult]:
+        session = Session.replay(runs[0])
+        assert session.player is not None
+        session.player.pause()
+        session.player.seek(session.player.start + share * (session.player.end - session.player.start))
+        return MonitorScreen(session, runs[0], read_only=True)
+
+    return opens
+
+
+def ended(runs: Sequence[Path]) -> Screen[MonitorResult]:
+    """Opens the run as it ended, from where one may look back."""
+    return MonitorScreen(Session.live(runs[0]), runs[0])
+
+
+def listed(runs: Sequence[Path]) -> Screen[MonitorResult]:
+    """Opens the list of runs, from where runs can be started."""
+    return RunsScreen(runs[0].parent, desk=EngineDesk(runs[0].parent), start=_REPOSITORY)
+
+
+def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:
+    """Opens the comparison."""
+    return CompareScreen(runs)
+
+
+_LOOKS_BACK = Step("looks back", ("left", "left"))
 WANTED = (
-    Picture("monitor-160x45", (160, 45), 0.75),
-    Picture("monitor-80x24", (80, 24), 0.75),
-    Picture("finished", (120, 36), 1.0),
-    Picture("loss", (120, 30), 1.0, ("2", "2", "l")),
-    Picture("runs", (100, 16), None),
-    Picture("help", (100, 40), 1.0, ("question_mark",)),
+    Picture("home", (120, 30), listed, (Step("newest first", ("down",)),), "enter opens"),
+    Picture(
+        "launcher",
+        (120, 36),
+        listed,
+        (
+            Step("newest first", ("n",)),
+            Step("sample_configs/digits.toml", ("down", "enter")),
+            Step("ready", ("slash", *"optim.lr", "enter", "enter")),
+            Step("field", ("ctrl+u", *"0.001", "enter", "escape")),
+        ),
+        "a core",
+    ),
+    Picture("monitor-160x45", (160, 45), replayed(0.75)),
+    Picture("monitor-80x24", (80, 24), replayed(0.75)),
+    Picture("loss", (120, 30), replayed(1.0), (Step("loss", ("2", "2", "l")),)),
+    Picture("cores", (120, 24), replayed(1.0), (Step("loss", ("2", "2", "v", "v", "v", *[","] * 30)),), "heat"),
+    Picture("looking-back", (120, 36), ended, (_LOOKS_BACK,), "looking back"),
+    Picture("log", (120, 24), replayed(1.0), (Step("loss", ("7", "z", "slash", *"valid", "enter")),), "/valid/"),
+    Picture("compare", (120, 36), compared, (Step("figures", ("l",)),), "log axis"),
+    Picture("help", (100, 40), replayed(1.0), (Step("loss", ("question_mark",)),)),
 )
 
 
 def main() -> int:
     """Makes every picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("run", type=Path, help="directory of a run that ended")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run that ended")
+    parser.add_argument("--only", metavar="NAME", help="make this picture alone")
     parser.add_argument("--png", action="store_true", help="also write PNG, by rsvg-convert")
     arguments = parser.parse_args()
-    if not rundir.is_run(arguments.run):
-        parser.error(f"{arguments.run}: not a run; name the directory of one, such as runs/...")
+    for path in arguments.runs:
+        if not rundir.is_run(path):
+            parser.error(f"{path}: not a run; name the directory of one, such as runs/...")
+    if not LEAST_COMPARED <= len(arguments.runs) <= MOST_COMPARED:
+        parser.error(f"a comparison takes {LEAST_COMPARED} to {MOST_COMPARED} runs")
     if arguments.png and shutil.which("rsvg-convert") is None:
         parser.error("rsvg-convert is not installed; on Debian it is in librsvg2-bin")
     PICTURES.mkdir(exist_ok=True)
-    for picture in WANTED:
-        svg = asyncio.run(take(picture, arguments.run))
+    for picture in (each for each in WANTED if arguments.only in (None, each.name)):
+        svg = asyncio.run(take(picture, arguments.runs))
         path = PICTURES / f"{picture.name}.svg"
         path.write_text(svg, encoding="utf-8")
         if arguments.png:
@@ -75,27 +141,34 @@ def main() -> int:
     return 0
 
 
-async def take(picture: Picture, run_dir: Path) -> str:
+async def take(picture: Picture, runs: Sequence[Path]) -> str:
     """The picture as SVG."""
-    app = ScreenApp(opener(picture, run_dir))
+    app = ScreenApp(lambda: picture.opens(runs))
     async with app.run_test(size=picture.size) as pilot:
         await pilot.pause(_SETTLE_S)
-        while isinstance(app.screen, MonitorScreen) and not (app.screen.frame and app.screen.frame.caught_up):
-            await pilot.pause(0.05)
-        await pilot.press(*picture.keys)
+        for step in picture.steps:
+            await _until(pilot, picture, step.words)
+            await pilot.press(*step.keys)
+        await _until(pilot, picture, picture.shows)
         await pilot.pause(_SETTLE_S)
         return app.export_screenshot(title="tputui")
 
 
-def opener(picture: Picture, run_dir: Path) -> Callable[[], Screen[MonitorResult]]:
-    """What opens the screen of a picture."""
-    if picture.moment is None:
-        return lambda: RunsScreen(run_dir.parent)
-    session = Session.replay(run_dir)
-    assert session.player is not None
-    session.player.pause()
-    session.player.seek(session.player.start + picture.moment * (session.player.end - session.player.start))
-    return lambda: MonitorScreen(session, run_dir, read_only=True)
+async def _until(pilot: Pilot[MonitorResult], picture: Picture, words: str) -> None:
+    """Waits for words, and for the whole run where one is shown."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        screen = pilot.app.screen
+        is_read = not isinstance(screen, MonitorScreen) or bool(screen.frame and screen.frame.caught_up)
+        if is_read and words in _text(screen):
+            return
+        await pilot.pause(0.05)
+    raise SystemExit(f"{picture.name}: {words!r} did not come within {_PATIENCE_S:.0f} s")
+
+
+def _text(screen: Screen[Any]) -> str:
+    """What stands on the terminal, without colours."""
+    return "\n".join(strip.text for strip in screen._compositor.render_strips())
 
 
 def to_png(svg: str, path: Path, width: int) -> None:
