@@ -35,18 +35,29 @@ def failure(error: BaseException, progress: Progress, who: str = "") -> ev.Failu
 
 def trace(error: BaseException) -> str:
     """The traceback of what broke, as far as it tells more than the sentence."""
-    if isinstance(error, NotImported) and error.__cause__ is not None:
+    refusal = _refused_import(error)
+    if refusal is not None and refusal.__cause__ is not None:
         # The user's module broke, and the lines of it are what they look for.
-        return "".join(traceback.format_exception(error.__cause__))
+        return "".join(traceback.format_exception(refusal.__cause__))
     return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
 
 
 def kind_of(error: BaseException) -> ev.FailureKind:
     """How it broke."""
-    if isinstance(error, NotImported | ImportError):
+    if isinstance(error, ImportError) or _refused_import(error) is not None:
         return "import"
     if isinstance(error, Refused | ConfigError):
         return "refused"
     if isinstance(error, Unable):
         return "unable"
     return "memory" if isinstance(error, OutOfMemory | MemoryError) else "exception"
+
+
+def _refused_import(error: BaseException) -> NotImported | None:
+    """The refusal of a module that does not import, which may have been gathered with others."""
+    link: BaseException | None = error
+    while isinstance(link, Refused):
+        if isinstance(link, NotImported):
+            return link
+        link = link.__cause__ or link.__context__
+    return None

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import breaking, machine, plan, versions
+from engine import breaking, machine, plan, stacks, versions
 from engine.control import Control, Progress
 from engine.crew import ROLE
 from engine.errors import PEER_LOST, PeerLost, Refused, Unable
@@ -50,7 +50,14 @@ class RankReporter(Reporter):
         """Records what is this rank's own."""
         if isinstance(event, ev.TopologyDeclared):
             event = msgspec.structs.replace(event, cores=[self._rank])
-        own = ev.JournalOpened | ev.TopologyDeclared | ev.HeartbeatSent | ev.FailureRaised | ev.TrainingEnded
+        own = (
+            ev.JournalOpened
+            | ev.TopologyDeclared
+            | ev.HeartbeatSent
+            | ev.FailureRaised
+            | ev.StacksTaken
+            | ev.TrainingEnded
+        )
         if isinstance(event, own) or (self.training and isinstance(event, ev.WarningRaised | ev.ExampleSkipped)):
             super().emit(event)
 
@@ -67,6 +74,8 @@ class Rank:
         self._manifest = manifest
         self._telemetry = telemetry
         self._reporter = RankReporter(run_dir, rank)
+        self.stacks = stacks.StackTeller(run_dir, self._reporter)
+        """Answers for the stacks of the process."""
         self._progress = Progress()
         self._control = Control()
         self._watch = Watch(run_dir, self._reporter, self._progress, self._control)
@@ -149,6 +158,8 @@ class Process:
         while not self._ended.wait(POLL_INTERVAL_S) and not _parent_has_closed():
             for rank in self._ranks:
                 rank.beat()
+            # One answer for the process: all its ranks are threads of it.
+            self._ranks[0].stacks.look()
         for rank in self._ranks:
             rank.close()
         sys.stdout.flush()
@@ -206,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    stacks.tell_on_signal(arguments.run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
     manifest = read_manifest(arguments.run_dir)
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(manifest.cwd)

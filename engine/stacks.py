@@ -6,24 +6,78 @@ its stack there and disturbs nothing. Files of code are never opened: the disk t
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
-import sysconfig
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
-import engine
-import tputui
-from tputui.telemetry.events import CodeFrame, FrameOwner, ThreadStack
+from tputui.telemetry import control
+from tputui.telemetry.events import CodeFrame, StacksTaken, ThreadStack
+from tputui.telemetry.frames import FRAMES_MAX, THREADS_MAX, owner_of
+from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.rundir import write_atomically
 
-FRAMES_MAX = 64
-"""Calls kept of a stack, the newest ones."""
-THREADS_MAX = 64
-_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+FOLDER = "stacks"
+"""Folder of the run in which the stacks lie."""
 _TRAINING = "trainer.py"
+
+
+class StackTeller:
+    """Answers requests for the stacks of this process."""
+
+    def __init__(self, run_dir: Path, reporter: Reporter) -> None:
+        self._folder = run_dir / FOLDER
+        self._reporter = reporter
+        self._inbox = control.Inbox(run_dir)
+
+    def look(self) -> None:
+        """Answers what was asked since the last look; for a process that is asked nothing else."""
+        for request in self._inbox.poll():
+            if request.kind == "stacks":
+                self.tell(request)
+
+    def tell(self, request: control.Request) -> str | None:
+        """Tells the stacks as a fact and as a file; gives the file, relative to the run directory, if there is one."""
+        threads = of_threads()
+        path = self._write(f"{request.id}-{self._reporter.writer}.txt", as_text(threads))
+        self._reporter.emit(
+            StacksTaken(
+                t=time.time(),
+                request=request.id,
+                process=self._reporter.writer,
+                pid=os.getpid(),
+                threads=threads,
+                path=path,
+            )
+        )
+        return path
+
+    def _write(self, name: str, text: str) -> str | None:
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(self._folder / name, text.encode("utf-8", "replace"))
+        except OSError:
+            return None
+        return f"{FOLDER}/{name}"
+
+
+def tell_on_signal(run_dir: Path, writer: str) -> None:
+    """From now on SIGUSR1 has the interpreter print every stack into a file of its own, even while native code holds
+    the interpreter and no thread of Python can answer."""
+    try:
+        (run_dir / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        path = run_dir / FOLDER / f"{writer}.signal"
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+    else:
+        faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)
 
 
 def of_threads() -> list[ThreadStack]:
@@ -45,16 +99,6 @@ def of_error(error: BaseException) -> list[CodeFrame]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     found = [frame for broke in reversed(chain) for frame in _raised_in(broke.__traceback__) if frame.owner == "user"]
     return list(dict.fromkeys(found))[:FRAMES_MAX]
-
-
-def owner_of(file: str) -> FrameOwner:
-    """Whose code a file holds."""
-    if _is_in(file, _OURS):
-        return "tputui"
-    parts = Path(file).parts
-    if file.startswith("<") or _LIBRARY_FOLDERS.intersection(parts) or _is_in(file, _PYTHON):
-        return "library"
-    return "user"
 
 
 def as_text(threads: list[ThreadStack]) -> str:
@@ -91,11 +135,3 @@ def _raised_in(trace: TracebackType | None) -> list[CodeFrame]:
 def _code_frame(frame: FrameType, line: int | None) -> CodeFrame:
     file = frame.f_code.co_filename
     return CodeFrame(file=file, line=line or 0, function=frame.f_code.co_qualname, owner=owner_of(file))
-
-
-def _is_in(file: str, folders: tuple[str, ...]) -> bool:
-    return file.startswith(folders)
-
-
-_OURS = tuple(str(Path(package.__file__ or "").resolve().parent) + os.sep for package in (engine, tputui))
-_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from engine.control import Control, Doing, Progress
+from engine.stacks import StackTeller
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import control as requests
 from tputui.telemetry import events as ev
@@ -37,6 +38,7 @@ class Watch:
         self._progress = progress
         self._control = control
         self._inbox = requests.Inbox(run_dir)
+        self._stacks = StackTeller(run_dir, reporter)
         self._open: dict[str, requests.Request] = {}
         self._signals: list[str] = []
         self._next_heartbeat = 0.0
@@ -91,12 +93,23 @@ class Watch:
                     t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=self._progress.step
                 )
             )
+            if request.kind == "stacks":
+                self._tell_stacks(request)
+                continue
             self._open[request.id] = request
             if request.kind != "stop_now":
                 self._control.submit(request)
         for request in arrived:
             if request.kind == "stop_now" and self._control.claim_end():
                 self._end_now(request)
+
+    def _tell_stacks(self, request: requests.Request) -> None:
+        """Answered from this thread, whatever the loop does."""
+        path = self._stacks.tell(request)
+        step = self._progress.step
+        self._reporter.emit(
+            ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
+        )
 
     def refuse_unserved(self, why: str, *, besides: str = "") -> None:
         """Answers every request that the loop did not get to."""

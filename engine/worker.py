@@ -10,7 +10,6 @@ import argparse
 import faulthandler
 import importlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import breaking, machine, plan, ranks, versions
+from engine import breaking, machine, plan, ranks, stacks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
 from engine.errors import PEER_LOST, PeerLost, Refused, Unable
@@ -225,13 +224,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-telemetry", action="store_true", help="train unseen, to measure what telemetry costs")
     arguments = parser.parse_args(argv)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         manifest = read_manifest(arguments.run_dir)
         worker = Worker(arguments.run_dir, arguments.host, manifest, telemetry=not arguments.no_telemetry)
     except (RunNotFound, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
+    stacks.tell_on_signal(arguments.run_dir, f"worker-{arguments.host}")
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(manifest.cwd)
     worker.run()

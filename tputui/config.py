@@ -105,6 +105,22 @@ class ReportConfig(Table, frozen=True, kw_only=True):
     """Whether the journals of a finished run are sealed: about a third smaller, no longer plain text."""
 
 
+class StallConfig(Table, frozen=True, kw_only=True):
+    """When a run counts as stalled, and what is done then."""
+
+    after_steps: float = 20.0
+    """Median step times without a step after which the run counts as stalled, in a phase in which steps are due."""
+    after_s: float = 30.0
+    """Seconds without a step that it takes at least."""
+    compile_times: float = 5.0
+    """Times the longest compilation so far after which another one counts as a stall, once it has taken a minute. The
+    first compilation never does."""
+    policy: Literal["notify", "save-stop", "continue"] = "notify"
+    """What the supervisor does about a stall: `notify` tells who waits where, in the log and on the timeline;
+    `save-stop` asks the run to save and stop besides, and ends it where it does not within two minutes; `continue`
+    does nothing."""
+
+
 class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
@@ -127,6 +143,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """What is kept."""
     report: ReportConfig = msgspec.field(default_factory=ReportConfig)
     """How the run reports."""
+    stall: StallConfig = msgspec.field(default_factory=StallConfig)
+    """When it counts as stalled, and what is done then."""
 
     @property
     def num_cores(self) -> int:
@@ -172,6 +190,7 @@ TABLES: dict[str, type[Table]] = {
     "device": DeviceConfig,
     "checkpoint": CheckpointConfig,
     "report": ReportConfig,
+    "stall": StallConfig,
 }
 """Tables of the file that are checked here; `[model]` is the task's."""
 
@@ -338,6 +357,9 @@ def _check(config: RunConfig, source: str) -> None:
         "checkpoint.keep": config.checkpoint.keep,
         "report.interval_s": config.report.interval_s,
         "report.every_batches": config.report.every_batches,
+        "stall.after_steps": config.stall.after_steps,
+        "stall.after_s": config.stall.after_s,
+        "stall.compile_times": config.stall.compile_times,
     }
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):

@@ -116,6 +116,14 @@ class Session:
         supervisors = self._track.state.supervisors
         return verdict.exit_code is not None or not any(w.name in verdict.living for w in supervisors)
 
+    def training_processes(self) -> list[tuple[str, int]]:
+        """Name and process id of the training processes that live; several ranks in one process are told once."""
+        found: dict[int, str] = {}
+        for writer in (*self._track.state.workers, *self._track.state.ranks):
+            if writer.opened and writer.training_ended is None and self._process_lives(writer.name) is not False:
+                found.setdefault(writer.opened.pid, writer.name)
+        return [(name, pid) for pid, name in found.items()]
+
     def close(self) -> None:
         """Closes the journals."""
         self._end_look_back()

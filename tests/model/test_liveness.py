@@ -47,6 +47,30 @@ TRAINING_DONE = ev.TrainingEnded(t=T0 + 1, outcome="done", step=11, reason="3 ep
 RUN_FAILED = ev.RunEnded(t=T0 + 2, outcome="failed", exit_code=3, reason="the worker was killed by SIGKILL")
 
 
+def compiled(before_s: float) -> list[ev.Event]:
+    """A worker that has been compiling for 70 s, and has compiled before, or has not."""
+    read = ev.XlaMetricsRead(
+        t=T0,
+        compiles=1 if before_s else 0,
+        compile_s=before_s,
+        recompiles=0,
+        executes=0,
+        execute_s=0.0,
+        transfers_to_device=0,
+        transfers_from_device=0,
+        bytes_to_device=0,
+        bytes_from_device=0,
+        fallbacks={},
+    )
+    beating = ev.HeartbeatSent(t=T0 + 71, phase="compiling", phase_s=70.0, step=11, epoch=1)
+    return [*stepping(T0), read, beating]
+
+
+def configured(**stall: object) -> list[ev.Event]:
+    """A supervisor that told how long is too long."""
+    return [*SUPERVISED, ev.RunStarted(t=T0, run="r", config={"stall": stall}, argv=[])]
+
+
 class Case(NamedTuple):
     what: str
     worker: list[ev.Event]
@@ -84,6 +108,17 @@ CASES = [
          T0 + 101, "running", "executing"),
     Case("a long compile", stepping(T0) + kept_alive(T0, 400, "compiling"), SUPERVISED, (True, True), T0 + 401,
          "running", "compiling"),
+    Case("a compile that exceeds what it took before", compiled(3.0), SUPERVISED, (True, True), T0 + 71, "stalled",
+         "has been compiling for 1 min 10 s, and none before took more than 3.0 s"),
+    Case("a compile that takes as long as before", compiled(30.0), SUPERVISED, (True, True), T0 + 71, "running",
+         "compiling"),
+    Case("a first compile", compiled(0.0), SUPERVISED, (True, True), T0 + 71, "running", "compiling"),
+    Case("stuck by the run's own measure", stepping(T0) + kept_alive(T0, 5, "data"), configured(after_s=3.0),
+         (True, True), T0 + 5, "stalled", "waiting for data for 5 s without a step"),
+    Case("as slow as the run is configured to be", stepping(T0) + kept_alive(T0, 80, "data"), configured(after_s=90.0),
+         (True, True), T0 + 81, "running", "waiting for data"),
+    Case("a senseless measure", stepping(T0) + kept_alive(T0, 40, "data"), configured(after_s="no", after_steps=-1),
+         (True, True), T0 + 41, "stalled", "waiting for data for 41 s without a step"),
     Case("data after a long evaluation", [*stepping(T0), *kept_alive(T0, 90, "evaluating"), beat(T0 + 91, "data", 11)],
          SUPERVISED, (True, True), T0 + 92, "running", "waiting for data"),
     Case("far away and fresh", stepping(T0), SUPERVISED, (None, None), T0 + 5, "running", "executing"),

@@ -162,3 +162,12 @@ def test_a_process_that_has_exited_and_is_not_reaped_is_no_reading() -> None:
 
     assert {process.role for process in sampler.sample().processes} == {"supervisor"}
     worker.communicate()
+
+
+def test_a_stall_asks_to_save_and_stop_and_at_once_when_its_grace_is_over() -> None:
+    escalation = Escalation(Timing(stall_grace_s=120))
+    assert escalation.on_stall(10.0) == "stop"
+    assert escalation.on_stall(11.0) is None
+    assert escalation.falls_due(129.0) is None
+    assert escalation.falls_due(130.0) == "stop_now"
+    assert escalation.on_sigterm(131.0) is None, "everything was asked"

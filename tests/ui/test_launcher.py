@@ -160,9 +160,9 @@ def test_choices_are_turned(place: Path) -> None:
 
 
 def test_moving(place: Path) -> None:
-    steps = [("end", "report.seal"), ("home", "name"), ("down", "task"), ("j", "epochs"), ("k", "task"),
+    steps = [("end", "stall.policy"), ("home", "name"), ("down", "task"), ("j", "epochs"), ("k", "task"),
              ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
-             ("shift+tab", "data.batch_per_core"), ("G", "report.seal"), ("g", "name")]  # fmt: skip
+             ("shift+tab", "data.batch_per_core"), ("G", "stall.policy"), ("g", "name")]  # fmt: skip
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)

@@ -31,7 +31,7 @@ def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode
         snapshot = session.snapshot()
         if snapshot.condition in ENDED:
             raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: there is nothing to ask: {_ended(snapshot)}")
-        request = _submit(run_dir, kind, by)
+        request = submit(run_dir, kind, by)
         say(f"requested: {kind} ({request.id})")
         try:
             return _wait(session, run_dir, request, wait_s)
@@ -42,7 +42,8 @@ def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode
         session.close()
 
 
-def _submit(run_dir: Path, kind: RequestKind, by: str) -> control.Request:
+def submit(run_dir: Path, kind: RequestKind, by: str) -> control.Request:
+    """Writes a request. Raises `CommandError`."""
     try:
         return control.submit(run_dir, kind, by=by, now=time.time())
     except OSError as error:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "compare": "lay 2 to 8 runs side by side, and tell which is faster",
     "stop": "ask a run to save and end",
     "checkpoint": "ask a run to save a checkpoint now",
+    "stacks": "tell where every process of a run is, without stopping it",
     "predict": "predict on the CPU from the weights of a run",
     "export": "write the weights of a run as a plain state dict",
     "check": "tell whether a run's journals are sound",

@@ -16,6 +16,7 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import Failure
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState
+from tputui.model.xray import driven
 from tputui.telemetry import events as ev
 
 PEER_LOST = "PeerLost"
@@ -57,7 +58,7 @@ def failure(state: RunState) -> Failure | None:
         own = state.writers.get(reported.process)
         death = Death(own.name, own.failure) if own and own.failure else None
     if death is not None:
-        found = _raised(death)
+        found = _raised(state, death)
     elif reported is not None:
         found = _silent(reported)
     else:
@@ -92,15 +93,18 @@ def your_code(failure: Failure) -> list[str]:
     return [f"{frame.file}:{frame.line} in {frame.function}" for frame in failure.frames[:FRAMES_TOLD]]
 
 
-def _raised(death: Death) -> Failure:
+def _raised(state: RunState, death: Death) -> Failure:
     event = death.event
+    own = state.writers.get(death.process)
+    # Of a process that left no word, its heart told better where it was than the one that missed it.
+    beat = own.beat if own and event.process and not own.failure else None
     return Failure(
         writer=death.process,
         error=event.error,
         message=event.message,
         traceback=event.traceback,
-        phase=event.phase,
-        step=event.step,
+        phase=beat.phase if beat else event.phase,
+        step=beat.step if beat else event.step,
         kind=event.kind,
         t=event.t,
         pid=event.pid,
@@ -135,22 +139,13 @@ def _placed(state: RunState, found: Failure) -> Failure:
     """With where it was, and what followed."""
     writer = state.writers.get(found.writer)
     opened = writer.opened if writer else None
-    topology = writer.topology if writer else None
     return replace(
         found,
         host=opened.host if opened else "",
         pid=found.pid or (opened.pid if opened else None),
-        cores=_cores(found.writer, topology, state),
+        cores=driven(state, writer) if writer else [],
         followers=list(_followers(state, found)),
     )
-
-
-def _cores(writer: str, topology: ev.TopologyDeclared | None, state: RunState) -> list[int]:
-    """The cores that a process drives: under `replica` the worker is the first rank, though it reports all."""
-    if topology is None:
-        return []
-    is_first_rank = topology.strategy == "replica" and not state.writers[writer].is_rank
-    return topology.cores[:1] if is_first_rank else topology.cores
 
 
 def _followers(state: RunState, found: Failure) -> Iterator[str]:
@@ -191,8 +186,7 @@ def _name(writer: WriterState | None, name: str) -> str:
 
 def place_of(failure: Failure) -> str:
     """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as it is known."""
-    cores = failure.cores
-    core = f"core {cores[0]}" if len(cores) == 1 else f"cores {cores[0]}-{cores[-1]}" if cores else ""
+    core = fmt.cores(failure.cores)
     pid = f"pid {failure.pid}" if failure.pid else ""
     return ", ".join(part for part in (failure.writer, core, failure.host, pid) if part)
 

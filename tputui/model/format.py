@@ -36,6 +36,21 @@ PHASES: dict[Phase, str] = {
 }
 """What a process is doing, after "while"."""
 
+CORES_NAMED_MAX = 8
+"""Cores that are listed one by one, where they are no range."""
+
+
+def cores(indices: list[int]) -> str:
+    """`core 5`, `cores 0-7`, `cores 1, 5`; empty where there is none."""
+    found = sorted(set(indices))
+    if len(found) <= 1:
+        return f"core {found[0]}" if found else ""
+    if found[-1] - found[0] == len(found) - 1:
+        return f"cores {found[0]}-{found[-1]}"
+    more = f" and {len(found) - CORES_NAMED_MAX} more" if len(found) > CORES_NAMED_MAX else ""
+    return f"cores {', '.join(map(str, found[:CORES_NAMED_MAX]))}{more}"
+
+
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

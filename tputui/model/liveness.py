@@ -18,11 +18,16 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import RunCondition
 from tputui.model.state import RunState
 from tputui.model.writer import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, WriterState
-from tputui.telemetry.events import Outcome
+from tputui.model.xray import waiting
+from tputui.telemetry.events import HeartbeatSent, Outcome
 
 Alive = Mapping[str, bool | None]
 """By writer: whether its process lives; None where this host cannot know."""
 
+COMPILE_TIMES = 5.0
+"""A compilation that takes so many times the longest one before is a stall ..."""
+COMPILE_S = 60.0
+"""... once it has taken so long. The first one never is."""
 FIRST_WORD_S = 60.0
 """The same before the first heartbeat, while a process may be busy importing."""
 FAR_SILENT_S = 60.0
@@ -32,6 +37,17 @@ SUPERVISOR_TELLS_S = 10.0
 
 _WORST_FIRST: tuple[Outcome, ...] = ("failed", "stopped", "done")
 _OUTCOME_WORDS: dict[Outcome, str] = {"done": "done", "stopped": "stopped", "failed": "training failed"}
+
+
+class Limits(NamedTuple):
+    """How long is too long, as the run was configured."""
+
+    after_s: float = STUCK_S
+    """Seconds without a step, at least."""
+    after_steps: float = STUCK_STEPS
+    """Times the median step."""
+    compile_times: float = COMPILE_TIMES
+    """Times the longest compilation before."""
 
 
 class Verdict(NamedTuple):
@@ -104,13 +120,16 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     if not workers:
         return _without_workers(state, gone, now)
     ranks = [rank for rank in state.ranks if rank.name in living and rank.training_ended is None]
-    stalled = {writer.name: why for writer in [*workers, *ranks] if (why := _stall(writer, now))}
+    pace = _Pace(limits(state), _median_step_s(state), max(w.longest_compile_s for w in state.workers))
+    stalled = {writer.name: why for writer in [*workers, *ranks] if (why := _stall(writer, pace, now))}
     if gone:
         since = max(_last_sign(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:
             reason = f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the others wait"
             return _verdict("stalled", reason, stalled)
     if stalled:
+        if all(_beats(state.writers[name], now) for name in stalled) and (who := waiting(state, living, now)):
+            return _verdict("stalled", who, stalled)
         name, why = next(iter(stalled.items()))
         more = f", and {len(stalled) - 1} more processes" if len(stalled) > 1 else ""
         return _verdict("stalled", f"{name} {why}{more}", stalled)
@@ -149,18 +168,60 @@ def _without_workers(state: RunState, gone: list[WriterState], now: float) -> Ve
     )
 
 
-def _stall(worker: WriterState, now: float) -> str | None:
+def limits(state: RunState) -> Limits:
+    """How long is too long, by the run's configuration as its supervisor told it."""
+    told = next((w.run_started.config for w in state.supervisors if w.run_started), {})
+    table = told.get("stall")
+    given = table if isinstance(table, dict) else {}
+    return Limits(*(_figure(given.get(name), usual) for name, usual in Limits()._asdict().items()))
+
+
+class _Pace(NamedTuple):
+    """What a run has taken so far, and how much more is too much."""
+
+    limits: Limits
+    step_s: float
+    compile_s: float
+
+
+def _figure(value: object, usual: float) -> float:
+    """A stranger's configuration may hold anything."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+        return value
+    return usual
+
+
+def _median_step_s(state: RunState) -> float:
+    """Median step time by the first worker that reported; 0 before."""
+    return next((w.pace.quantile(0.5) for w in state.workers if w.pace.num_reports), 0.0)
+
+
+def _beats(writer: WriterState, now: float) -> bool:
+    return writer.beat is not None and now - _last_sign(writer) <= SILENT_S
+
+
+def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
     """Why a living worker counts as stalled, as the rest of a sentence."""
     silent_s = now - _last_sign(worker)
     beat = worker.beat
     if silent_s > (FIRST_WORD_S if beat is None else SILENT_S):
         return f"lives, and has said nothing for {fmt.whole(silent_s)}"
+    if beat is not None and beat.phase == "compiling":
+        return _long_compile(beat, pace, now)
     if beat is None or beat.phase not in STEPPING or worker.moved_t is None:
         return None
     stuck_s = now - worker.moved_t
-    if stuck_s <= max(STUCK_S, STUCK_STEPS * (worker.smooth_step_s or 0.0)):
+    if stuck_s <= max(pace.limits.after_s, pace.limits.after_steps * pace.step_s):
         return None
     return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(stuck_s)} without a step"
+
+
+def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
+    """Why a compilation takes too long; the first one may take as long as it takes."""
+    lasts_s = beat.phase_s + max(0.0, now - beat.t)
+    if not pace.compile_s or lasts_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
+        return None
+    return f"has been compiling for {fmt.whole(lasts_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
 
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:

@@ -20,7 +20,7 @@ from tputui.telemetry.codec import spell_non_finite
 MARKS_TOLD = 40
 LINES_TOLD = 40
 """The newest of each that stand on the page of a moment."""
-_NOT_SHOWN = ("logs", "loss", "core_columns", "memory_history", "meter_history")
+_NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
 """What is for drawing, not for scripts."""
 
 

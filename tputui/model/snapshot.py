@@ -22,6 +22,7 @@ from tputui.telemetry.events import (
     ProcessSample,
     RequestKind,
     Split,
+    ThreadStack,
 )
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
@@ -224,6 +225,36 @@ class Failure(View, frozen=True, kw_only=True):
     """The ends of other processes that came later, a sentence each."""
     path: str | None = None
     """File with the whole report, relative to the run directory."""
+
+
+class ProcessStacks(View, frozen=True, kw_only=True):
+    """Where the threads of a process were."""
+
+    t: float
+    """Unix time in seconds."""
+    process: str
+    pid: int
+    cores: list[int]
+    phase: Phase | None
+    """What it was doing then, by its newest word."""
+    phase_s: float
+    step: int
+    waits_for: str | None
+    """What of the other processes it waited for."""
+    threads: list[ThreadStack]
+    """The one that trains first."""
+    path: str | None
+    """File with all of it, relative to the run directory."""
+    by_signal: bool
+    """Whether a signal fetched them, since no thread of Python could answer."""
+
+
+class StacksView(View, frozen=True, kw_only=True):
+    """The stacks that were asked for last."""
+
+    request: str
+    t: float
+    processes: list[ProcessStacks]
 
 
 class LogLine(View, frozen=True, kw_only=True):
@@ -464,5 +495,7 @@ class Snapshot(View, frozen=True, kw_only=True):
     """None before the first report."""
     memory_history: list[MemoryPoint] = []
     """In order of time; at most 512 however long the run."""
+    stacks: StacksView | None = None
+    """The stacks that were asked for last; None where none were."""
     meter_history: list[MeterPoint] = []
     """In order of time, training and validation apart; at most 512 of each. An epoch's last figures are in `epochs`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.model import blame, columns, happenings, history, parts, timeline
+from tputui.model import blame, columns, happenings, history, parts, timeline, xray
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
 from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
@@ -110,6 +110,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
         memory_history=history.memory(state),
         meter_history=history.meters(state),
+        stacks=xray.stacks(state),
     )
 
 

@@ -65,6 +65,8 @@ class WriterState:
         self.epoch_started: ev.EpochStarted | None = None
         self.progress: ev.ProgressReported | None = None
         self.smooth_step_s: float | None = None
+        self.longest_compile_s = 0.0
+        """What compiling took at most between two reports; 0 before the first."""
         self.moved_t: float | None = None
         """When a step was last done, or a phase was on in which none is due."""
         self.steps_done = 0
@@ -97,6 +99,8 @@ class WriterState:
         """The first one."""
         self.failure_reported: ev.FailureReported | None = None
         self.rank_exits: list[ev.RankExited] = []
+        self.stacks: dict[str, ev.StacksTaken] = {}
+        """By process: the newest ones that this writer told."""
         self.training_ended: ev.TrainingEnded | None = None
         self.run_ended: ev.RunEnded | None = None
         self.unknown: Counter[str] = Counter()
@@ -251,6 +255,12 @@ class WriterState:
         self._done(event.step, event.t)
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
+        if event.compiles > (self.xla.compiles if self.xla else 0):
+            # Of several programs together no more is known than that none took longer.
+            took = event.compile_s - (self.xla.compile_s if self.xla else 0.0)
+            self.longest_compile_s = (
+                max(self.longest_compile_s, took) if math.isfinite(took) else self.longest_compile_s
+            )
         self.told.marks.note_programs(self.xla, event, self.steps_done)
         self.xla = event
 
@@ -302,6 +312,10 @@ class WriterState:
     def _failure_reported(self, event: ev.FailureReported) -> None:
         self.failure_reported = event
 
+    def _stacks_taken(self, event: ev.StacksTaken) -> None:
+        if event.process in self.stacks or len(self.stacks) < RANK_EXITS_MAX:
+            self.stacks[event.process] = event
+
     def _rank_exited(self, event: ev.RankExited) -> None:
         if len(self.rank_exits) < RANK_EXITS_MAX:
             self.rank_exits.append(event)
@@ -326,6 +340,7 @@ _COPIED = (
     "dropped_checkpoints",
     "skipped",
     "rank_exits",
+    "stacks",
     "unknown",
 )
 """What a fork needs a container of its own for."""
@@ -360,6 +375,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.FailureRaised: WriterState._failure_raised,
     ev.FailureReported: WriterState._failure_reported,
     ev.RankExited: WriterState._rank_exited,
+    ev.StacksTaken: WriterState._stacks_taken,
     ev.TrainingEnded: WriterState._training_ended,
     ev.RunEnded: WriterState._run_ended,
 }

@@ -23,6 +23,8 @@ class Timing(NamedTuple):
     """From SIGTERM to a request to stop at once: with the next, within the 30 s that a preempted machine has."""
     kill_after_s: float = 10.0
     """From a request to stop at once to SIGKILL."""
+    stall_grace_s: float = 120.0
+    """From the request to save and stop for a stall to a request to stop at once."""
     last_words_s: float = 30.0
     """How long the end record is tried to be written where the disk refuses it."""
 
@@ -43,6 +45,14 @@ class Escalation:
             self._stop_now_at = now + self._timing.sigterm_grace_s
             return "stop"
         return self._ask_harder()
+
+    def on_stall(self, now: float) -> RequestKind | None:
+        """What a stall asks for, where the run is to be saved and stopped; None where that was asked already."""
+        if self._sigterms:
+            return None
+        self._sigterms = 1
+        self._stop_now_at = now + self._timing.stall_grace_s
+        return "stop"
 
     def on_request(self, kind: RequestKind, now: float) -> None:
         """A request was found in the run's directory, whoever wrote it."""

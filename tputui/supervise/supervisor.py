@@ -22,6 +22,8 @@ from tputui.supervise.ledger import Ledger, worker_journals
 from tputui.supervise.logtail import LogTail
 from tputui.supervise.report import FailureReport
 from tputui.supervise.signals import SignalPipe, signals_caught
+from tputui.supervise.stackfetch import StackFetcher
+from tputui.supervise.stalls import StallWatch
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -47,9 +49,11 @@ class Supervisor:
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
         self._ledger = Ledger(self._run_dir, writer)
-        self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
-        self._inbox = control.Inbox(self._run_dir)
         self._escalation = Escalation(self._timing)
+        self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
+        self._stalls = StallWatch(self._manifest.config, self._ledger, self._escalation, self._reporter)
+        self._stacks = StackFetcher(self._run_dir, self._tell_stacks)
+        self._inbox = control.Inbox(self._run_dir)
         self._requests: list[control.Request] = []
         self._killed = False
         self._exited: ev.WorkerExited | None = None
@@ -59,15 +63,15 @@ class Supervisor:
     def run(self) -> ExitCode:
         """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
         with signals_caught() as pipe:
-            self._reporter.emit(
-                ev.RunStarted(
-                    t=time.time(),
-                    run=self._manifest.run,
-                    config=self._manifest.config,
-                    argv=self._manifest.argv,
-                    resumed_from=self._manifest.resume_from,
-                )
+            started = ev.RunStarted(
+                t=time.time(),
+                run=self._manifest.run,
+                config=self._manifest.config,
+                argv=self._manifest.argv,
+                resumed_from=self._manifest.resume_from,
             )
+            self._reporter.emit(started)
+            self._ledger.note(self._reporter.writer, started)
             try:
                 worker = spawn.start_worker(self._argv, self._log_path)
             except OSError as error:
@@ -107,7 +111,9 @@ class Supervisor:
             self._tell_log(final=False)
             self._ledger.read()
             self._report.look()
+            self._ask(self._stalls.look(time.time(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
+            self._stacks.look(self._ledger.state, time.monotonic())
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error}")
         due = self._escalation.falls_due(time.monotonic())
@@ -119,20 +125,26 @@ class Supervisor:
             _kill_group(worker_pid)
         self._tell_journal_failure()
 
+    def _tell_stacks(self, taken: ev.Event) -> None:
+        self._ledger.note(self._reporter.writer, taken)
+        self._reporter.emit(taken)
+
     def _take_requests(self) -> None:
         for request in self._inbox.poll():
             self._requests.append(request)
+            if request.kind == "stacks":
+                self._stacks.asked(request.id, time.monotonic())
             self._escalation.on_request(request.kind, time.monotonic())
 
-    def _ask(self, kind: ev.RequestKind | None, worker_pid: int) -> None:
-        """Writes a request that SIGTERM stands for, as any viewer would.
+    def _ask(self, kind: ev.RequestKind | None, worker_pid: int, by: str = "SIGTERM") -> None:
+        """Writes a request that SIGTERM or a stall stands for, as any viewer would.
 
         Where the disk refuses it, the worker gets the signal itself, which asks it to save and end.
         """
         if kind is None:
             return
         try:
-            control.submit(self._run_dir, kind, by="SIGTERM", now=time.time())
+            control.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
             _say(f"the request {kind} could not be written, so the worker is sent SIGTERM: {error}")
             with contextlib.suppress(ProcessLookupError):

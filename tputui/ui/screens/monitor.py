@@ -19,6 +19,7 @@ from tputui.ui.pump import Frame
 from tputui.ui.screens.above import AboveKeys
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.requestkeys import RequestKeys
+from tputui.ui.screens.stacks import StacksScreen
 from tputui.ui.screens.timekeys import TimeKeys
 from tputui.ui.widgets.bars import KeyBar, PlayerBar
 from tputui.ui.widgets.body import Body
@@ -97,6 +98,14 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
             self._loss.read_at(None)
         else:
             self._body.maximise(False)
+
+    def action_stacks(self) -> None:
+        """Asks every process where it is, and shows it; in a recording, what was asked for then."""
+        snapshot = self.frame.snapshot if self.frame is not None else None
+        may_ask = not self._why_not("stacks")
+        self._request("stacks")
+        if may_ask or (snapshot is not None and snapshot.stacks is not None):
+            self._put_above(StacksScreen(snapshot, lambda: self._request("stacks")))
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""

@@ -1,0 +1,50 @@
+"""A task that ends badly: it raises, aborts in native code, or hangs, where it fetches a certain example."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, ClassVar
+
+from engine.tasks.base import Options, Splits
+from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
+
+
+class EndsData(BendData, frozen=True, kw_only=True):
+    """Keys of `[data]`."""
+
+    how: str = "raise"
+    """`raise`, `abort` or `hang`, at the training example `break_at`."""
+
+
+class Ending(Curve):
+    """Points of a curve, one of which is the end."""
+
+    def __init__(self, split: str, first: int, size: int, data: EndsData) -> None:
+        super().__init__(split, first, size, BendData())
+        self._at = data.break_at if split == "train" else -1
+        self._how = data.how
+
+    def fetch(self, indices: Any) -> dict[str, Any]:
+        """The points, or the end."""
+        if self._at in indices and len(indices) > 1:
+            self._end()
+        return super().fetch(indices)
+
+    def _end(self) -> None:
+        if self._how == "abort":
+            os.abort()
+        if self._how == "hang":
+            threading.Event().wait()
+        raise ValueError("shard 7 is cut short")
+
+
+class Ends(Bend):
+    """Fits a curve as far as it comes."""
+
+    data_options: ClassVar[type[Options]] = EndsData
+
+    def load(self, data: BendData, seed: int) -> Splits:
+        """Points beside one another."""
+        assert isinstance(data, EndsData)
+        return Splits(Ending("train", 0, NUM_TRAIN, data), Ending("valid", NUM_TRAIN, NUM_VALID, data))

@@ -1,0 +1,153 @@
+"""How real runs end badly, under a real supervisor: told within two seconds of the first death, as what it is.
+
+The runs train at one time: most of what each takes is the start of the runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.data.sampler import permutation
+from tests.engine.bend import NUM_TRAIN
+from tests.engine.test_strategies import BATCH, BEND, HERE
+from tests.engine.workers import Run, make
+from tests.supervise.harness import facts, wait_for
+from tputui.model.snapshot import Failure
+from tputui.session import load
+from tputui.supervise import spawn
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+WITHIN_S = 2.0
+PATIENCE_S = 300.0
+RAISES_IN_RANK_1 = int(permutation(NUM_TRAIN, 0, 1)[3 * BATCH + BATCH // 2])
+IN_RANK_0 = int(permutation(NUM_TRAIN, 0, 1)[3 * BATCH])
+REPLICA = ["device.cores=2", "device.strategy=replica"]
+FOREVER = ["epochs=1000000", "checkpoint.every_epochs=1000000"]
+SETUPS = {
+    "import": ["task=tests.engine.unimported:Task"],
+    "raise-spmd": ["device.cores=2", f"data.break_at={IN_RANK_0}"],
+    "abort-spmd": ["device.cores=2", f"data.break_at={IN_RANK_0}", "data.how=abort"],
+    "raise-rank": [*REPLICA, f"data.break_at={RAISES_IN_RANK_1}"],
+    "hang-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=hang", "stall.after_s=1"],
+    "kill-rank": [*REPLICA, *FOREVER],
+}
+
+
+class Watched:
+    """A run and its supervisor."""
+
+    def __init__(self, run: Run) -> None:
+        self.dir = run.dir
+        self.supervisor = spawn.start_supervisor(run.dir)
+
+    def told(self) -> ev.FailureReported:
+        """The report of its failure, once there is one."""
+        return wait_for(lambda: facts(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
+
+    def failure(self) -> Failure:
+        """The same as every view has it, once the run has ended."""
+        self.supervisor.wait(PATIENCE_S)
+        failure = load(self.dir).failure
+        assert failure is not None
+        return failure
+
+    def late_s(self) -> float:
+        """Seconds from the death to its report."""
+        return self.told().t - self.failure().t
+
+    def clean_up(self) -> None:
+        """Leaves no process behind."""
+        for started in facts(self.dir, "supervisor-0", ev.WorkerStarted):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+        self.supervisor.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched]]:
+    """Every run, started."""
+    parent = tmp_path_factory.mktemp("ends")
+    text = BEND.replace("tests.engine.bend:Bend", "tests.engine.ends:Ends")
+    started = {
+        name: Watched(make(parent, name, overrides, text=text, cwd=HERE.parents[1]))
+        for name, overrides in SETUPS.items()
+    }
+    yield started
+    for watched in started.values():
+        watched.clean_up()
+
+
+def test_a_module_that_does_not_import_is_told_with_its_line(runs: dict[str, Watched]) -> None:
+    failure = runs["import"].failure()
+    assert failure.kind == "import"
+    assert "No module named 'a_package_that_nobody_has'" in failure.message
+    assert [Path(frame.file).name for frame in failure.frames] == ["unimported.py"]
+    assert "ModuleNotFoundError" in failure.traceback
+    assert runs["import"].late_s() < WITHIN_S
+
+
+def test_an_exception_in_the_users_data_is_told_from_their_line_on(runs: dict[str, Watched]) -> None:
+    failure = runs["raise-spmd"].failure()
+    assert (failure.kind, failure.writer, failure.cores) == ("exception", "worker-0", [0, 1])
+    assert [frame.function for frame in failure.frames][:2] == ["Ending._end", "Ending.fetch"]
+    assert "shard 7 is cut short" in failure.message
+    assert "shard 7 is cut short" in (runs["raise-spmd"].dir / "failure.txt").read_text()
+    assert runs["raise-spmd"].late_s() < WITHIN_S
+
+
+def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Watched]) -> None:
+    watched = runs["abort-spmd"]
+    failure = watched.failure()
+    assert (failure.kind, failure.error) == ("aborted", "SIGABRT")
+    assert "in _end" in failure.stack
+    (exited,) = facts(watched.dir, "supervisor-0", ev.WorkerExited)
+    assert watched.told().t - exited.t < WITHIN_S
+
+
+def test_an_exception_in_a_rank_is_told_as_its_own_and_the_rest_as_what_followed(runs: dict[str, Watched]) -> None:
+    failure = runs["raise-rank"].failure()
+    assert (failure.writer, failure.cores, failure.kind) == ("rank-1", [1], "exception")
+    assert failure.frames[0].function == "Ending._end"
+    assert [words.partition(" ")[0] for words in failure.followers] == ["worker-0"]
+    assert runs["raise-rank"].late_s() < WITHIN_S
+
+
+def test_a_killed_rank_is_told_within_two_seconds(runs: dict[str, Watched]) -> None:
+    watched = runs["kill-rank"]
+    wait_for(lambda: facts(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pid = facts(watched.dir, "rank-1", ev.JournalOpened)[0].pid
+    killed = time.time()
+    os.kill(pid, signal.SIGKILL)
+    told = watched.told()
+    assert told.t - killed < WITHIN_S
+    assert (told.process, told.pid, told.kind) == ("rank-1", pid, "killed")
+    assert told.memory
+    assert watched.failure().cores == [1]
+
+
+def test_a_hanging_rank_is_named_with_those_that_wait_and_its_stack_is_told(runs: dict[str, Watched]) -> None:
+    watched = runs["hang-rank"]
+    (stall, *_) = wait_for(
+        lambda: [told for told in facts(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in told.text],
+        "the stall",
+        PATIENCE_S,
+    )
+    assert "core 1 waiting for data for " in stall.text
+    assert "1 other in all-reduce at step 3" in stall.text
+    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    rank = done.stdout[done.stdout.index("rank-1") :]
+    assert "in Ending._end" in rank
+    assert "worker-0 (core 0, pid " in done.stdout

@@ -1,0 +1,90 @@
+"""X asks every process where it is, and shows the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
+from tputui.telemetry import control
+from tputui.telemetry.events import CodeFrame, ThreadStack
+from tputui.ui import keys
+from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.screens.stacks import StacksScreen
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run's directory that takes requests."""
+    return recorded.write_run(tmp_path, ended=False)
+
+
+def with_stacks() -> Snapshot:
+    """A run of which somebody asked where it is."""
+    frames = [
+        CodeFrame(file="/usr/lib/python3.11/threading.py", line=324, function="Condition.wait", owner="library"),
+        CodeFrame(file="/home/me/reader\x1b[31m.py", line=31, function="Reader.fetch", owner="user"),
+        *[CodeFrame(file="engine/trainer.py", line=n, function="train", owner="tputui") for n in range(6)],
+    ]
+    process = ProcessStacks(
+        t=made.NOW,
+        process="rank-5",
+        pid=4711,
+        cores=[5],
+        phase="data",
+        phase_s=94.0,
+        step=812,
+        waits_for=None,
+        threads=[ThreadStack(name="tputui-train", frames=frames), ThreadStack(name="MainThread", frames=[frames[0]])],
+        path="stacks/1-rank-5.txt",
+        by_signal=False,
+    )
+    return made.changed(made.running(), stacks=StacksView(request="1", t=made.NOW, processes=[process]))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
+def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tuple[int, int]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        shown = text(pilot.app.screen)
+        assert "waiting for data for 1 min 34 s at step 812" in shown
+        assert "/home/me/reader.py:31 in Reader.fetch" in shown
+        assert "6 calls of tputui" in shown
+        assert "besides: MainThread" in shown
+        assert "\x1b" not in shown
+        await until(pilot, lambda: len(control.read_all(run_dir)) == 1)
+        await pilot.press("X")
+        await until(pilot, lambda: len(control.read_all(run_dir)) == 2)
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(with_stacks(), run_dir=run_dir), script, size=size)
+    assert {(request.kind, request.by) for request in control.read_all(run_dir)} == {("stacks", "screen")}
+
+
+def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: "stacks: this view is read-only" in text(pilot.app.screen))
+        assert isinstance(pilot.app.screen, MonitorScreen)
+
+    drive(monitor(made.running(), run_dir=run_dir, read_only=True), script)
+    assert control.read_all(run_dir) == []
+
+
+def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+
+    drive(monitor(with_stacks(), player=made.HandPlayer(), run_dir=run_dir), script)
+    assert control.read_all(run_dir) == []
+
+
+def test_the_help_tells_of_it() -> None:
+    assert any(key.action == "stacks" and "stacks" in key.help for key in keys.MONITOR)

@@ -1,0 +1,114 @@
+"""Stacks of processes that were asked for them and do not answer, fetched by a signal.
+
+Native code that holds the interpreter keeps every thread of Python from answering. The signal's handler is native,
+too: it prints the stacks into a file of the process, which is read back here. Nothing is stopped by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tputui.model.state import RunState
+from tputui.telemetry import events as ev
+from tputui.telemetry import frames, rundir
+from tputui.telemetry.plain import open_plain
+
+ANSWER_S = 2.0
+"""What a process has to answer by itself."""
+PRINT_S = 3.0
+"""What the handler has to print."""
+FOLDER = "stacks"
+READ_BYTES_MAX = 1 << 20
+
+
+class _Wanted:
+    """One request, with what is known of the answers."""
+
+    def __init__(self, request: str, now: float) -> None:
+        self.request = request
+        self.asked = now
+        self.signalled: dict[str, int] = {}
+        """By process: where its file ended before the signal."""
+
+
+class StackFetcher:
+    """Follows the requests for stacks, until each was answered or cannot be."""
+
+    def __init__(self, run_dir: Path, emit: Callable[[ev.Event], None], answer_s: float = ANSWER_S) -> None:
+        self._run_dir = run_dir
+        self._emit = emit
+        self._answer_s = answer_s
+        self._wanted: list[_Wanted] = []
+
+    def asked(self, request: str, now: float) -> None:
+        """A request was found; `now` is by any clock that never goes back."""
+        self._wanted.append(_Wanted(request, now))
+
+    def look(self, state: RunState, now: float) -> None:
+        """Signals those that are late, and reads what they printed."""
+        for wanted in self._wanted:
+            if now - wanted.asked >= self._answer_s:
+                for process in _unanswered(state, wanted.request):
+                    self._fetch(wanted, process)
+        self._wanted = [one for one in self._wanted if now - one.asked < self._answer_s + PRINT_S]
+
+    def _fetch(self, wanted: _Wanted, process: ev.JournalOpened) -> None:
+        path = self._run_dir / FOLDER / f"{process.writer}.signal"
+        if process.writer not in wanted.signalled:
+            # Only a process that has made the file has a handler; any other would be ended by the signal.
+            if path.is_file() and _is_alive(process):
+                wanted.signalled[process.writer] = path.stat().st_size
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGUSR1)
+            return
+        before = wanted.signalled[process.writer]
+        threads = frames.printed(_read_from(path, before)) if before >= 0 else []
+        if threads:
+            wanted.signalled[process.writer] = -1
+            self._emit(
+                ev.StacksTaken(
+                    t=time.time(),
+                    request=wanted.request,
+                    process=process.writer,
+                    pid=process.pid,
+                    threads=sorted(threads, key=lambda thread: not _is_users(thread)),
+                    path=f"{FOLDER}/{path.name}",
+                    by_signal=True,
+                )
+            )
+
+
+def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
+    """The training processes that gave no answer yet, each once."""
+    seen: set[int] = set()
+    answered = {taken.pid for w in state.in_order for taken in w.stacks.values() if taken.request == request}
+    for writer in (*state.workers, *state.ranks):
+        opened = writer.opened
+        if opened and writer.training_ended is None and opened.pid not in answered | seen:
+            seen.add(opened.pid)
+            yield opened
+
+
+def _is_alive(process: ev.JournalOpened) -> bool:
+    who = rundir.ProcessId(host=process.host, host_id=process.host_id, pid=process.pid, pid_started=process.pid_started)
+    return rundir.is_alive(who) is True
+
+
+def _read_from(path: Path, offset: int) -> str:
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return ""
+    try:
+        return os.pread(fd, READ_BYTES_MAX, offset).decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+
+
+def _is_users(thread: ev.ThreadStack) -> bool:
+    return any(frame.owner == "user" for frame in thread.frames)
