@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from tputui.supervise import lastwords
 from tputui.supervise.oom import OutOfMemoryWatch
 from tputui.telemetry import events as ev
 
+ROOT = Path(__file__).parents[2]
 WITHIN_S = 2.0
 FOREVER = "while True: Event().wait(1)"
 TOPOLOGY = """
@@ -174,3 +178,50 @@ def test_last_words_leave_out_the_traceback_that_stands_elsewhere(tmp_path: Path
     words = lastwords.read(log, "Traceback (most recent call last):\n  File x\nValueError: no\n")
     assert words == lastwords.LastWords(["epoch 1"], "")
     assert lastwords.read(tmp_path / "none.log") == lastwords.LastWords([], "")
+
+
+IN_A_GROUP = """
+import os, sys
+from collections.abc import Iterator
+from pathlib import Path
+from tests.supervise.harness import Bench, ev
+
+group, folder = Path(sys.argv[1]), Path(sys.argv[2])
+(group / "memory.limit_in_bytes").write_text(str(256 << 20))
+(group / "cgroup.procs").write_text(str(os.getpid()))
+bench = Bench(folder)
+try:
+    watched = bench.supervise("kept = []\\nwhile True: kept.append(bytearray(os.urandom(1 << 20)))")
+    watched.ended()
+    (told,) = watched.said(ev.FailureReported)
+    print(told.kind, "|", told.memory)
+finally:
+    bench.clean_up()
+"""
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group of this test's own, where the system lets us make one."""
+    groups = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    own = next((group for _, controllers, group in groups if "memory" in controllers.split(",")), None)
+    if own is None:
+        pytest.skip("no control group of version 1 counts memory here")
+    group = Path("/sys/fs/cgroup/memory", own.lstrip("/"), f"tputui-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    # A process leaves its group a moment after it is gone.
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+    group.rmdir()
+
+
+def test_memory_that_really_runs_out_is_told_as_that(memory_group: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IN_A_GROUP, str(memory_group), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    kind, _, memory = done.stdout.strip().partition(" | ")
+    assert kind == "memory"
+    assert "for want of memory" in memory

@@ -244,7 +244,7 @@ def test_a_run_is_supervised_once(bench: Bench, capsys: pytest.CaptureFixture[st
     watched.ended()
 
     assert main([str(watched.run_dir)]) == 2
-    assert "supervisor-0.jsonl" in capsys.readouterr().err
+    assert "another supervisor has begun it" in capsys.readouterr().err
 
 
 def test_an_engine_of_the_users_own_does_not_shadow_ours(bench: Bench, tmp_path: Path) -> None:

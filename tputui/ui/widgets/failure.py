@@ -36,7 +36,7 @@ class FailurePanel(Panel[Failure | None]):
             rows += _rows([blame.KINDS[part.kind], *([part.memory] if part.memory else [])], width, "warn")
         for name, lines, tone in _parts(part):
             if lines:
-                rows += [[Span(f" {name}", "label")], *_rows(lines, width, tone)]
+                rows += [*([[]] if rows else []), [Span(f" {name}", "label")], *_rows(lines, width, tone)]
         return Drawing(rows, head=tuple(head), note=part.path or "")
 
 
