@@ -245,7 +245,7 @@ def test_a_moment_of_a_replay_is_the_reduction_of_the_facts_up_to_it(played_run:
     snapshot = straight(played_run, T0 + seconds)
     assert snapshot.newest_fact == state.newest_t
     assert snapshot.steps == max((worker.steps_done for worker in state.workers), default=0)
-    assert len(snapshot.logs) == sum(len(writer.logs) for writer in state.writers.values())
+    assert len(snapshot.logs) == sum(len(writer.told.logs) for writer in state.writers.values())
 
 
 def test_a_player_plays_pauses_seeks_and_changes_speed(recorded_run: Path) -> None:
