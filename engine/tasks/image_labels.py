@@ -86,8 +86,10 @@ class ImageLabels(Labelled):
         """Mirrors each image or not."""
         if self._flips == "none":
             return batch
-        image = _mirrored(batch["image"], 3)
-        return {**batch, "image": _mirrored(image, 2) if self._flips == "both" else image}
+        from engine import augment
+
+        batch = augment.mirrored(batch, ["image"], 3)
+        return augment.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`logits` [examples, labels]."""
@@ -119,11 +121,3 @@ def _net(options: ImageLabelsModel, num_labels: int) -> tuple[torch.nn.Module, s
         )
         return net, "classifier"
     return ResNet(options.net, num_labels, max(1, round(64 * options.width)), options.dropout or 0.0), "fc"
-
-
-def _mirrored(images: torch.Tensor, dim: int) -> torch.Tensor:
-    """Each image mirrored in a dimension or not, with equal chances."""
-    import torch
-
-    coins = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
-    return torch.where(coins, images.flip(dim), images)

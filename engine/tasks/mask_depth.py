@@ -38,6 +38,10 @@ class MaskDepthData(ImageData, frozen=True, kw_only=True):
     """Column or path, as for `image`, of a depth map: a 16-bit PNG, or `.npy` of [height, width]."""
     size: tuple[int, int] = (96, 96)
     """Height and width that every image is resized to, multiples of 32."""
+    flips: Literal["none", "horizontal"] = "none"
+    """How training images are mirrored at random, with their masks and depths: not at all, or left to right."""
+    relight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    """By which share the brightness and the contrast of a training image vary at random."""
 
 
 class MaskDepthModel(Options, frozen=True, kw_only=True):
@@ -64,6 +68,7 @@ class MaskDepth(Task):
 
     def __init__(self) -> None:
         self._losses = MaskDepthModel()
+        self._data = MaskDepthData(source="")
 
     def sizes(self, data: MaskDepthData, seed: int) -> Sizes:
         """As the table says."""
@@ -77,6 +82,7 @@ class MaskDepth(Task):
         """Nothing is decoded yet."""
         from engine.data import images
 
+        self._data = data
         return images.load(data, seed)
 
     def model(self, options: MaskDepthModel, data: MaskDepthData) -> torch.nn.Module:
@@ -92,6 +98,16 @@ class MaskDepth(Task):
         if options.weights:
             weights.load(net, Path(options.weights).expanduser(), "mask")
         return net
+
+    def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Mirrors each image or not, and lights it anew."""
+        from engine import augment
+
+        if self._data.flips != "none":
+            batch = augment.mirrored(batch, ["image", "mask", "depth", "depth_valid"], 3)
+        if self._data.relight:
+            batch = {**batch, "image": augment.relit(batch["image"], self._data.relight)}
+        return batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`mask` logits and `depth`, [examples, 1, height, width] each."""

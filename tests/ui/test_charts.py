@@ -8,6 +8,7 @@ import random
 import time
 from array import array
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -475,8 +476,10 @@ def test_long_tails_that_all_cores_share_make_no_core_stand_out(seed: int) -> No
         for step in range(1, 353)
     ]
     assert CoreWatch().outlier(columns) is None
-    for column in columns[300:]:
-        column.means[5] += 1.0
-    found = CoreWatch().outlier(columns)
+    out = [
+        msgspec.structs.replace(column, means=array("f", [*column.means[:5], column.means[5] + 1.0, *column.means[6:]]))
+        for column in columns[300:]
+    ]
+    found = CoreWatch().outlier([*columns[:300], *out])
     assert found is not None
     assert found.core == 5
