@@ -60,6 +60,7 @@ def test_a_unet_learns_mask_and_depth_and_keeps_pictures(tmp_path: Path) -> None
         assert image.size == (32, 32)
 
 
+@pytest.mark.slow
 def test_a_resnet_learns_ten_labels_with_folds_by_group(tmp_path: Path) -> None:
     run = train(
         tmp_path,
