@@ -116,7 +116,6 @@ class Rank:
 
         place = Place(self.rank, num_ranks, meeting, self._progress.wait_for)
         cores = build.replica(planned, place, device_index)
-        named = self._manifest.resume_from
         trainer, reports = build.trainer(
             planned,
             self._run_dir,
@@ -124,7 +123,7 @@ class Rank:
             self._reporter,
             self._progress,
             self._control,
-            resume_from=Path(self._manifest.cwd, named) if named else None,
+            resume_from=self._manifest.resume_path,
             telemetry=self._telemetry,
         )
         self._watch.follow(reports.programs.compiling_since, reports.served)

@@ -54,10 +54,6 @@ class Sections:
         self._switch(self._current)
         return dict(self._spent)
 
-    def elapsed(self) -> float:
-        """Seconds since `restart`, up to now."""
-        return sum(self.totals().values())
-
     def _switch(self, name: str) -> None:
         now = self._clock()
         self._spent[self._current] += now - self._since

@@ -21,7 +21,7 @@ import torch
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options, Task
-from tputui.config import ConfigError, RunConfig, from_builtins
+from tputui.config import RunConfig, from_builtins
 from tputui.telemetry.rundir import RunNotFound, read_manifest
 
 BEST = "best.pt"
@@ -201,7 +201,3 @@ def _with_task(tables: dict[str, Any], source: str, cwd: str | None) -> Workload
             os.chdir(cwd)
     task, data, model = registry.with_options(registry.find(config.task), config, source)
     return Workload(config, task, data, model)
-
-
-REFUSALS = (Refused, ConfigError)
-"""What the functions above raise where the user can do something about it."""

@@ -141,8 +141,6 @@ class Worker:
     def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
         from engine.trainer import Stopped
 
-        named = self._manifest.resume_from
-        resume_from = Path(self._manifest.cwd, named) if named else None
         trainer, reports = build.trainer(
             planned,
             self._run_dir,
@@ -150,7 +148,7 @@ class Worker:
             self._reporter,
             self._progress,
             self._control,
-            resume_from=resume_from,
+            resume_from=self._manifest.resume_path,
             telemetry=self._telemetry,
         )
         self._watch.follow(reports.programs.compiling_since, reports.served)

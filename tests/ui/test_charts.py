@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.model.snapshot import CoreColumn, Segment, Snapshot
 from tputui.ui.charts import heat, history, layers, loss, timeline, watch
-from tputui.ui.charts.domain import X_KINDS, Domain, Grounds
+from tputui.ui.charts.domain import X_KINDS, Domain, Grounds, grounds_of
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.look import LEAST_SPAN, VIEWS, Look, ViewKind, Window
 from tputui.ui.charts.loss import LossChart
@@ -25,7 +25,6 @@ from tputui.ui.charts.smooth import WEIGHTS, smoothed
 from tputui.ui.charts.watch import CoreWatch, judge
 from tputui.ui.draw.braille import Canvas
 from tputui.ui.draw.lines import Line, Span, width_of
-from tputui.ui.widgets.chart import grounds_of
 
 
 def text(lines: list[Line]) -> str:

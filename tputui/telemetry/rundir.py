@@ -67,6 +67,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resume_from: str | None = None
     """Checkpoint file to go on from."""
 
+    @property
+    def resume_path(self) -> Path | None:
+        """Where that file lies; a relative name starts in `cwd`."""
+        return Path(self.cwd, self.resume_from) if self.resume_from else None
+
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
     """A process, told apart from a later one with the same number."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import Segment
+from tputui.model.snapshot import Segment, Snapshot
 from tputui.ui.draw import axis
 
 XKind = Literal["step", "epoch", "time", "examples"]
@@ -52,6 +52,17 @@ class Grounds(NamedTuple):
         if self.steps_per_epoch or len(self.epochs) < 2:
             return self.steps_per_epoch
         return self.epochs[-1][0] - self.epochs[-2][0]
+
+
+def grounds_of(snapshot: Snapshot) -> Grounds:
+    """What the axes of a run stand on."""
+    plan = snapshot.plan
+    return Grounds(
+        epochs=tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
+        steps_per_epoch=plan.steps_per_epoch if plan is not None else 0,
+        global_batch=plan.global_batch if plan is not None else 0,
+        started=snapshot.started,
+    )
 
 
 class Domain:

@@ -83,13 +83,6 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     return Chart(finish(scene, body, domain, area, labels, height), area, domain, f"{note}; {each}")
 
 
-def cores_at(num_cores: int, rows: int, line: int) -> range | None:
-    """The cores that a line of the map tells of."""
-    groups = grouped(num_cores, rows)
-    at = line // thickness(len(groups), rows)
-    return groups[at] if 0 <= at < len(groups) else None
-
-
 def thickness(count: int, rows: int) -> int:
     """Lines of a row of the map: a few cores get several, so that the map fills its room."""
     return min(max(rows // max(count, 1), 1), _THICK_MOST)

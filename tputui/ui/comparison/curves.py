@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tputui.model.compare import LABELS, meter_points
 from tputui.model.snapshot import ENDED, Snapshot
-from tputui.ui.charts.domain import Domain, Grounds, XKind
+from tputui.ui.charts.domain import Domain, Grounds, XKind, grounds_of
 from tputui.ui.charts.smooth import smoothed
 from tputui.ui.comparison.sight import MeterKey, Sight
 from tputui.ui.draw.lines import Tone
@@ -82,17 +82,6 @@ def curves(snapshots: Sequence[Snapshot], sight: Sight) -> Curves:
         else:
             why_not.append((LABELS[index], found))
     return Curves(shown, why_not)
-
-
-def grounds_of(snapshot: Snapshot) -> Grounds:
-    """What of a run its axes stand on."""
-    plan = snapshot.plan
-    return Grounds(
-        tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
-        plan.steps_per_epoch if plan else 0,
-        plan.global_batch if plan else 0,
-        snapshot.started,
-    )
 
 
 def _of_loss(index: int, snapshot: Snapshot, sight: Sight) -> Curve | str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.model.snapshot import ENDED
 from tputui.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.home.rows import RunRow, row_of
@@ -166,8 +165,3 @@ def signature_of(run_dir: Path) -> Signature:
 
 def _unreadable(path: Path, error: OSError) -> RunRow:
     return RunRow(path, "unreadable", why=f"it cannot be read: {error.strerror or error}")
-
-
-def is_over(row: RunRow) -> bool:
-    """Whether a run is to be replayed rather than followed."""
-    return row.state in ENDED

@@ -12,7 +12,7 @@ from textual.message import Message
 from tputui.model.snapshot import Snapshot
 from tputui.ui import words
 from tputui.ui.charts import captions
-from tputui.ui.charts.domain import X_KINDS, Grounds
+from tputui.ui.charts.domain import X_KINDS, grounds_of
 from tputui.ui.charts.look import VIEWS, Look
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Chart, Scene, Whole
@@ -236,17 +236,6 @@ class LossPanel(Panel[LossPart]):
         cell = min(max(x - FRAME // 2 - chart.area.left, 0), max(chart.area.across - 1, 0))
         at = chart.domain.nearest(cell * DOTS_X)
         return scene.segments[at].last_step if at >= 0 else None
-
-
-def grounds_of(snapshot: Snapshot) -> Grounds:
-    """What the axes stand on."""
-    plan = snapshot.plan
-    return Grounds(
-        epochs=tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
-        steps_per_epoch=plan.steps_per_epoch if plan is not None else 0,
-        global_batch=plan.global_batch if plan is not None else 0,
-        started=snapshot.started,
-    )
 
 
 def kept_look(app: object) -> Look:

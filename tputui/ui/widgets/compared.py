@@ -21,9 +21,6 @@ from tputui.ui.draw.table import Cell
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
-HEAD_HEIGHT = 4
-"""Lines of the head, always, so that nothing below it jumps."""
-
 _TITLES = ("", "run", "state", "beside {}", "loss", "step", "epoch", "duration")
 _NAME_LEAST = 14
 _OTHERS_WIDTH = 58

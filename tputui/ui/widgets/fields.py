@@ -61,11 +61,6 @@ class FieldsPanel(ListPanel[FieldsPart]):
         """The key of the field under the cursor."""
         return self._cursor
 
-    @property
-    def is_editing(self) -> bool:
-        """Whether keys are typed into the field."""
-        return self._edited is not None
-
     def show(self, part: FieldsPart) -> None:
         """Takes a newer part; the cursor stays on its field."""
         if self._cursor not in part.keys:

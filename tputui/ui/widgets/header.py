@@ -10,9 +10,6 @@ from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, spread, width_of
 from tputui.ui.widgets.base import Drawn
 
-HEIGHT = 4
-"""Lines of the header, always, so that nothing below it jumps."""
-
 AWAITED_S = 60.0
 """Seconds after a request in which its receipt comes before everything else."""
 

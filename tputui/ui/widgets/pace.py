@@ -9,12 +9,11 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Mark, Snapshot, ThroughputView
 from tputui.ui import words
 from tputui.ui.charts import history
-from tputui.ui.charts.domain import Grounds
+from tputui.ui.charts.domain import Grounds, grounds_of
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Whole
 from tputui.ui.draw.lines import Line, Span, paragraph, width_of
 from tputui.ui.hands.figures import Figures
-from tputui.ui.widgets.chart import grounds_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _LABEL = 8
