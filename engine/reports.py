@@ -11,6 +11,7 @@ made; that is for measuring what telemetry costs.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -91,6 +92,12 @@ class Reports(Announcer):
     def train_meters(self) -> Meters:
         """Training meters of the running epoch, up to the newest report."""
         return self._train.meters
+
+    @property
+    def train_loss(self) -> float:
+        """Mean training loss of the running epoch; NaN without telemetry, which alone reads it from the device."""
+        readings = self._train.meters.readings()
+        return readings["loss"].avg if "loss" in readings else math.nan
 
     def open(self, at: Position) -> None:
         """Tells what is to be trained, and on what."""

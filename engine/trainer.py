@@ -135,7 +135,7 @@ class Trainer:
         # The checkpoint tells all of this, so it stands before it is saved.
         if best:
             self._best, self._best_epoch = figure, ended.epoch
-        self._losses.append((self._reports.train_meters.readings()["loss"].avg, verdict.meters["loss"].avg))
+        self._losses.append((self._reports.train_loss, verdict.meters["loss"].avg))
         self._learner.end_epoch()
         self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
         last = ended.epoch == config.epochs
