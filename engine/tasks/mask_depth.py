@@ -1,6 +1,6 @@
 """Foreground mask and depth of images: two heads of a U-Net, each with losses of its own.
 
-Where the depth is not known it counts in nothing. The top of this module is torch-free.
+Where the depth is not known it counts in nothing, and by choice the mask neither. The top of this module is torch-free.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class MaskDepthData(ImageData, frozen=True, kw_only=True):
     """Column or path, as for `image`, of a mask: a gray image as large as the image."""
     depth: str = "depth"
     """Column or path, as for `image`, of a depth map: a 16-bit PNG, or `.npy` of [height, width]."""
+    mask_where: Literal["everywhere", "depth_known"] = "everywhere"
+    """Where the mask counts: in every pixel, or where the depth is known, for a mask that was made from the depth."""
     size: tuple[int, int] = (96, 96)
     """Height and width that every image is resized to, multiples of 32."""
     flips: Literal["none", "horizontal"] = "none"
@@ -82,7 +84,6 @@ class MaskDepth(Task):
         """Nothing is decoded yet."""
         from engine.data import images
 
-        self._data = data
         return images.load(data, seed)
 
     def model(self, options: MaskDepthModel, data: MaskDepthData) -> torch.nn.Module:
@@ -93,7 +94,7 @@ class MaskDepth(Task):
         check_sides(*data.size)
         if not any(options.mask_losses.values()) and not any(options.depth_losses.values()):
             raise Refused([Problem("model", "every weight in mask_losses and depth_losses is 0: nothing is learned")])
-        self._losses = options
+        self._losses, self._data = options, data
         net = UNet(options.encoder, options.width)
         if options.weights:
             weights.load(net, Path(options.weights).expanduser(), "mask")
@@ -118,6 +119,8 @@ class MaskDepth(Task):
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The weighted losses, the overlap of the masks, and the mean distance of the depths where they are known."""
+        import torch
+
         from engine import losses
 
         mask, depth, valid = batch["mask"].float(), batch["depth"], batch["depth_valid"] > 0
@@ -126,7 +129,8 @@ class MaskDepth(Task):
         mask_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.mask_losses.items()}
         depth_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.depth_losses.items()}
         nothing = predictions["mask"].new_zeros(len(mask))
-        masks = {name: mask_terms[name](predictions["mask"], mask) for name in mask_weights}
+        told = valid if self._data.mask_where == "depth_known" else torch.ones_like(valid)
+        masks = {name: mask_terms[name](predictions["mask"], mask, told) for name in mask_weights}
         depths = {name: depth_terms[name](predictions["depth"], depth, valid) for name in depth_weights}
         mask_loss = losses.combine(masks, mask_weights) if masks else nothing
         depth_loss = losses.combine(depths, depth_weights) if depths else nothing
@@ -134,7 +138,7 @@ class MaskDepth(Task):
             "loss": mask_loss + depth_loss,
             "mask_loss": mask_loss,
             "depth_loss": depth_loss,
-            "iou": overlap(predictions["mask"] > 0, mask > 0.5),
+            "iou": overlap((predictions["mask"] > 0) & told, (mask > 0.5) & told),
             "depth_mae": losses.l1(predictions["depth"], depth, valid),
         }
 

@@ -1,0 +1,40 @@
+"""Where a mask counts: where the depth is not known it may be as unknown, and then it teaches and scores nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+
+from engine.tasks.mask_depth import MaskDepth, MaskDepthData, MaskDepthModel
+
+
+def outcomes(where: Literal["everywhere", "depth_known"], logit_of_the_unknown: float) -> dict[str, torch.Tensor]:
+    """Of an image whose left half is known and rightly predicted, foreground above background."""
+    task = MaskDepth()
+    task.model(MaskDepthModel(encoder="thin", width=8), MaskDepthData(source="unread", mask_where=where))
+    mask = torch.zeros(1, 1, 32, 32, dtype=torch.uint8)
+    mask[..., :16, :] = 1
+    known = torch.zeros_like(mask)
+    known[..., :16] = 1
+    logits = mask.float() * 20 - 10
+    logits[..., 16:] = logit_of_the_unknown
+    nothing = torch.zeros(1, 1, 32, 32)
+    return task.outcomes(
+        {"mask": logits, "depth": nothing}, {"mask": mask, "depth": nothing, "depth_valid": known.to(torch.uint8)}
+    )
+
+
+def test_a_mask_made_from_the_depth_counts_where_the_depth_is_known() -> None:
+    one, other = (outcomes("depth_known", logit) for logit in (-10.0, 10.0))
+    assert one["iou"].item() == 1
+    assert other["iou"].item() == 1
+    assert one["mask_loss"].item() == pytest.approx(0, abs=1e-3)
+    assert torch.equal(one["mask_loss"], other["mask_loss"])
+
+
+def test_any_other_mask_counts_everywhere() -> None:
+    found = outcomes("everywhere", 10.0)
+    assert found["iou"].item() == pytest.approx(2 / 3)
+    assert found["mask_loss"].item() > 1
