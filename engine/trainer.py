@@ -13,6 +13,7 @@ from functools import partial
 
 from engine.checkpoint import Checkpoint, Position, Store
 from engine.control import Control
+from engine.data.feed import Feed
 from engine.errors import OutOfMemory
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
@@ -22,6 +23,9 @@ from engine.reports import Reports, Verdict
 from engine.saves import Saver, Stopped
 
 __all__ = ["Stopped", "Trainer"]
+
+HEED_S = 0.2
+"""Between two looks at the requests while no batch comes."""
 
 
 class Trainer:
@@ -101,6 +105,7 @@ class Trainer:
                 if not feed.ready:
                     self._reports.settle()
                 with sections.section("data"):
+                    self._wait_for(feed)
                     batch = next(batches)
                 step = self.at.step + 1
                 with sections.section("trace"):
@@ -118,10 +123,12 @@ class Trainer:
         self._learner.begin_evaluation()
         self._reports.begin_evaluation()
         with self._reports.sections.section("evaluate"), self._feeds.validation() as feed:
+            self._wait_for(feed)
             for batch in feed:
                 self._heed()
                 outcomes = self._learner.evaluate(batch.tensors, self.at.step)
                 self._reports.evaluation_step(outcomes, batch, self.at)
+                self._wait_for(feed)
             self._reports.report_evaluation(self.at)
 
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
@@ -165,6 +172,12 @@ class Trainer:
             return False
         sign = 1 if self._plan.config.checkpoint.mode == "min" else -1
         return self._best is None or sign * figure < sign * self._best
+
+    def _wait_for(self, feed: Feed) -> None:
+        """Waits for a batch. Data that do not come hold up no request, but where other processes are in the step."""
+        while not feed.wait(HEED_S):
+            if self._learner.strategy.alone:
+                self._heed()
 
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""

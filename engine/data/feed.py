@@ -59,6 +59,7 @@ class Feed:
         self._put = put
         self._skips = skips
         self._ready: queue.Queue[Batch | _End] = queue.Queue(maxsize=depth)
+        self._taken: Batch | _End | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tputui-feed", daemon=True)
 
@@ -76,18 +77,29 @@ class Feed:
     def __iter__(self) -> Iterator[Batch]:
         """Batches in order. Raises what the dataset raised."""
         while True:
-            item = self._ready.get()
+            self.wait(None)
+            item = self._taken
             if isinstance(item, Batch):
+                self._taken = None
                 yield item
                 continue
-            if item.error is not None:
+            if item is not None and item.error is not None:
                 raise item.error
             return
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits for the next batch, or for the end; False where it did not come in time. None waits on."""
+        if self._taken is None:
+            try:
+                self._taken = self._ready.get(timeout=timeout_s)
+            except queue.Empty:
+                return False
+        return True
 
     @property
     def ready(self) -> bool:
         """Whether the next batch is there."""
-        return not self._ready.empty()
+        return self._taken is not None or not self._ready.empty()
 
     def _run(self) -> None:
         error: BaseException | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -116,3 +117,23 @@ def test_more_bad_rows_than_may_be_left_out_end_training() -> None:
     shares, left_out = valid_shares(10, 1, 5), skips(limit=1)
     with Feed(Rows({1, 2}), shares, stay, depth=1, skips=left_out) as feed, pytest.raises(TooManyBad, match=words):
         next(iter(feed))
+
+
+def test_who_waits_for_a_batch_is_free_again_in_time_and_misses_none() -> None:
+    opened = threading.Event()
+
+    class Slow(Squares):
+        def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+            opened.wait()
+            return super().fetch(indices)
+
+    with Feed(Slow(), valid_shares(64, 2, 16), stay, 2, skips()) as feed:
+        assert not feed.wait(0.01)
+        assert not feed.ready
+        opened.set()
+        assert feed.wait(None)
+        assert feed.wait(None)
+        assert feed.ready
+        told = torch.cat([batch.tensors["square"] for batch in feed])
+    assert sorted(told.tolist()) == [index**2 for index in range(64)]
+    assert feed.wait(0)
