@@ -1,7 +1,8 @@
 """The base of everything drawn here: a widget whose lines are spans, repainted only where they changed.
 
-Own strips cost a third of what a table widget costs at ten frames a second, and keep strangers' text inert. Must not
-know what is drawn.
+Own strips cost a fraction of what a table widget costs at ten frames a second, and keep strangers' text inert. Textual
+asks every widget in sight for all of its lines whenever one line of one of them has changed, so a line is made to a
+strip once and kept. Must not know what is drawn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -29,6 +31,12 @@ class Drawn(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+        """By row: what was made of its line, as the terminal gets it."""
+        self._tones: dict[Tone, Style] = {}
+        """What was asked of the style sheet."""
+        self._filters: Sequence[LineFilter] = ()
+        """What the strips have passed."""
 
     def paint(self, width: int, height: int) -> list[Line]:
         """The lines of the widget, at most `height`, each at most `width` cells."""
@@ -46,14 +54,36 @@ class Drawn(Widget):
         before, self._lines = self._lines, [fit(line, width) for line in self.paint(width, height)[:height]]
         rows = max(len(before), len(self._lines))
         changed = [row for row in range(rows) if before[row : row + 1] != self._lines[row : row + 1]]
+        for row in changed:
+            self._strips.pop(row, None)
         if changed:
             self.refresh(*(Region(0, row, width, 1) for row in changed))
 
     def on_resize(self, _: events.Resize) -> None:
         """Draws for the new size, whatever was drawn before."""
         self._lines = []
+        self._strips.clear()
         self.redraw()
         self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Forgets what was made with the styles before."""
+        super().notify_style_update()
+        self._tones.clear()
+        self._strips.clear()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips of the lines in a region; by Textual's own way where something stands around them."""
+        if self.styles.gutter:
+            return super().render_lines(crop)
+        filters = self.get_line_filters()
+        if filters != self._filters:
+            self._filters = filters
+            self._strips.clear()
+        strips = [self._strips.get(y) or self._keep(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
         """The strip of a line."""
@@ -63,8 +93,18 @@ class Drawn(Widget):
         ]
         return Strip(segments).adjust_cell_length(self.size.width, self._style("plain"))
 
+    def _keep(self, y: int) -> Strip:
+        strip = self.render_line(y)
+        for line_filter in self._filters:
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        self._strips[y] = strip
+        return strip
+
     def _style(self, tone: Tone) -> Style:
-        return self.get_component_rich_style(f"tone--{tone}")
+        style = self._tones.get(tone)
+        if style is None:
+            style = self._tones[tone] = self.get_component_rich_style(f"tone--{tone}")
+        return style
 
 
 def told(lines: Sequence[Line]) -> str:
