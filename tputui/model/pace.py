@@ -16,7 +16,7 @@ _LEAST_S, _MOST_S = 1e-9, 1e9
 """A report that says less or more was not measured."""
 
 
-class _Reports(NamedTuple):
+class Reports(NamedTuple):
     """Neighbouring reports together."""
 
     t: float
@@ -25,9 +25,9 @@ class _Reports(NamedTuple):
     total_s: float
     num_examples: float
 
-    def join(self, later: _Reports) -> _Reports:
+    def join(self, later: Reports) -> Reports:
         """Both together."""
-        return _Reports(
+        return Reports(
             later.t,
             later.step,
             self.num_steps + later.num_steps,
@@ -54,7 +54,7 @@ class Pace:
         """By the bin of its step time: how many steps were reported ..."""
         self._seconds: dict[int, float] = {}
         """... and how long they took."""
-        self._history: list[_Reports] = []
+        self._history: list[Reports] = []
         """Each of `_stride` reports together."""
         self._stride = 1
         self._newest_step = 0
@@ -106,13 +106,13 @@ class Pace:
         other._steps, other._seconds, other._history = self._steps.copy(), self._seconds.copy(), self._history.copy()
         return other
 
-    def _open(self) -> _Reports:
-        return _Reports(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
+    def _open(self) -> Reports:
+        return Reports(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
 
     def _close(self) -> None:
         self._history.append(self._open())
         self._in_open = self._open_steps = 0
         self._open_s = self._open_examples = 0.0
         if len(self._history) == POINTS_MAX:
-            self._history = halved(self._history, _Reports.join)
+            self._history = halved(self._history, Reports.join)
             self._stride *= 2

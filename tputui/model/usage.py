@@ -16,7 +16,7 @@ _OF_EACH_LEAST = 16
 """... and of each at least so many."""
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
     """What one writer sampled at a moment, or the most of neighbouring samples."""
 
     t: float
@@ -24,8 +24,8 @@ class _Sample(NamedTuple):
     host_bytes: int | None
     rss_bytes: int | None
 
-    def join(self, later: _Sample) -> _Sample:
-        return _Sample(
+    def join(self, later: Sample) -> Sample:
+        return Sample(
             later.t,
             _most(self.hbm_bytes, later.hbm_bytes),
             _most(self.host_bytes, later.host_bytes),
@@ -38,20 +38,20 @@ class Usage:
 
     def __init__(self) -> None:
         self.count = 0
-        self.samples: Thinned[_Sample] = Thinned(_Sample.join)
+        self.samples: Thinned[Sample] = Thinned(Sample.join)
 
     def add_device(self, event: MemorySampled) -> None:
         """Takes device memory in; where it cannot be read there is nothing to keep."""
         if event.hbm and math.isfinite(event.t):
             self.count += 1
-            self.samples.add(_Sample(event.t, max(reading.used_bytes for reading in event.hbm), None, None))
+            self.samples.add(Sample(event.t, max(reading.used_bytes for reading in event.hbm), None, None))
 
     def add_host(self, event: HostSampled) -> None:
         """Takes host memory in."""
         if math.isfinite(event.t):
             self.count += 1
             rss_bytes = sum(process.rss_bytes for process in event.processes)
-            self.samples.add(_Sample(event.t, None, event.memory_used_bytes, rss_bytes))
+            self.samples.add(Sample(event.t, None, event.memory_used_bytes, rss_bytes))
 
     def fork(self) -> Usage:
         """Another one that holds the same and goes on by itself."""
@@ -67,8 +67,8 @@ def combined(usages: Sequence[Usage]) -> list[MemoryPoint]:
     """
     told = [usage.samples.items for usage in usages if usage.samples.items]
     of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(told)))
-    parts = [thinned(samples, _Sample.join, of_each) for samples in told]
-    newest: dict[int, _Sample] = {}
+    parts = [thinned(samples, Sample.join, of_each) for samples in told]
+    newest: dict[int, Sample] = {}
     points: list[MemoryPoint] = []
     in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
     for writer, sample in in_order:
