@@ -38,9 +38,11 @@ class UNet(nn.Module):
         """
         super().__init__()
         self.encoder = Encoder(encoder, width)
-        skips = [*reversed(self.encoder.channels[:-1]), 0]
         outputs = [max(LEAST_CHANNELS, round(width * factor)) for factor in DECODER]
         inputs = [self.encoder.channels[-1], *outputs[:-1]]
+        skips = [*reversed(self.encoder.channels[:-1]), outputs[-1]]
+        # The encoder begins at half the size: without this, no edge is finer than two pixels.
+        self.full = nn.Sequential(*_conv(3, outputs[-1]))
         self.decoder = nn.ModuleList(Up(*sizes) for sizes in zip(inputs, skips, outputs, strict=True))
         self.mask = nn.Conv2d(outputs[-1], 1, 3, padding=1)
         self.depth = nn.Conv2d(outputs[-1], 1, 3, padding=1)
@@ -49,7 +51,7 @@ class UNet(nn.Module):
         """Mask logits and depth. Raises `Refused` where a side is no multiple of 32."""
         check_sides(images.shape[2], images.shape[3])
         *skips, x = self.encoder.features(images)
-        for up, skip in zip(self.decoder, [*reversed(skips), None], strict=True):
+        for up, skip in zip(self.decoder, [*reversed(skips), self.full(images)], strict=True):
             x = up(x, skip)
         return Maps(self.mask(x).float(), self.depth(x).float())
 
@@ -61,10 +63,9 @@ class Up(nn.Module):
         super().__init__()
         self.convs = nn.Sequential(*_conv(inputs + skips, outputs), *_conv(outputs, outputs))
 
-    def forward(self, x: torch.Tensor, skip: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
         """[n, inputs, h, w] and [n, skips, 2h, 2w] -> [n, outputs, 2h, 2w]."""
-        x = doubled(x)
-        result: torch.Tensor = self.convs(x if skip is None else torch.cat((x, skip), dim=1))
+        result: torch.Tensor = self.convs(torch.cat((doubled(x), skip), dim=1))
         return result
 
 

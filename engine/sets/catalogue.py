@@ -242,6 +242,7 @@ CATALOGUE: tuple[DataSet, ...] = (
         (_MOTORCYCLE, _MOTORCYCLE_DISPARITY, _OPENCV_DOC, _VISP),
         "engine.sets.rgbd:prepare",
         (_NUMPY, _PILLOW),
+        recipe=2,
     ),
     DataSet(
         "digits",

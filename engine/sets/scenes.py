@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FOREGROUND_PERCENTILE = 60
-"""Foreground is what is nearer than this percentile of a scene's known pixels."""
+LEVELS = 256
+"""Levels of nearness among which the one is sought that parts a scene best."""
 METRES_PER_COUNT = 0.000124986647
 """Unit of the depth camera's counts, as ViSP's own examples for these files have it."""
 CASTLE_NEAREST_M = 0.18
@@ -82,7 +82,7 @@ def castle(root: Path) -> list[Scene]:
         small = image.reshape(rows, 2, columns, 2, 3).mean((1, 3)).round().astype(np.uint8)
         found.append((path.stem.removeprefix("image_"), small, near))
     known = np.concatenate([near[near > 0] for _, _, near in found])
-    start = float(np.percentile(known, FOREGROUND_PERCENTILE))
+    start = parting(known)
     return [Scene(f"castle-{number}", image, near, near > 0, start) for number, image, near in found]
 
 
@@ -92,7 +92,20 @@ def _of_disparity(
     import numpy as np
 
     near = np.where(valid, disparity / disparity[valid].max(), 0).astype(np.float32)
-    return Scene(name, image, near, valid, float(np.percentile(near[valid], FOREGROUND_PERCENTILE)))
+    return Scene(name, image, near, valid, parting(near[valid]))
+
+
+def parting(nearness: npt.NDArray[np.float32]) -> float:
+    """The nearness that parts known pixels, 0 to 1, best into near and far: by the method of Otsu (1979), at which the
+    means of both lie farthest apart, weighted by how many there are."""
+    import numpy as np
+
+    counts, edges = np.histogram(nearness, LEVELS, (0, 1))
+    far = np.cumsum(counts)[:-1]
+    near = len(nearness) - far
+    sums = np.cumsum(counts * (edges[:-1] + edges[1:]) / 2)
+    gap = sums[:-1] / np.maximum(far, 1) - (sums[-1] - sums[:-1]) / np.maximum(near, 1)
+    return float(edges[1:-1][np.argmax(far * near * gap**2)])
 
 
 def _registered(metres: npt.NDArray[Any], pose: npt.NDArray[Any], depth: Camera, color: Camera) -> npt.NDArray[Any]:

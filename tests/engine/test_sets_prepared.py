@@ -205,6 +205,12 @@ def scene() -> scenes.Scene:
 
 
 class TestRgbd:
+    @pytest.mark.parametrize(("far", "near"), [(900, 100), (500, 500), (50, 950)])
+    def test_near_and_far_are_parted_in_the_gap_between_them_however_many_there_are(self, far: int, near: int) -> None:
+        drawn = np.random.default_rng(0)
+        scene = np.concatenate([drawn.uniform(0.2, 0.3, far), drawn.uniform(0.6, 0.8, near)]).astype(np.float32)
+        assert 0.29 < scenes.parting(scene) <= 0.61
+
     @pytest.fixture
     def rows(self, scene: scenes.Scene, tmp_path: Path) -> list[dict[str, str]]:
         """The table of its crops of 8 pixels."""
