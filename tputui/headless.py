@@ -37,6 +37,7 @@ def follow(
     (stderr). Returns what is true then. `wait` is called with seconds, at most `WAIT_S`.
     """
     told = Teller()
+    session.hear_all()
     try:
         while True:
             # Asked before the read, so that what was written just before the end is read too.

@@ -17,6 +17,7 @@ from tputui.model.liveness import Verdict, judge
 from tputui.model.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
+from tputui.places.shelf import Shelf
 from tputui.replay import Player, Reach, Span, reach_of, spans
 from tputui.telemetry import control, rundir
 from tputui.telemetry.damage import Damage
@@ -43,7 +44,7 @@ class Session:
         """From when to when a recording goes."""
         self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
-        self._places = Places()
+        self._places = Places(shelf=Shelf(run_dir))
         self._track = Track(run_dir, self._places)
         self._back: Track | None = None
         """What is looked back at."""
@@ -69,6 +70,10 @@ class Session:
     def caught_up(self) -> bool:
         """Whether everything that is written up to the moment that is looked at was read."""
         return self._shown.caught_up
+
+    def hear_all(self) -> None:
+        """Has `poll` return every fact that is read from now on: nothing is passed over that a place on disk knows."""
+        self._places.shelf = None
 
     def poll(self, budget_s: float = POLL_BUDGET_S) -> list[Fact]:
         """Reads on for about `budget_s` and returns the facts that were taken in, at the moment that is looked at."""
@@ -290,6 +295,7 @@ def extent(run_dir: Path) -> Reach:
 def facts(run_dir: Path) -> Iterator[Fact]:
     """Every fact of a run that is written, those of each process in their order."""
     session = Session.live(run_dir)
+    session.hear_all()
     try:
         while True:
             fresh = session.poll()

@@ -1,19 +1,21 @@
 """What a run's journals say up to a moment: a reader with its reducer, and places to go back to.
 
 A track reads on as its moment moves on. Where the moment goes back it starts again, and in a long run not from the
-beginning: `Places` keeps earlier states of each writer, which is enough, since state is kept by writer. Reads files
-and nothing else; what goes wrong is told, never raised.
+beginning: `Places` keeps earlier states of each writer, which is enough, since state is kept by writer. Nor does it
+begin at the beginning where the run's supervisor has kept places on disk. Reads files and nothing else; what goes wrong
+is told, never raised.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from tputui.model.state import RunState
-from tputui.model.writer import WriterState
+from tputui.places.files import Place
+from tputui.places.shelf import Shelf
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.journal import START, Bookmark
 from tputui.telemetry.merge import Fact, Merge
@@ -26,19 +28,13 @@ SPACING_BYTES = 2 << 20
 """Journal read between two places of a writer, at least: about 20 ms of work."""
 
 
-class Place(NamedTuple):
-    """A writer's state after the records before a bookmark. Not to be changed: fork it."""
-
-    bookmark: Bookmark
-    state: WriterState
-    newest_t: float
-    """No record before it is newer."""
-
-
 class Places:
     """Earlier states of a run's writers, bounded in number: of a longer run they stand wider apart."""
 
-    def __init__(self, most: int = PLACES_MAX, spacing_bytes: int = SPACING_BYTES) -> None:
+    def __init__(self, most: int = PLACES_MAX, spacing_bytes: int = SPACING_BYTES, shelf: Shelf | None = None) -> None:
+        """`shelf` has those that the supervisor kept."""
+        self.shelf = shelf
+        """None where every record is to be read."""
         self._most = most
         self._spacing_bytes = spacing_bytes
         self._kept: dict[str, list[Place]] = {}
@@ -55,10 +51,18 @@ class Places:
             self._spacing_bytes *= 2
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}
 
-    def before(self, t: float) -> dict[str, Place]:
-        """By writer: the last place before which nothing is newer than `t`."""
-        found = {name: [place for place in kept if place.newest_t <= t] for name, kept in self._kept.items()}
-        return {name: kept[-1] for name, kept in found.items() if kept}
+    def before(self, t: float, beyond: Mapping[str, int] | None = None) -> dict[str, Place]:
+        """By writer: the last place before which nothing is newer than `t`, where that has taken in more than the
+        record number in `beyond`."""
+        beyond, found = beyond or {}, dict[str, Place]()
+        for name, kept in self._kept.items():
+            place = next((place for place in reversed(kept) if place.newest_t <= t), None)
+            if place is not None and place.state.last_seq > beyond.get(name, -1):
+                found[name] = place
+        if self.shelf is not None:
+            reached = {name: place.state.last_seq for name, place in found.items()}
+            found |= self.shelf.before(t, {**beyond, **reached})
+        return found
 
 
 class Track:
@@ -154,11 +158,7 @@ class Track:
 
     def _skip(self, moment: float) -> None:
         """Passes over what places before a moment have taken in already."""
-        ahead = {
-            name: place
-            for name, place in self._places.before(moment).items()
-            if name not in self.state.writers or place.state.last_seq > self.state.writers[name].last_seq
-        }
+        ahead = self._places.before(moment, {name: writer.last_seq for name, writer in self.state.writers.items()})
         if not ahead:
             return
         try:

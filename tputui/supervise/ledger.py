@@ -6,6 +6,7 @@ and the model do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tputui.model.state import RunState
@@ -97,6 +98,12 @@ class Ledger:
         elif isinstance(event, ev.TrainingEnded):
             self.training_ended = event
             self.newest_step = max(self.newest_step, event.step)
+
+
+def journals_of(host_index: int) -> Callable[[str], bool]:
+    """Whether the journal of a writer is one that the supervisor of a host keeps places of."""
+    own = {f"worker-{host_index}", f"supervisor-{host_index}"}
+    return lambda writer: writer in own or (host_index == 0 and writer.startswith("rank-"))
 
 
 def worker_journals(run_dir: Path) -> list[Path]:

@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 from tputui.exit_codes import ExitCode
+from tputui.places.keeper import Frame, Keeper
 from tputui.supervise import ending, spawn
 from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host import HostSampler
-from tputui.supervise.ledger import Ledger, worker_journals
+from tputui.supervise.ledger import Ledger, journals_of, worker_journals
 from tputui.supervise.logtail import LogTail
 from tputui.supervise.report import FailureReport
 from tputui.supervise.signals import SignalPipe, signals_caught
@@ -26,6 +27,7 @@ from tputui.supervise.stackfetch import StackFetcher
 from tputui.supervise.stalls import StallWatch
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.sealed import SealError, seal
 
@@ -49,6 +51,7 @@ class Supervisor:
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
         self._ledger = Ledger(self._run_dir, writer)
+        self._keeper = Keeper(self._run_dir, journals_of(host_index))
         self._escalation = Escalation(self._timing)
         self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
         self._stalls = StallWatch(self._manifest.config, self._ledger, self._escalation, self._reporter)
@@ -59,6 +62,7 @@ class Supervisor:
         self._exited: ev.WorkerExited | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
+        self._keeper_trouble: str | None = None
 
     def run(self) -> ExitCode:
         """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
@@ -124,6 +128,8 @@ class Supervisor:
             self._warn(f"stop at once was not obeyed within {self._timing.kill_after_s:g} s; training was killed")
             _kill_group(worker_pid)
         self._tell_journal_failure()
+        self._keeper.look()
+        self._tell_keeper_trouble()
 
     def _tell_stacks(self, taken: ev.Event) -> None:
         self._ledger.note(self._reporter.writer, taken)
@@ -199,7 +205,9 @@ class Supervisor:
         self._ledger.close()
         self._log.close()
         self._clear_half_saves()
+        self._keeper.finish()
         self._seal()
+        self._tell_keeper_trouble()
         return words.exit_code
 
     def _clear_half_saves(self) -> None:
@@ -214,10 +222,16 @@ class Supervisor:
         if not (isinstance(report, dict) and report.get("seal")):
             return
         for path in worker_journals(self._run_dir):
-            try:
-                seal(path)
-            except (SealError, OSError) as error:
-                _say(f"{path.name} was not sealed and stands as it was: {error}")
+            self._seal_journal(path)
+
+    def _seal_journal(self, path: Path) -> None:
+        frames: list[Frame] = []
+        try:
+            target = seal(path, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
+        except (SealError, OSError) as error:
+            _say(f"{path.name} was not sealed and stands as it was: {error}")
+        else:
+            self._keeper.sealed(path.name.removesuffix(SUFFIX), target.name, frames)
 
     def _tell_log(self, *, final: bool) -> None:
         for line in self._log.read(final=final):
@@ -228,6 +242,13 @@ class Supervisor:
         if failure != self._journal_failure:
             self._journal_failure = failure
             _say(f"the journal cannot be written: {failure}" if failure else "the journal is written again")
+
+    def _tell_keeper_trouble(self) -> None:
+        trouble = self._keeper.trouble
+        if trouble != self._keeper_trouble:
+            self._keeper_trouble = trouble
+            if trouble:
+                _say(f"no place in the journals is kept, so that opening this run takes longer: {trouble}")
 
     def _warn_once(self, text: str) -> None:
         if text != self._warned:

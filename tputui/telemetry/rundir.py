@@ -6,6 +6,7 @@
       rank-N.jsonl         the same of a further training process: its heartbeat and what broke in it
       worker-HOST.log      what the training process printed, byte for byte
       requests/ID.json     what a person asked of the run
+      places/              what the journals add up to, so that a long run opens at once
       checkpoints/         step-N.pt, last.pt, best.pt
 
 The directory is its owner's alone (0700). Must not read journals.
@@ -32,6 +33,7 @@ from tputui.telemetry.plain import read_small
 MANIFEST = "run.json"
 REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
+PLACES = "places"
 MANIFEST_BYTES_MAX = 16 << 20
 """A longer file is no manifest."""
 SEALED_SUFFIX = SUFFIX + ".zst"

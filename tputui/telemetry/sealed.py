@@ -55,8 +55,11 @@ class SealError(Exception):
     """The journal was not sealed and stands as it was; the text says why."""
 
 
-def seal(path: Path) -> Path:
-    """Replaces a finished journal by its sealed form. Raises `SealError` on a damaged one, and `OSError`."""
+def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_seq: None) -> Path:
+    """Replaces a finished journal by its sealed form. Raises `SealError` on a damaged one, and `OSError`.
+
+    `note` is given where each frame begins, and the number of its first record; last the end, and the next number.
+    """
     target = path.with_name(path.name.removesuffix(SUFFIX) + SEALED_SUFFIX)
     temporary = target.with_name(f".{target.name}.tmp")
     tail = Tail(path)
@@ -64,15 +67,16 @@ def seal(path: Path) -> Path:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
             pending: list[Record] = []
-            while records := _next(tail):
+            final = False
+            while not final or pending:
+                records = _next(tail)
                 pending.extend(records)
-                while cut := _frame_end(pending, final=False):
+                final = not records
+                while cut := _frame_end(pending, final=final):
+                    note(file.tell(), pending[0].seq)
                     file.write(_frame(pending[:cut]))
                     del pending[:cut]
-            while pending:
-                cut = _frame_end(pending, final=True)
-                file.write(_frame(pending[:cut]))
-                del pending[:cut]
+            note(file.tell(), tail.bookmark.next_seq)
             if regions := tail.regions(final=True):
                 raise SealError(f"{path.name} is damaged: {regions[0].reason}")
             file.flush()
