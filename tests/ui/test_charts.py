@@ -21,9 +21,11 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.look import LEAST_SPAN, VIEWS, Look, ViewKind, Window
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Whole
+from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.smooth import WEIGHTS, smoothed
 from tputui.ui.charts.watch import CoreWatch, judge
 from tputui.ui.draw.braille import Canvas
+from tputui.ui.draw.columns import gather
 from tputui.ui.draw.lines import Line, Span, width_of
 
 
@@ -133,6 +135,29 @@ def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], w
     index = data.draw(st.integers(0, len(segments) - 1))
     assert dots[domain.nearest(dots[index])] == dots[index]
     assert all(0 <= dot < width for dot in dots)
+
+
+@given(st.data())
+def test_a_chart_that_remembers_draws_what_a_new_one_draws(data: st.DataObject) -> None:
+    """GIVEN a series that grows, is thinned, is replaced or is looked at in part, in any order."""
+    memory, segments = SegmentMemory(), made.segments(8)
+    for change in data.draw(st.lists(st.sampled_from(["add", "newest", "thin", "other", "part"]), max_size=12)):
+        number = len(segments) + 1
+        if change == "add":
+            segments = [*segments, point(number, math.nan if number % 5 == 0 else 1.0 / number)]
+        elif change == "newest":
+            segments = [*segments[:-1], point(number - 1, 2.0)]
+        elif change == "thin":
+            segments = [*segments[:-1:2], segments[-1]]
+        elif change == "other":
+            segments = [point(step, 3.0 + step) for step in range(1, number)]
+        start = data.draw(st.integers(0, len(segments) - 1)) if change == "part" else 0
+        seen = segments[start:]
+        dots = Domain(seen, "step", Grounds(), data.draw(st.integers(2, 40))).dots()
+        kept, fresh = memory.follow(seen), SegmentMemory().follow(seen)
+        assert kept.middles == fresh.middles
+        assert repr(kept.bounds) == repr(fresh.bounds)
+        assert repr(kept.columns(dots)) == repr(fresh.columns(dots)) == repr(gather(seen, dots))
 
 
 # How it is looked at.

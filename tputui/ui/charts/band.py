@@ -14,7 +14,7 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log, rows_for, scale_of
 from tputui.ui.draw import axis
 from tputui.ui.draw.braille import DOTS_X, Canvas
-from tputui.ui.draw.columns import Column, gather
+from tputui.ui.draw.columns import Column
 
 
 class Setting(NamedTuple):
@@ -32,13 +32,14 @@ def setting(scene: Scene, width: int, height: int) -> Setting:
     scale = scale_of(scene, scene.look.log)
     labels = frame.y_labels(scale, rows)
     area = Area(frame.left_of(labels), width - frame.left_of(labels), rows)
-    return Setting(scale, labels, area, Domain(scene.segments, scene.look.x, scene.grounds, area.across * DOTS_X))
+    dots, middles = area.across * DOTS_X, scene.figures.middles
+    return Setting(scale, labels, area, Domain(scene.segments, scene.look.x, scene.grounds, dots, middles))
 
 
 def draw(scene: Scene, width: int, height: int) -> Chart:
     """Mean, band and outlier; behind a smoothed mean the one that was measured."""
     place = setting(scene, width, height)
-    found = gather(scene.segments, place.domain.dots())
+    found = scene.figures.columns(place.domain.dots())
     band, lines = _layers(scene, found, place)
     body = layers.compose(lines, band=band, guide=cursor_cell(scene, place.domain))
     drawn = finish(scene, body, place.domain, place.area, place.labels, height)

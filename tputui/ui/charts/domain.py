@@ -68,17 +68,27 @@ def grounds_of(snapshot: Snapshot) -> Grounds:
 class Domain:
     """The x axis of a chart of some segments, `width` dots wide."""
 
-    def __init__(self, segments: Sequence[Segment], kind: XKind, grounds: Grounds, width: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        kind: XKind,
+        grounds: Grounds,
+        width: int,
+        middles: Sequence[float] | None = None,
+    ) -> None:
+        """`middles` are the steps in the middle of each segment, where those are known already."""
         self.kind = kind
         self.width = width
         self._grounds = grounds
-        self._ends = [segment.last_step for segment in segments]
+        self._ends = [segment.last_step for segment in segments] if kind == "time" else []
         self._times = [segment.t for segment in segments] if kind == "time" else []
-        middles = [(segment.first_step + segment.last_step) / 2 for segment in segments]
+        if middles is None:
+            middles = [(segment.first_step + segment.last_step) / 2 for segment in segments]
         self.xs = self._places(middles)
         """Where each segment lies on the axis."""
         ends = [self.at(segments[0].first_step), self.at(segments[-1].last_step)] if segments else [0.0, 0.0]
         self.low, self.high = ends if kind != "time" or not segments else (self.xs[0], self.xs[-1])
+        self._dots: list[int] | None = None
 
     def at(self, step: float) -> float:
         """Where a step lies on the axis."""
@@ -97,7 +107,12 @@ class Domain:
         return round((x - self.low) / (self.high - self.low) * (self.width - 1))
 
     def dots(self) -> list[int]:
-        """The dot column of every segment, from left to right."""
+        """The dot column of every segment, from left to right. Not to be changed."""
+        if self._dots is None:
+            self._dots = self._reckon_dots()
+        return self._dots
+
+    def _reckon_dots(self) -> list[int]:
         if self.high <= self.low:
             return [self.width // 2] * len(self.xs)
         scale, low, most = (self.width - 1) / (self.high - self.low), self.low, self.width - 1
@@ -121,7 +136,7 @@ class Domain:
         name = compact if self.kind == "examples" else fmt.count
         return [(value, name(value)) for value in axis.step_ticks(round(self.low), round(self.high), count)]
 
-    def _places(self, middles: list[float]) -> list[float]:
+    def _places(self, middles: Sequence[float]) -> Sequence[float]:
         if self.kind == "step":
             return middles
         return self._times_from_start() if self.kind == "time" else [self.at(middle) for middle in middles]

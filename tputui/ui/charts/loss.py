@@ -14,6 +14,7 @@ from tputui.ui.charts.heat import HeatMemory
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.multiples import MultiplesMemory
 from tputui.ui.charts.scene import Chart, Scene, Whole, cut
+from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.smooth import smoothed
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.charts.watch import CoreWatch, Outlier, column_at
@@ -26,6 +27,7 @@ class LossChart:
     """Draws a run; what was judged or reduced once is not worked out again."""
 
     def __init__(self) -> None:
+        self._figures = SegmentMemory()
         self._watch = CoreWatch()
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
@@ -40,7 +42,7 @@ class LossChart:
         why_not = whole.grounds.why_not(look.x, whole.segments)
         look = look._replace(x="step") if why_not else look
         smooth = smoothed(whole.segments, look.weight) if look.weight else []
-        scene = cut(whole, smooth, look)
+        scene = cut(whole, smooth, look, self._figures)
         return scene._replace(outlier=self._watch.outlier(scene.cores))
 
     def draw(self, scene: Scene, width: int, height: int) -> Chart | None:

@@ -12,7 +12,6 @@ from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log
 from tputui.ui.draw.braille import Canvas
-from tputui.ui.draw.columns import gather
 
 LINES_MAX = 64
 """More lines than that cannot be told apart, and cost a frame."""
@@ -30,7 +29,7 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
     if place.scale is not None:
         row = dot_of(place.scale, mean.canvas.dots_y)
         _trace_all(cores.canvas, scene.cores, shown, dots_of(scene.cores, place.domain), row)
-        means = [(column.x, column.mean) for column in gather(scene.segments, place.domain.dots())]
+        means = [(column.x, column.mean) for column in scene.figures.columns(place.domain.dots())]
         smooth = list(dict(zip(place.domain.dots(), scene.smooth, strict=True)).items()) if scene.smooth else means
         trace(mean.canvas, smooth, row)
         if scene.outlier is not None:

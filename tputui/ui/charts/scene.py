@@ -10,6 +10,7 @@ from tputui.ui.charts import frame, timeline
 from tputui.ui.charts.domain import Domain, Grounds
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.look import Look
+from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.timeline import Sign
 from tputui.ui.charts.watch import Outlier, seen
 from tputui.ui.draw import axis
@@ -31,6 +32,8 @@ class Scene(NamedTuple):
     grounds: Grounds
     look: Look
     outlier: Outlier | None
+    figures: SegmentMemory
+    """Of the segments; its columns are asked for before another scene is made with it."""
 
 
 class Chart(NamedTuple):
@@ -55,17 +58,20 @@ class Whole(NamedTuple):
     grounds: Grounds
 
 
-def cut(whole: Whole, smooth: list[float], look: Look, outlier: Outlier | None = None) -> Scene:
-    """What of a run is in sight."""
+def cut(whole: Whole, smooth: list[float], look: Look, memory: SegmentMemory | None = None) -> Scene:
+    """What of a run is in sight; `memory` is that of the frame before."""
+    memory = memory or SegmentMemory()
     segments = whole.segments
     if look.window is None or not segments:
-        return Scene(segments, smooth, whole.cores, whole.marks, whole.grounds, look, outlier)
+        figures = memory.follow(segments)
+        return Scene(segments, smooth, whole.cores, whole.marks, whole.grounds, look, None, figures)
     first, last = look.bounds(segments[0].first_step, segments[-1].last_step)
     start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
     stop = bisect.bisect_right(segments, last, key=lambda segment: segment.first_step)
     marks = [mark for mark in whole.marks if first <= mark.step <= last]
     cores = seen(whole.cores, first, last)
-    return Scene(segments[start:stop], smooth[start:stop], cores, marks, whole.grounds, look, outlier)
+    figures = memory.follow(segments[start:stop])
+    return Scene(segments[start:stop], smooth[start:stop], cores, marks, whole.grounds, look, None, figures)
 
 
 def place_of(domain: Domain, mark: Mark, grounds: Grounds) -> int:
@@ -103,7 +109,7 @@ def cursor_cell(scene: Scene, domain: Domain) -> int | None:
 
 def scale_of(scene: Scene, log: bool) -> axis.Scale | None:
     """The y axis that holds everything in sight."""
-    return axis.scale_for([bound for segment in scene.segments for bound in (segment.min, segment.max)], log)
+    return axis.scale_for(scene.figures.bounds, log)
 
 
 def hidden_by_log(scene: Scene, log: bool) -> int:

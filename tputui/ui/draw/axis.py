@@ -26,7 +26,8 @@ class Scale(NamedTuple):
 
 def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
     """The scale that holds every finite value, every positive one if `log`; None where there is none."""
-    held = list(filter(math.isfinite, values))
+    # The sum of many values is a quick proof that all of them are finite.
+    held = values if math.isfinite(sum(values)) else list(filter(math.isfinite, values))
     if log:
         held = [value for value in held if value > 0]
     if not held:

@@ -46,12 +46,13 @@ def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[Column]:
         x, stop = places[start], start + 1
         while stop < count and places[stop] == x:
             stop += 1
-        found.append(_merge(x, segments[start:stop]))
+        found.append(merge(x, segments[start:stop]))
         start = stop
     return found
 
 
-def _merge(x: int, group: Sequence[Segment]) -> Column:
+def merge(x: int, group: Sequence[Segment]) -> Column:
+    """The column at dot column `x` that holds these segments, one at least."""
     if len(group) == 1:
         only = group[0]
         return Column(x, only.mean, only.min, only.max, only.num_bad)

@@ -97,10 +97,11 @@ def fit(line: Sequence[Span], width: int) -> Line:
     left = width
     for index, span in enumerate(line):
         size = cell_len(span.text)
-        more = any(later.text for later in line[index + 1 :])
-        if size > left or (size == left and more):
-            fitted.append(Span(crop(span.text + (" \u2026" if more else ""), left), span.tone, span.colours))
-            return fitted
+        if size >= left:
+            more = any(later.text for later in line[index + 1 :])
+            if size > left or more:
+                fitted.append(Span(crop(span.text + (" \u2026" if more else ""), left), span.tone, span.colours))
+                return fitted
         fitted.append(span)
         left -= size
     return fitted

@@ -63,8 +63,11 @@ class PacePanel(Panel[PacePart]):
             return Drawing(paragraph(part.why_none, width, height))
         rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
         points = [(point.t, point.step, point.examples_per_s) for point in pace.history]
-        whole = Whole(history.as_segments(points), [], part.marks, part.grounds)
-        chart = history.chart(whole, self.look, width, height - len(rows) - 1)
+        room = height - len(rows) - 1
+        chart = None
+        if room >= history.LEAST_CHART:
+            whole = Whole(history.as_segments(points), [], part.marks, part.grounds)
+            chart = history.chart(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
         return Drawing([*rows, *_spark([value for _, _, value in points], width)])
