@@ -74,6 +74,7 @@ class Announcer:
                 seconds=saved.seconds,
                 reason=reason,
                 best=best,
+                sha256=saved.sha256,
             )
         )
         for path in saved.dropped:

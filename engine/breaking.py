@@ -10,11 +10,11 @@ import traceback
 
 from engine import stacks
 from engine.control import Progress
-from engine.errors import NotImported, OutOfMemory, Refused, TooManyBad, Unable
+from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyBad, Unable
 from tputui.config import ConfigError
 from tputui.telemetry import events as ev
 
-TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad)
+TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
 """Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
 configuration."""
 
@@ -50,6 +50,8 @@ def kind_of(error: BaseException) -> ev.FailureKind:
         return "refused"
     if isinstance(error, Unable):
         return "unable"
+    if isinstance(error, NotFinite):
+        return "non_finite"
     return "memory" if isinstance(error, OutOfMemory | MemoryError) else "exception"
 
 

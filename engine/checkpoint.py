@@ -1,20 +1,23 @@
 """Checkpoints: written whole or not at all, kept by a rule, and refused where they do not fit.
 
-`step-N.pt` is written beside its final name, made durable and renamed; `last.pt` and `best.pt` are further names of
-such a file, or copies where the disk has no links. They load on any machine with `torch.load(path, weights_only=True)`.
-Must not touch a device.
+`step-N.pt` is written beside its final name, made durable, read back and renamed; `last.pt` and `best.pt` are further
+names of such a file, or copies where the disk has no links. Weights that are not finite are kept apart as
+`non-finite.pt`, and take the place of none. They load on any machine with `torch.load(path, weights_only=True)`; a
+digest of each stands beside them. Must not touch a device.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from engine import files
+from engine import files, nonfinite, sums
 from engine.errors import Problem, Refused
 from engine.plan import Plan
 from tputui.telemetry.rundir import CHECKPOINTS
@@ -22,6 +25,8 @@ from tputui.telemetry.rundir import CHECKPOINTS
 FORMAT = 1
 LAST = "last.pt"
 BEST = "best.pt"
+NON_FINITE = "non-finite.pt"
+"""The newest weights that are NaN or infinite."""
 FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
 """Keys that may differ: they say how examples are read and how many may fail, and change none that trains."""
 _ABSENT = object()
@@ -59,6 +64,8 @@ class Checkpoint(NamedTuple):
     """Epoch of it; 0 where there is none."""
     losses: tuple[tuple[float, float], ...] = ()
     """Mean training and validation loss of each epoch that has ended."""
+    buffers: frozenset[str] = frozenset()
+    """Names of the weights that are no parameters; not in the file."""
 
 
 class Saved(NamedTuple):
@@ -70,6 +77,10 @@ class Saved(NamedTuple):
     seconds: float
     dropped: tuple[str, ...] = ()
     """Older checkpoints that were removed for it, relative to the run directory."""
+    sha256: str = ""
+    """Digest of the file, as it was read back."""
+    unfit: str = ""
+    """Which weights in it are NaN or infinite, in words; empty where none is. It is none to go on from then."""
 
 
 class Store:
@@ -80,25 +91,56 @@ class Store:
         self._plan = plan
         self._periodic: list[Path] = []
         self._asked_for: set[Path] = set()
+        self._sums = sums.read(self._directory)
+        """Of every file here. Of a name that was about to change when a save broke off, both."""
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
-        """Writes a checkpoint as the last one, and as the best where it is. Raises `SaveFailed`."""
+        """Writes a checkpoint as the last one, and as the best where it is; one that is not finite as neither.
+
+        Raises `SaveFailed`.
+        """
         began = time.monotonic()
-        path = self._directory / f"step-{checkpoint.position.step:08d}.pt"
+        content = self.content(checkpoint)
+        unfit = nonfinite.named(nonfinite.unfit(self.weights(content), checkpoint.buffers))
+        path = self._directory / (NON_FINITE if unfit else f"step-{checkpoint.position.step:08d}.pt")
+        besides = [] if unfit else [LAST, BEST] if best else [LAST]
         try:
-            size = write(path, self.content(checkpoint))
-            for name in [LAST] + ([BEST] if best else []):
+            written = files.write_checked(
+                path, partial(torch.save, content), partial(self._note_sum, [path.name, *besides])
+            )
+            for name in besides:
                 files.duplicate(path, self._directory / name)
             files.sync_directory(self._directory)
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
-        dropped = self._retain(path, periodic)
-        return Saved(f"{CHECKPOINTS}/{path.name}", size, time.monotonic() - began, dropped)
+        dropped = () if unfit else self._retain(path, periodic)
+        self._settle_sums([path.name, *besides], written.sha256)
+        seconds = time.monotonic() - began
+        return Saved(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """What stands in the file."""
         return _content(checkpoint, self._plan)
+
+    def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The network's weights in it."""
+        found: dict[str, torch.Tensor] = content["learner"]["model"]
+        return found
+
+    def _note_sum(self, names: list[str], digest: str) -> None:
+        """Writes a digest down for names that its file is about to have, besides those of the files that have them."""
+        self._sums |= {(name, digest) for name in names}
+        sums.write(self._directory, self._sums)
+
+    def _settle_sums(self, names: list[str], digest: str) -> None:
+        """The names are its file's now; strikes out what is of no file any more."""
+        there = {path.name for path in self._directory.iterdir()}
+        stand = {(name, known) for name, known in self._sums if name in there}
+        self._sums = {(name, known) for name, known in stand if name not in names or known == digest}
+        with contextlib.suppress(OSError):
+            # The longer list that was written before says nothing wrong.
+            sums.write(self._directory, self._sums)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
@@ -109,8 +151,11 @@ class Store:
         try:
             if load_best(path) != resumed.best:
                 raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
+            self._note_sum([BEST], sums.require(path))
             files.duplicate(path, self._directory / BEST)
             files.sync_directory(self._directory)
+        except sums.Misread as error:
+            raise SaveFailed(f"{path}: {error}") from error
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
@@ -139,9 +184,12 @@ class Store:
 def load(path: Path, plan: Plan) -> Checkpoint:
     """Reads a checkpoint that goes on under the plan. Raises `Refused` naming every key that differs."""
     try:
+        sums.require(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
+    except sums.Misread as error:
+        raise Refused([Problem("resume", f"{path}: {error}")]) from None
     except _UNREADABLE as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
@@ -191,12 +239,6 @@ def fingerprint(plan: Plan) -> dict[str, Any]:
         "device.cores": config.num_cores,
         "device.precision": config.device.precision,
     }
-
-
-def write(path: Path, content: Any) -> int:
-    """Writes a checkpoint's file whole or not at all, durably, and returns its size. Raises `OSError` or
-    `RuntimeError`."""
-    return files.write(path, lambda file: torch.save(content, file))
 
 
 def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:

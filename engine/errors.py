@@ -51,6 +51,11 @@ class OutOfMemory(Exception):
     """A step needs more memory than there is; the text is a page: what is big, and what would help."""
 
 
+class NotFinite(Exception):
+    """The loss or the gradient is NaN or infinite, and the configuration says to end then; the text says where it
+    began, and what was kept."""
+
+
 class TooManyBad(Exception):
     """More examples cannot be used than may be left out; the text names the last one."""
 

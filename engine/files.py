@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+
+HALF_WRITTEN = ".*.tmp"
+"""What a file is called before it is whole."""
+
+
+class Written(NamedTuple):
+    """A file on disk."""
+
+    bytes: int
+    sha256: str
 
 
 def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
@@ -23,6 +35,76 @@ def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
     finally:
         temporary.unlink(missing_ok=True)
     return size
+
+
+def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
+    """Writes a file whole or not at all, durably, and reads it back before it gets its name.
+
+    `fill` writes to what it is given, from front to end; `note` is told the digest before the file has its name. What
+    is read back comes from the disk, as far as the system gives up the pages that it holds of it. Raises `OSError`,
+    also where other bytes were read than were written, and what `fill` and `note` raise.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "r+b") as file:
+            meant = _Hashed(file)
+            meant.fill(fill)
+            file.flush()
+            os.fsync(fd)
+            size = file.tell()
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != meant.digest:
+            raise OSError(f"what was read back from the disk is not what was written to it ({size} bytes)")
+        note(found)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Written(size, found)
+
+
+class _Hashed:
+    """A file that is written from front to end, and the digest of what was meant to be in it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._failure: OSError | None = None
+
+    @property
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+    def fill(self, fill: Callable[[Any], object]) -> None:
+        """Has it filled. Raises what the disk said, which a writer in native code turns into words of its own."""
+        try:
+            fill(self)
+        except Exception as error:
+            if self._failure is not None and error is not self._failure:
+                raise self._failure from error
+            raise
+
+    def write(self, content: Any) -> int:
+        """Appends."""
+        self._sha256.update(content)
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def flush(self) -> None:
+        """Hands over what is buffered."""
+        self._file.flush()
+
+
+def clear_half_written(folder: Path) -> None:
+    """Removes what writers that are gone left of files that never were whole."""
+    for path in folder.glob(HALF_WRITTEN):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def link(path: Path, name: Path) -> None:

@@ -56,6 +56,7 @@ class Learner:
         self._optimizer = optimizer(plan.config, self._trained)
         self._scheduler = scheduler(plan.config, self._optimizer)
         self._bf16 = plan.config.device.precision == "bf16"
+        self._norm: torch.Tensor | None = None
 
     @property
     def lr(self) -> float:
@@ -66,6 +67,17 @@ class Learner:
     def num_parameters(self) -> int:
         """Trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def take_gradient_norm(self) -> torch.Tensor | None:
+        """Norm over all gradients of the step that was traced last, a number on the device. Kept no longer: what is
+        kept at the sync is an output of the program."""
+        norm, self._norm = self._norm, None
+        return norm
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of what the network keeps besides its parameters."""
+        return frozenset(name for name, _ in self.model.named_buffers())
 
     def step(self, tensors: dict[str, torch.Tensor], number: int, reduce: Reduce) -> Outcomes:
         """Traces the training step `number`, and returns its per-example outcomes. `reduce` is called when there are
@@ -81,6 +93,7 @@ class Learner:
             outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
         reduce(self._trained)
         with self.parts.section("optimizer"):
+            self._norm = _norm(self._trained)
             self._optimizer.step()
             # Before the sync, so that the gradients are no outputs of the program.
             self._optimizer.zero_grad(set_to_none=True)
@@ -145,6 +158,17 @@ class Learner:
                 shape = list(value.shape)
                 raise TaskError(f'outcomes() returned "{name}" of shape {shape}; one value an example is [{size}]')
         return outcomes
+
+
+def _norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor | None:
+    """Norm over all gradients; None where there are none."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return None
+    with torch.no_grad():
+        # All at once: a call for each of 161 gradients takes 10 ms to trace, and this 1.7.
+        norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        return norm
 
 
 def to_device(model: nn.Module, device: torch.device) -> nn.Module:

@@ -23,7 +23,7 @@ import msgspec
 from engine import breaking, machine, plan, stacks, versions
 from engine.control import Control, Progress
 from engine.crew import ROLE
-from engine.errors import PEER_LOST, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
 from engine.plan import Plan
 from engine.watch import CLOSE_TIMEOUT_S, POLL_INTERVAL_S, Watch
 from tputui.config import ConfigError, from_builtins
@@ -132,6 +132,9 @@ class Rank:
             self._tell_end("done", trainer.train())
         except Stopped as stopped:
             self._tell_end("stopped", str(stopped))
+        except NotFinite as error:
+            # Every rank has come to it together, and the first one tells it for all.
+            self._tell_end("failed", str(error))
         self._progress.enter("ending")
         return ExitCode.DONE
 

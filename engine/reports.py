@@ -26,9 +26,10 @@ from engine.control import Progress
 from engine.data.feed import Batch
 from engine.judge import Judge
 from engine.learner import Evaluation, Learner, Outcomes
-from engine.meters import Float32s, Meters
+from engine.meters import Meters
+from engine.nonfinite import Lookout
 from engine.plan import Plan
-from engine.tally import Held, Tally
+from engine.tally import Held, Steps, Tally
 from engine.tasks.base import Picture
 from engine.xla import backend
 from tputui.telemetry import events as ev
@@ -48,7 +49,7 @@ class _Unsaid(NamedTuple):
     """Training steps up to `at` that were read."""
 
     at: Position
-    losses: Float32s
+    steps: Steps
     step_s: float
 
 
@@ -79,8 +80,10 @@ class Reports(Announcer):
         super().__init__(plan, learner.strategy, reporter, progress)
         self._learner = learner
         self._telemetry = telemetry
-        self._train = self._tally()
+        self._train = self._tally(with_norm=True)
         self._valid = self._tally()
+        policy, ids = plan.config.non_finite.policy, learner.strategy.core_ids
+        self._lookouts = [Lookout(split, ids, policy, reporter.emit) for split in ("train", "valid")]
         self._running = self._train
         self._due = False
         self._word: int | None = None
@@ -98,6 +101,12 @@ class Reports(Announcer):
         """Mean training loss of the running epoch; NaN without telemetry, which alone reads it from the device."""
         readings = self._train.meters.readings()
         return readings["loss"].avg if "loss" in readings else math.nan
+
+    @property
+    def not_finite(self) -> str | None:
+        """Where a loss or gradient is NaN or infinite, in one sentence; None where all are finite, so far as was read.
+        The same in every process."""
+        return next((lookout.found for lookout in self._lookouts if lookout.found), None)
 
     def open(self, at: Position) -> None:
         """Tells what is to be trained, and on what."""
@@ -137,7 +146,7 @@ class Reports(Announcer):
     def note_step(self, outcomes: Outcomes, batch: Batch) -> None:
         """Traces what keeps a training step's outcomes on the device."""
         if self._telemetry:
-            self._train.push(outcomes, batch)
+            self._train.push(outcomes, batch, self._learner.take_gradient_norm())
 
     def agree(self, asked: bool) -> bool:
         """Whether a request waits, as the first process sees it; at the boundary before each step.
@@ -201,20 +210,21 @@ class Reports(Announcer):
         with self.sections.section("execute"):
             backend.wait()
         with self.sections.section("report"):
-            losses = self._train.read(held.steps)
-            step_s = self._step_s(len(losses))
+            steps = self._train.read(held.steps)
+            step_s = self._step_s(len(steps.means))
             self._train.cadence.retune(step_s)
-            self._unsaid = _Unsaid(held.at, losses, step_s)
+            self._unsaid = _Unsaid(held.at, steps, step_s)
         self._restart_pace()
 
     def _tell(self) -> None:
         """Puts what was read in the journal."""
         if self._unsaid is None:
             return
-        (at, losses, step_s), self._unsaid = self._unsaid, None
+        (at, steps, step_s), self._unsaid = self._unsaid, None
         with self.sections.section("report"):
             meters = self._train.meters
-            self._report_steps(at, losses, step_s, lr=self._learner.lr, report_steps=self._train.cadence.steps)
+            self._report_steps(at, steps.means, step_s, lr=self._learner.lr, report_steps=self._train.cadence.steps)
+            self._lookouts[0].look(at.step - len(steps.means) + 1, steps.means, steps.norms)
             self._report_meters(at, "train", meters.readings(), meters.reduced)
             self._report_runtime()
 
@@ -241,7 +251,8 @@ class Reports(Announcer):
         with self.sections.section("report"):
             with self.sections.section("evaluate"):
                 backend.wait()
-            self._valid.read(self._valid.hold())
+            # Sums: a core without an example has no mean.
+            self._lookouts[1].look(at.step, self._valid.read(self._valid.hold()).sums)
             self._judge.fetch()
             self._valid.cadence.retune(self._step_s(steps))
             self._report_meters(at, "valid", self._valid.meters.readings(), self._valid.meters.reduced)
@@ -277,10 +288,11 @@ class Reports(Announcer):
     def _is_due(self, tally: Tally) -> bool:
         return tally.due if self._cores.alone else self._due
 
-    def _tally(self) -> Tally:
+    def _tally(self, *, with_norm: bool = False) -> Tally:
         config = self._plan.config
         return Tally(
             self._plan.task.meters,
             self._cores,
             Cadence(config.report.interval_s, config.report.every_batches),
+            with_norm=with_norm,
         )

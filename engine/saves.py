@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from engine.announcer import Announcer
-from engine.checkpoint import Checkpoint, Position, Saved, SaveFailed, Store
+from engine.checkpoint import LAST, Checkpoint, Position, Saved, SaveFailed, Store
+from engine.errors import NotFinite
 from tputui.telemetry.control import Request
+from tputui.telemetry.rundir import CHECKPOINTS
 
 
 class Stopped(Exception):
@@ -25,6 +28,9 @@ class Saver:
         self._announcer = announcer
         self._store = store
         self._state = state
+        self._good_step: int | None = None
+        self.reservation = ""
+        """What is wrong with the weights that were saved last, to follow another sentence; empty where nothing is."""
 
     def serve(self, asked: list[Request], at: Position) -> None:
         """Serves requests in the middle of an epoch, all with one save. Raises `Stopped` where one of them says so."""
@@ -54,7 +60,18 @@ class Saver:
         for request in asked:
             self._announcer.applied(request, at, saved)
         if _reason(asked) == "stop" and not last:
-            raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}")
+            raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self.reservation}")
+
+    def break_off(self, why: str, at: Position, policy: str) -> NoReturn:
+        """Ends training for `why`, as the policy says: at once, or with a save. Raises `NotFinite`."""
+        asked = f"{why}; training ended after step {at.step}, as non_finite.policy = {policy} says"
+        if policy != "save-stop":
+            raise NotFinite(f"{asked}, and nothing was saved for it; {self._good()}")
+        try:
+            saved = self._save("non-finite", best=False)
+        except SaveFailed as error:
+            raise NotFinite(f"{asked}; {error}; {self._good()}") from error
+        raise NotFinite(f"{asked}; saved as {saved.path}{self.reservation}")
 
     def _save(self, reason: str, *, best: bool) -> Saved:
         with self._announcer.sections.section("save"):
@@ -62,8 +79,27 @@ class Saver:
             saved = self._store.save(state, periodic=reason == "epoch", best=best)
         at = state.position
         epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
-        self._announcer.saved(saved, at, epoch=epoch, reason=reason, best=best)
+        reason = "non-finite" if saved.unfit else reason
+        self._announcer.saved(saved, at, epoch=epoch, reason=reason, best=best and not saved.unfit)
+        self._note_fitness(saved, at)
         return saved
+
+    def _note_fitness(self, saved: Saved, at: Position) -> None:
+        """Says so where the weights are no numbers, once until they are again."""
+        if not saved.unfit:
+            self._good_step, self.reservation = at.step, ""
+            return
+        first_time = not self.reservation
+        why = f"its weights are not finite ({saved.unfit}), so they were kept apart, to look into"
+        self.reservation = f"; {why}; {self._good()}"
+        if first_time:
+            self._announcer.warn(f"the checkpoint of step {at.step} is {saved.path}: {why}; {self._good()}")
+
+    def _good(self) -> str:
+        """Where there are weights to go on from."""
+        if self._good_step is None:
+            return "this run has saved no checkpoint to go on from"
+        return f"{CHECKPOINTS}/{LAST} holds step {self._good_step}"
 
     def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
         for request in asked:

@@ -68,7 +68,7 @@ class Trainer:
         self._reports.progress.step = self.at.step
 
     def train(self) -> str:
-        """Trains every epoch that is left and says so in one sentence. Raises `Stopped` and `OutOfMemory`."""
+        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`, `NotFinite`, `OutOfMemory`."""
         self._reports.open(self.at)
         try:
             while self.at.epoch <= self._plan.config.epochs:
@@ -80,7 +80,7 @@ class Trainer:
             raise OutOfMemory(page) from error
         monitor = self._plan.config.checkpoint.monitor
         best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
-        return f"{self._plan.config.epochs} epochs trained{best}"
+        return f"{self._plan.config.epochs} epochs trained{best}{self._saver.reservation}"
 
     def train_epoch(self) -> None:
         """Trains, evaluates and saves the epoch that is due. Raises `Stopped`."""
@@ -117,7 +117,9 @@ class Trainer:
                 at = self.at._replace(batch=self.at.batch + 1, step=step)
                 self._reports.run_step(at)
                 self.at = at
+                self._mind()
         self._reports.report_training(self.at)
+        self._mind()
 
     def _evaluate(self) -> None:
         self._learner.begin_evaluation()
@@ -128,8 +130,10 @@ class Trainer:
                 self._heed()
                 outcomes = self._learner.evaluate(batch.tensors, self.at.step)
                 self._reports.evaluation_step(outcomes, batch, self.at)
+                self._mind()
                 self._wait_for(feed)
             self._reports.report_evaluation(self.at)
+            self._mind()
 
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
         ended, config = self.at, self._plan.config
@@ -149,8 +153,8 @@ class Trainer:
         asked = self._control.take(epoch_end=True)
         due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
         saved = self._saver.end_epoch(asked, best=best, must=last) if due or asked else None
-        if saved is None:
-            # Weights that were not kept are not the best ones to have.
+        if saved is None or saved.unfit:
+            # Weights that were not kept, or are no numbers, are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
         self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
         self._keep(ended, verdict)
@@ -187,6 +191,16 @@ class Trainer:
         self._reports.report_training(self.at)
         self._saver.serve(asked, self.at)
 
+    def _mind(self) -> None:
+        """Ends training where loss or gradient are not finite and the configuration says so. Raises `NotFinite`."""
+        found, policy = self._reports.not_finite, self._plan.config.non_finite.policy
+        if found is None or policy == "continue":
+            return
+        self._reports.report_training(self.at)
+        self._saver.break_off(found, self.at, policy)
+
     def _state(self) -> Checkpoint:
         meters = self._reports.train_meters.state() if self.at.batch else {}
-        return Checkpoint(self.at, self._learner.state(), meters, self._best, self._best_epoch, tuple(self._losses))
+        losses = tuple(self._losses)
+        state, buffers = self._learner.state(), self._learner.buffers
+        return Checkpoint(self.at, state, meters, self._best, self._best_epoch, losses, buffers)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from engine import breaking, machine, plan, ranks, stacks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
-from engine.errors import PEER_LOST, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
 from engine.plan import Plan
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
@@ -85,6 +85,10 @@ class Worker:
             ending = self._failed(error, ExitCode.USAGE)
         except Unable as error:
             ending = self._failed(error, ExitCode.ENVIRONMENT)
+        except NotFinite as error:
+            # It is of no rank alone: all have come to it together.
+            self._tell_failure(breaking.failure(error, self._progress))
+            ending = Ending("failed", ExitCode.FAILED, str(error))
         except BaseException as error:  # noqa: BLE001, RUF100 - told in the journal and the log, then the process ends
             ending = self._failed(error, ExitCode.FAILED)
         self._progress.enter("ending")
@@ -202,11 +206,13 @@ class Worker:
             self._reporter.emit(exited)
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        told = breaking.failure(error, self._progress, self._who)
-        sys.stderr.write(told.traceback or f"{self._who}{error}\n")
-        self._reporter.emit(told)
+        self._tell_failure(breaking.failure(error, self._progress, self._who))
         first = str(error).partition("\n")[0]
         return Ending("failed", code, f"{self._who}{type(error).__name__}: {first}")
+
+    def _tell_failure(self, told: ev.FailureRaised) -> None:
+        sys.stderr.write(told.traceback or f"{told.message}\n")
+        self._reporter.emit(told)
 
 
 PEER_TOLD_S = 10.0

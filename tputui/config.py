@@ -105,6 +105,18 @@ class ReportConfig(Table, frozen=True, kw_only=True):
     """Whether the journals of a finished run are sealed: about a third smaller, no longer plain text."""
 
 
+class NonFiniteConfig(Table, frozen=True, kw_only=True):
+    """What is done where the loss or the gradient is NaN or infinite."""
+
+    policy: Literal["continue", "stop", "save-stop"] = "continue"
+    """What the run does when a report shows that a loss, or the norm of the gradient, began to be NaN or infinite:
+    `continue` tells where it began and trains on; `stop` ends training, with exit code 3; `save-stop` saves first.
+    Whatever the policy: weights that are not finite are kept apart as `checkpoints/non-finite.pt`, to look into, and
+    never take the place of `last.pt`, `best.pt` or an older checkpoint. A report comes about once a second, so some
+    steps follow the first bad one. A LightningModule's training loss alone is watched, not its gradient or
+    validation."""
+
+
 class StallConfig(Table, frozen=True, kw_only=True):
     """When a run counts as stalled, and what is done then."""
 
@@ -143,6 +155,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """What is kept."""
     report: ReportConfig = msgspec.field(default_factory=ReportConfig)
     """How the run reports."""
+    non_finite: NonFiniteConfig = msgspec.field(default_factory=NonFiniteConfig)
+    """What is done where loss or gradient are no finite numbers."""
     stall: StallConfig = msgspec.field(default_factory=StallConfig)
     """When it counts as stalled, and what is done then."""
 
@@ -190,6 +204,7 @@ TABLES: dict[str, type[Table]] = {
     "device": DeviceConfig,
     "checkpoint": CheckpointConfig,
     "report": ReportConfig,
+    "non_finite": NonFiniteConfig,
     "stall": StallConfig,
 }
 """Tables of the file that are checked here; `[model]` is the task's."""

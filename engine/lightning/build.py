@@ -59,7 +59,7 @@ class LightningRun:
         self.trainer.fit(self.module, datamodule=self.datamodule, ckpt_path=path, weights_only=True)
         trained, epochs = self.follower.at.epoch - 1, self._plan.config.epochs
         early = "" if trained == epochs else f" of {epochs}: Lightning ended training there, as the module asked"
-        return f"{trained} epochs trained{early}"
+        return f"{trained} epochs trained{early}{self.follower.saver.reservation}"
 
     def _wrap_loaders(self, at: Position) -> None:
         """Looks at the training loader as Lightning asks for it: it exists only once the data was set up."""

@@ -58,6 +58,7 @@ class Follower(Callback):
         self._valid_names: set[str] = set()
         self._valid: dict[str, ev.MeterReading] = {}
         self._evaluating: AbstractContextManager[None] | None = None
+        self._buffers: frozenset[str] = frozenset()
 
     @property
     def evaluating(self) -> bool:
@@ -71,6 +72,7 @@ class Follower(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is on the device now."""
         ties.check(self._before, pl_module)
+        self._buffers = frozenset(name for name, _ in pl_module.named_buffers())
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Every loader is known now."""
@@ -98,6 +100,7 @@ class Follower(Callback):
         self._note_lr(trainer)
         self._reports.run_step(self.at)
         if self.at.batch < self.facts.steps_per_epoch:
+            self._mind()
             self._heed()
         else:
             # The evaluation comes next; Lightning goes on from an epoch that is whole.
@@ -150,12 +153,13 @@ class Follower(Callback):
         asked = self._control.take(epoch_end=True)
         due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
         saved = self.saver.end_epoch(asked, best=best, must=last) if due or asked else None
-        if saved is None and best:
-            # Weights that were not kept are not the best ones to have.
+        if best and (saved is None or saved.unfit):
+            # Weights that were not kept, or are no numbers, are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
         self._end_epoch(ended, train, best=best)
         if saved is not None:
             self.saver.answer(asked, saved, self.at, last=last)
+        self._mind()
 
     def _begin_epoch(self, trainer: Trainer) -> None:
         if self._open:
@@ -217,10 +221,18 @@ class Follower(Callback):
         self._reports.report_training(self.at)
         self.saver.serve(asked, self.at)
 
+    def _mind(self) -> None:
+        """Ends training where the loss is not finite and the configuration says so. Raises `NotFinite`."""
+        found, policy = self._reports.not_finite, self._plan.config.non_finite.policy
+        if found is None or policy == "continue":
+            return
+        self._reports.report_training(self.at)
+        self.saver.break_off(found, self.at, policy)
+
     def state(self) -> Checkpoint:
         """What our side keeps of the run as of now; Lightning's own state is the store's."""
         meters = self._reports.meters_state() if self.at.batch else {}
-        return Checkpoint(self.at, {}, meters, self._best, self._best_epoch, self._losses)
+        return Checkpoint(self.at, {}, meters, self._best, self._best_epoch, self._losses, self._buffers)
 
 
 def _losses(train: dict[str, ev.MeterReading], valid: dict[str, ev.MeterReading]) -> tuple[float, float]:

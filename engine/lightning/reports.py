@@ -18,10 +18,10 @@ from engine.checkpoint import Position
 from engine.control import Progress
 from engine.data.feed import Batch
 from engine.lightning import figures
-from engine.meters import Float32s
+from engine.nonfinite import Lookout
 from engine.plan import Plan
 from engine.strategies.base import Strategy
-from engine.tally import Held, Tally
+from engine.tally import Held, Steps, Tally
 from engine.xla import backend
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -58,6 +58,7 @@ class Reports(Announcer):
         self._telemetry = telemetry
         cadence = Cadence(plan.config.report.interval_s, plan.config.report.every_batches)
         self._tally = Tally(("loss",), cores, cadence)
+        self._lookout = Lookout("train", cores.core_ids, plan.config.non_finite.policy, reporter.emit)
         self._counts = np.full(len(cores.core_ids), plan.config.batch_per_core, dtype=np.int64)
         self._by_core: bool | None = None
         self._held: _Held | None = None
@@ -140,14 +141,20 @@ class Reports(Announcer):
         with self.sections.section("execute"):
             backend.wait()
         with self.sections.section("report"):
-            losses = self._tally.read(held)
-            step_s = self._step_s(len(losses))
+            steps = self._tally.read(held)
+            step_s = self._step_s(len(steps.means))
             self._tally.cadence.retune(step_s)
             self._restart_pace()
-            self._tell(at, losses, step_s)
+            self._tell(at, steps, step_s)
 
-    def _tell(self, at: Position, losses: Float32s, step_s: float) -> None:
-        shown = losses if self._by_core else np.ascontiguousarray(losses[:, :1])
+    @property
+    def not_finite(self) -> str | None:
+        """Where the loss is NaN or infinite, in one sentence; None where it is finite, so far as was read."""
+        return self._lookout.found
+
+    def _tell(self, at: Position, steps: Steps, step_s: float) -> None:
+        shown = steps.means if self._by_core else np.ascontiguousarray(steps.means[:, :1])
+        self._lookout.look(at.step - len(shown) + 1, steps.means, apart=bool(self._by_core))
         self._report_steps(at, shown, step_s, lr=self.lr, report_steps=self._tally.cadence.steps)
         self._report_meters(at, "train", self._tally.meters.readings(), self._tally.meters.reduced)
         self._report_runtime()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 
 from engine.checkpoint import Checkpoint, Store
@@ -28,3 +29,8 @@ class LightningStore(Store):
         theirs: dict[str, Any] = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         # What Lightning calls hyperparameters and loops is plain; only tensors are moved.
         return {**super().content(checkpoint), **backend.to_host(theirs)}
+
+    def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The module's weights in it."""
+        found: dict[str, torch.Tensor] = content["state_dict"]
+        return found

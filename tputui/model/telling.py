@@ -149,6 +149,10 @@ class Telling:
         self.say(event.t, f"stalled: {event.text}", "warning")
         self.marks.add("stall", event.t, event.step, event.text)
 
+    def _non_finite_found(self, event: ev.NonFiniteFound, step: int) -> None:
+        self.warnings.append(event.text)
+        self.say(event.t, event.text, "warning")
+
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
         self.say(event.t, f"training {event.outcome} at step {event.step}: {event.reason}")
 
@@ -177,6 +181,7 @@ _TOLD: dict[type[ev.Event], Callable[[Telling, Any, int], None]] = {
     ev.FailureReported: Telling._failure_reported,
     ev.StacksTaken: Telling._stacks_taken,
     ev.StallFound: Telling._stall_found,
+    ev.NonFiniteFound: Telling._non_finite_found,
     ev.TrainingEnded: Telling._training_ended,
     ev.RunEnded: Telling._run_ended,
 }

@@ -51,10 +51,11 @@ without saving; tell the Python stacks of every process, which goes on meanwhile
 FrameOwner = Literal["user", "library", "tputui"]
 """Whose code a call stands in: the user's own; a package's or Python's; this tool's."""
 
-FailureKind = Literal["exception", "import", "refused", "unable", "memory", "aborted", "killed", "exited"]
+FailureKind = Literal["exception", "import", "refused", "unable", "memory", "non_finite", "aborted", "killed", "exited"]
 """How training broke: an exception; a module of the user's that does not import; a configuration or checkpoint that
-cannot be used; a machine that cannot train; memory that ran out; an end in native code, as by an assertion there; a
-signal from outside; an end without a word."""
+cannot be used; a machine that cannot train; memory that ran out; a loss or gradient that is no finite number, where the
+configuration says to end then; an end in native code, as by an assertion there; a signal from outside; an end without a
+word."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
@@ -532,9 +533,12 @@ class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
     seconds: float
     """Wall time of the save, until it was durable."""
     reason: str
-    """`epoch`, `request` or `stop`."""
+    """`epoch`, `request`, `stop` or `non-finite`."""
     best: bool = False
     """Whether `best.pt` is this one."""
+    sha256: str | None = None
+    """Digest of the file, which was read back before it got its name; null where the version that wrote this did not
+    read it back."""
 
 
 class CheckpointDropped(Event, frozen=True, kw_only=True, tag=True):
@@ -680,6 +684,31 @@ class StallFound(Event, frozen=True, kw_only=True, tag=True):
     """What is done about it: `notify` or `save-stop`."""
 
 
+class NonFiniteFound(Event, frozen=True, kw_only=True, tag=True):
+    """A loss, or the gradient, began to be NaN or infinite. The values themselves are in the records of the steps."""
+
+    text: str
+    """Where it began and how, in one sentence."""
+    split: Split
+    """Which data."""
+    metric: str
+    """`loss`, or `gradient norm` where every loss was finite still."""
+    step: Int
+    """Step in which it began; in an evaluation the newest step before it."""
+    cores: list[Int]
+    """Cores on which it began; none where it is of all of them or they are not told apart."""
+    value: float
+    """What it was on the first of them."""
+    others_step: Int | None
+    """First step in which the loss of another core was not finite either; null where none was up to `until_step`."""
+    until_step: Int
+    """Newest step that was looked at."""
+    gradient_norms: list[float]
+    """Norm of the gradient in the steps up to this one, oldest first; empty where it is not kept."""
+    policy: str
+    """What is done about it: `continue`, `stop` or `save-stop`."""
+
+
 class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
     """Last word of a worker."""
 
@@ -746,6 +775,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     FailureReported,
     StacksTaken,
     StallFound,
+    NonFiniteFound,
     TrainingEnded,
     RunEnded,
 )

@@ -1,0 +1,74 @@
+"""Digests of the checkpoints in a folder, in a file that `sha256sum -c` reads too.
+
+A digest is written down before its file gets a name, so at no moment is there a checkpoint whose digest is not there;
+until the save is through, the one that had the name before is there too. So a file is what was saved where its digest
+is any of those. Must not touch a device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from engine import files
+from tputui.telemetry.plain import read_small
+
+NAME = "SHA256SUMS"
+BYTES_MAX = 4 << 20
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+
+Sum = tuple[str, str]
+"""File name, digest."""
+
+
+class Misread(Exception):
+    """A file is not what was saved under its name; the text is a sentence without its name."""
+
+
+def read(folder: Path) -> set[Sum]:
+    """Every digest that is written down in a folder; none where there is no list, or it cannot be read."""
+    try:
+        text = read_small(folder / NAME, BYTES_MAX).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return set()
+    found = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {(match[2], match[1]) for match in found if match}
+
+
+def write(folder: Path, sums: Iterable[Sum]) -> None:
+    """Writes the list of a folder anew. Raises `OSError`."""
+    text = "".join(f"{digest}  {name}\n" for name, digest in sorted(set(sums)))
+    files.write(folder / NAME, lambda file: file.write(text.encode()))
+
+
+def digest_of(path: Path) -> str:
+    """Reads a file to its end. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require(path: Path) -> str:
+    """The digest of a file that is what was saved, or of which nothing is written down.
+
+    Raises `Misread` where it is not, naming the newest one beside it that is, and `OSError`.
+    """
+    # The file first: while it is read, a run that goes on may save, and the list only grows until it is through.
+    digest, sums = digest_of(path), read(path.parent)
+    known = {known for _, known in sums}
+    if digest in known or path.name not in {name for name, _ in sums}:
+        return digest
+    others = (
+        path.parent / name for name in sorted({name for name, _ in sums}, reverse=True) if name.startswith("step-")
+    )
+    sound = next((other for other in others if other.name != path.name and _is_sound(other, known)), None)
+    instead = f"{sound} is sound: name that one to go on from it" if sound else "none beside it is sound"
+    raise Misread(f"its bytes are not those that were saved, by their sha256 in {NAME}; {instead}")
+
+
+def _is_sound(path: Path, known: set[str]) -> bool:
+    try:
+        return digest_of(path) in known
+    except OSError:
+        return False

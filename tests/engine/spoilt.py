@@ -1,0 +1,90 @@
+"""A task whose numbers go bad: a loss that is no number, or a gradient, on one core or in the evaluation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+from engine.data.sampler import permutation
+from engine.tasks.base import Options, Splits
+from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
+
+BATCH = 32
+STEPS = NUM_TRAIN // BATCH
+"""Steps of an epoch."""
+INPUTS = {"nothing": math.nan, "endless": math.inf}
+
+
+class SpoiltData(BendData, frozen=True, kw_only=True):
+    """Keys of `[data]`."""
+
+    at: int = -1
+    """Example that is spoilt."""
+    split: str = "train"
+    """Split that it is in."""
+    how: str = "nothing"
+    """`nothing`, `endless`: its input is NaN or infinite, and so its loss and every gradient. `apart`: its loss alone
+    is no number, which no weight depends on. `steep`: its loss is finite, and its gradient is not."""
+
+
+class Place(NamedTuple):
+    """Where an example is trained."""
+
+    example: int
+    step: int
+    core: int
+
+
+def late(num_cores: int) -> Place:
+    """An example that the first epoch leaves out and the second does not."""
+    first, second = (permutation(NUM_TRAIN, 0, epoch)[: STEPS * BATCH].tolist() for epoch in (1, 2))
+    place = next(place for place, example in enumerate(second) if example not in first)
+    step, row = divmod(place, BATCH)
+    return Place(second[place], STEPS + step + 1, row * num_cores // BATCH)
+
+
+class Spoiling(Curve):
+    """Points of a curve, one of which is marked."""
+
+    def __init__(self, split: str, first: int, size: int, data: SpoiltData) -> None:
+        super().__init__(split, first, size, data)
+        self._at = data.at if split == data.split else -1
+        self._how = data.how
+
+    def fetch(self, indices: Any) -> dict[str, Any]:
+        """The points, with what is added to the loss of each."""
+        import torch
+
+        batch = super().fetch(indices)
+        here = torch.from_numpy(indices == self._at)
+        if self._how in INPUTS:
+            batch["x"][here] = INPUTS[self._how]
+        batch["apart"] = torch.where(here & (self._how == "apart"), float("nan"), 0.0)
+        batch["steep"] = (here & (self._how == "steep")).float()
+        return batch
+
+
+class Spoilt(Bend):
+    """Fits a curve as far as its numbers are numbers."""
+
+    data_options: ClassVar[type[Options]] = SpoiltData
+
+    def load(self, data: BendData, seed: int) -> Splits:
+        """Points beside one another."""
+        assert isinstance(data, SpoiltData)
+        return Splits(Spoiling("train", 0, NUM_TRAIN, data), Spoiling("valid", NUM_TRAIN, NUM_VALID, data))
+
+    def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        """`y` [examples], infinitely steep where it is asked to be."""
+        import torch
+
+        predicted = super().predict(model, batch)["y"]
+        steep = batch["steep"] > 0
+        # The root of nothing is nothing, and its slope has no end.
+        root = torch.where(steep, predicted - predicted.detach(), 1.0).sqrt()
+        return {"y": predicted + torch.where(steep, root, 0.0)}
+
+    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """What it says of itself, and what was added."""
+        found = super().outcomes(predictions, batch)
+        return {**found, "loss": found["loss"] + batch["apart"]}
