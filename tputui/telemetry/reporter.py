@@ -43,6 +43,8 @@ QUEUE_BYTES_MAX = 16 << 20
 RECORD_BYTES_MAX = 4 << 20
 """Raw values of one record; more become several. The longest line that is read holds three times that."""
 DRAIN_INTERVAL_S = 0.1
+_REST_S = 0.01
+"""Least pause between two writes, where a disk is too slow for that."""
 _EVENT_BYTES = 512
 """What an event other than raw steps is taken to weigh."""
 
@@ -190,7 +192,10 @@ class Reporter:
         self._queue = kept
 
     def _drain_until_closed(self) -> None:
-        while not self._closing.wait(DRAIN_INTERVAL_S):
+        due = time.monotonic() + DRAIN_INTERVAL_S
+        # By when the last one was due, not by when it was done: who watches is to have ten of them a second.
+        while not self._closing.wait(max(due - time.monotonic(), _REST_S)):
+            due = max(due, time.monotonic() - DRAIN_INTERVAL_S) + DRAIN_INTERVAL_S
             for log in self._logs:
                 log.flush_if_due()
             self._drain()

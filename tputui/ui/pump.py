@@ -20,6 +20,13 @@ FRAME_S = 0.1
 _BUDGET_S = 0.04
 """Longest reading between two looks at what the screen asks for."""
 
+_AWAIT_S = 0.03
+"""How long a frame that is due waits for a fact. So frames fall in with reports that come as often, and none tells two
+of them while the one before told none."""
+
+_LOOK_S = 0.01
+"""Pause between two looks for a fact that is waited for."""
+
 
 class Player(Protocol):
     """What moves through the time of a run, recorded or going on."""
@@ -92,13 +99,15 @@ class Pump:
     def run(self) -> None:
         """The body of the thread."""
         try:
-            due = 0.0
+            due, urgent, fresh = 0.0, False, False
             while not self._stopped.is_set():
-                urgent = self._obey()
-                self._source.poll(_BUDGET_S)
+                urgent = self._obey() or urgent
+                fresh = bool(self._source.poll(_BUDGET_S)) or fresh
                 now = time.monotonic()
-                if (urgent or now >= due) and self._drawn.is_set():
-                    due = now + self._frame_s
+                if (urgent or now >= due + (0.0 if fresh else _AWAIT_S)) and self._drawn.is_set():
+                    # By when this one was due, so that the time that reading takes adds up to nothing.
+                    due = due + self._frame_s if due <= now < due + self._frame_s else now + self._frame_s
+                    urgent = fresh = False
                     self._drawn.clear()
                     self._deliver(take_frame(self._source))
                 self._rest(due)
@@ -138,7 +147,7 @@ class Pump:
         """Waits for the next frame, unless there is more to read at once."""
         left = due - time.monotonic()
         if self._source.caught_up:
-            self._awake.wait(max(left, 0.01))
+            self._awake.wait(max(left, _LOOK_S))
 
 
 def take_frame(source: Source) -> Frame:
