@@ -14,6 +14,7 @@ from tputui.completeness import JournalFile
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.model.state import RunState
+from tputui.places.audit import Audit, Finding
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.damage import Damage
@@ -23,7 +24,9 @@ from tputui.telemetry.rundir import ProcessId
 
 DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
 a damaged region (file, bytes, how it is known, records it cost), then the totals. With --json one object. A
-last line that a living process has not finished writing is no damage. Nothing is changed."""
+last line that a living process has not finished writing is no damage. The places in the journals from which long runs
+are opened are compared with what the journals say; one that differs is damage, one of another version is told and is
+none. Nothing is changed."""
 EXIT_CODES = exit_codes(DONE="every record is sound", DAMAGED="something is damaged", USAGE="no such run")
 
 
@@ -52,19 +55,25 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks the run."""
     run_dir = chosen_run(args)
-    readings, regions = examine(run_dir)
+    audit = Audit(run_dir)
+    readings, regions = examine(run_dir, audit)
+    findings = audit.findings()
+    regions += [
+        Damage(one.place, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.other_version
+    ]
     if args.json:
-        say_json(_as_json(run_dir, readings, regions), indent=2)
+        say_json(_as_json(run_dir, readings, regions, findings), indent=2)
     else:
-        _print(run_dir, readings, regions)
+        _print(run_dir, readings, regions, findings)
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
-def examine(run_dir: Path) -> tuple[list[Reading], list[Damage]]:
-    """Reads every journal to its end; returns what was read and all that is damaged. Raises `CommandError`."""
+def examine(run_dir: Path, audit: Audit | None = None) -> tuple[list[Reading], list[Damage]]:
+    """Reads every journal to its end; returns what was read and all of the journals that is damaged; `audit` is given
+    every record. Raises `CommandError`."""
     state = RunState()
     try:
-        readings = [_read(path, writer, state) for writer, path in rundir.journal_paths(run_dir)]
+        readings = [_read(path, writer, state, audit) for writer, path in rundir.journal_paths(run_dir)]
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{run_dir}: cannot be read: {error.strerror}") from None
     regions = [*manifest_damage(run_dir), *_regions(readings)]
@@ -76,7 +85,7 @@ def examine(run_dir: Path) -> tuple[list[Reading], list[Damage]]:
     return readings, regions
 
 
-def _read(path: Path, name: str, state: RunState) -> Reading:
+def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Reading:
     """Reads a journal to its end; what proves the other journals whole goes into `state`."""
     try:
         tail = open_tail(path)
@@ -87,6 +96,8 @@ def _read(path: Path, name: str, state: RunState) -> Reading:
     try:
         for record in records_of(tail):
             records += 1
+            if audit is not None:
+                audit.take(name, record.seq, record.event)
             if isinstance(record.event, completeness.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
@@ -122,11 +133,14 @@ def _is_over(readings: list[Reading], state: RunState) -> bool:
     return ended or not any(lives(reading) for reading in readings)
 
 
-def _print(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> None:
+def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[Finding]) -> None:
     for region in regions:
         say(region_line(region))
-    records = sum(reading.records for reading in readings)
-    sound = f"{records} sound records in {len(readings)} journals"
+    for one in findings:
+        if one.other_version:
+            say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
+    records, places = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
+    sound = f"{records} sound records in {len(readings)} journals" + (f", {places} sound places" if places else "")
     if regions:
         say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} records lost; {sound}")
     else:
@@ -144,12 +158,13 @@ def lost_records(regions: list[Damage]) -> int:
     return sum(region.lost_records or 0 for region in regions)
 
 
-def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage]) -> dict[str, Any]:
+def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[Finding]) -> dict[str, Any]:
     return {
         "run": run_dir.name,
         "dir": str(run_dir),
         "sound": not regions,
         "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.records} for item in readings],
+        "places": [{"place": one.place, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
         "regions": regions,
         "lost_records": lost_records(regions),
     }

@@ -75,10 +75,10 @@ class _Followed:
         mark = self.tail.bookmark
         return bool(mark.damage) or mark.bad_start is not None
 
-    def is_due(self, spacing_bytes: int) -> bool:
-        """Whether enough was read since the last place."""
-        since, size = (self.kept[-1].offset, self.kept[-1].size) if self.kept else (0, 0)
-        return self.tail.bookmark.offset - since >= max(spacing_bytes, SPACING_SHARE * size)
+    @property
+    def since(self) -> int:
+        """Bytes read since the last place."""
+        return self.tail.bookmark.offset - (self.kept[-1].offset if self.kept else 0)
 
 
 class Keeper:
@@ -90,6 +90,7 @@ class Keeper:
         owns: Callable[[str], bool] = lambda writer: True,
         *,
         spacing_bytes: int = SPACING_BYTES,
+        spacing_share: int = SPACING_SHARE,
         cpu_share: float = CPU_SHARE,
     ) -> None:
         """`owns` tells by a writer's name whether its journal is read here."""
@@ -98,6 +99,8 @@ class Keeper:
         self._run_dir = run_dir
         self._owns = owns
         self._spacing_bytes = spacing_bytes
+        self._spacing_share = spacing_share
+        self._read_bytes = min(_READ_BYTES, spacing_bytes)
         self._cpu_share = cpu_share
         self._followed: dict[str, _Followed] = {}
         self._left: set[str] = set()
@@ -113,8 +116,8 @@ class Keeper:
         try:
             self._discover()
             behind = max(self._followed.values(), key=lambda one: one.unread, default=None)
-            if behind is not None and behind.unread >= _READ_BYTES:
-                self._read(behind, _READ_BYTES)
+            if behind is not None and behind.unread >= self._read_bytes:
+                self._read(behind)
                 rest_s = 0.0
         except OSError as error:
             self.trouble, rest_s = f"{error.strerror or error}", _AFTER_TROUBLE_S
@@ -127,8 +130,8 @@ class Keeper:
             self._discover()
             for one in list(self._followed.values()):
                 while not one.is_damaged and one.unread and time.monotonic() < deadline:
-                    self._read(one, _READ_BYTES)
-                if not one.is_damaged and one.is_due(min(LEAST_BYTES, self._spacing_bytes)):
+                    self._read(one)
+                if not one.is_damaged and one.since >= min(LEAST_BYTES, self._spacing_bytes):
                     self._keep(one)
         except OSError as error:
             self.trouble = f"{error.strerror or error}"
@@ -159,14 +162,14 @@ class Keeper:
             if not known and path.name.endswith(SUFFIX) and self._owns(writer):
                 self._followed[writer] = _Followed(path, writer)
 
-    def _read(self, one: _Followed, max_bytes: int) -> None:
-        for record in one.tail.read(max_bytes):
+    def _read(self, one: _Followed) -> None:
+        for record in one.tail.read(self._read_bytes):
             one.state.apply(record.seq, record.event)
         if one.is_damaged:
             one.tail.close()
             del self._followed[one.state.name]
             self._left.add(one.state.name)
-        elif one.is_due(self._spacing_bytes):
+        elif one.since >= max(self._spacing_bytes, self._spacing_share * (one.kept[-1].size if one.kept else 0)):
             self._keep(one)
 
     def _keep(self, one: _Followed) -> None:

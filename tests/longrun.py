@@ -1,0 +1,75 @@
+"""A recorded run that is long enough for places in its journals to be kept, and what the tests of them share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests import recorded
+from tests.model.test_state import spelt
+from tputui import session
+from tputui.model.show import show_text, to_show
+from tputui.places import files
+from tputui.places.files import Head
+from tputui.places.keeper import Keeper
+from tputui.session import Session
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+NUM_REPORTS = 600
+STEPS_A_REPORT = 4
+SPACING_BYTES = 20_000
+
+
+def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
+    """A finished run of so many reports; `tone` makes its losses another run's."""
+    run_dir = rundir.create(parent, recorded.manifest(run))
+    worker = recorded.worker_events()
+    head, last = worker[:5], worker[-1]
+    facts: list[ev.Event] = []
+    t = recorded.T0 + 5
+    for number in range(NUM_REPORTS):
+        t, first = t + 1.0, 1 + number * STEPS_A_REPORT
+        rows = [[tone * loss for loss in recorded.losses(step % 50)] for step in range(first, first + STEPS_A_REPORT)]
+        facts.append(recorded.steps_recorded(t, first, rows))
+        facts.append(ev.HeartbeatSent(t=t, phase="executing", phase_s=0.1, step=first + 3, epoch=1))
+        if not number % 50:
+            facts.append(ev.WarningRaised(t=t, text=f"report {number} of a long run"))
+    end = msgspec.structs.replace(last, t=t + 1)
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*head, *facts, end])
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(t + 2))
+    return run_dir
+
+
+def keep(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
+    """Keeps places of a run as its supervisor does at the end; returns their files."""
+    keeper = Keeper(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
+    keeper.finish(60.0)
+    assert keeper.trouble is None
+    return files.listed(run_dir)
+
+
+def told(run_dir: Path) -> str:
+    """All that is told of a run: its snapshot, its page and its JSON."""
+    snapshot = session.load(run_dir, clock=lambda: recorded.T0 + 10_000)
+    return spelt(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()
+
+
+def num_read(run_dir: Path) -> int:
+    """How many facts are read to open a run."""
+    source = Session.live(run_dir)
+    count = len(source.poll())
+    while not source.caught_up:
+        count += len(source.poll())
+    source.close()
+    return count
+
+
+def forge(path: Path, content: bytes | None = None, **changes: Any) -> None:
+    """Rewrites a place with another head or state, as one who knows the format would."""
+    kept_head, _, kept_content = path.read_bytes().partition(b"\n")
+    head = msgspec.json.decode(kept_head, type=Head)
+    body = kept_content if content is None else content
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(head, **changes)) + b"\n" + body)
