@@ -1,16 +1,22 @@
 """How long until a run is on screen, and with how much memory, beside other programs on the same losses.
 
-    python -m benchmarks.screen_open [--steps 1000000] [--longest 10000000] [--rounds 5] [--peers peers] [--keep FOLDER]
+    python -m benchmarks.screen_open [--steps 1000000] [--longest 10000000] [--rounds 5] [--no-places]
+        [--peers peers] [--keep FOLDER]
 
 The real programs in a real terminal of 160x45, in turn. What is timed, from the command on: anything drawn; a curve
 drawn; the last step told. A peer that takes minutes to its last step is run to there once. Then every figure of the
 snapshot that our screen draws is compared with one computed from the raw values.
+
+The runs are written by the real reporter. They have no supervisor, which in a real run keeps places of the journals
+beside them while it goes on and at its end; so what it calls at the end, `Keeper.finish`, is called here once they are
+written. `--no-places` leaves that out, and shows what opening costs where nobody kept any.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -23,7 +29,9 @@ import numpy as np
 from benchmarks.screen_peers import Peer, add_options, find
 from benchmarks.screen_terminal import DEADLINE_S, NeverShown, Terminal
 from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, losses, write_run
+from tputui.places.keeper import Keeper
 from tputui.session import load
+from tputui.telemetry.rundir import PLACES
 
 SHORT_STEPS = 10_000
 PEAK_MIB_MAX = 300
@@ -167,22 +175,26 @@ def column(rows: Rows, name: str, field: str) -> list[float]:
     return [getattr(row, field) for row in rows[name]]
 
 
-def write(folder: Path, num_steps: int) -> tuple[Path, np.ndarray]:
-    """The run of so many steps and its values, written if it is not there."""
+def write(folder: Path, num_steps: int, *, places: bool = True) -> tuple[Path, np.ndarray]:
+    """The run of so many steps and its values, written if it is not there; its places are kept anew."""
     run_dir = folder / f"long-{num_steps}"
-    if not run_dir.exists():
-        return write_run(folder, num_steps)
-    values = losses(num_steps)
-    if num_steps >= SPIKE_STEP:
-        values[SPIKE_STEP - 1, 3] = SPIKE
+    if run_dir.exists():
+        values = losses(num_steps)
+        if num_steps >= SPIKE_STEP:
+            values[SPIKE_STEP - 1, 3] = SPIKE
+    else:
+        run_dir, values = write_run(folder, num_steps)
+    shutil.rmtree(run_dir / PLACES, ignore_errors=True)
+    if places:
+        Keeper(run_dir).finish(math.inf)
     return run_dir, values
 
 
 def run(args: argparse.Namespace, folder: Path) -> None:
     """Measures and prints."""
     lengths = sorted({SHORT_STEPS, args.steps, args.longest} - {0})
-    runs = {steps: write(folder, steps) for steps in lengths}
-    long_dir, values = runs[args.steps]
+    runs = {steps: write(folder, steps, places=args.places) for steps in lengths}
+    values = runs[args.steps][1]
     name = "tputui, {:,} steps".format
     contenders = {"a bare Textual Static": Contender([sys.executable, str(BARE)], {}, None)}
     contenders |= {name(steps): ours(run_dir, steps) for steps, (run_dir, _) in runs.items()}
@@ -199,8 +211,9 @@ def run(args: argparse.Namespace, folder: Path) -> None:
     print(f"{NUM_CORES} cores; medians of {args.rounds} rounds")
     table(rows)
     goals(rows, args, name)
-    wrong = differences(long_dir, values)
-    print(f"  figures that differ from the raw values: {len(wrong)}", *wrong[:5], sep="\n    ")
+    for steps, (run_dir, raw) in runs.items():
+        wrong = differences(run_dir, raw)
+        print(f"  {name(steps)}: figures that differ from the raw values: {len(wrong)}", *wrong[:5], sep="\n    ")
 
 
 def goals(rows: Rows, args: argparse.Namespace, name: Callable[[int], str]) -> None:
@@ -244,6 +257,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000, help="steps of the long run")
     parser.add_argument("--longest", type=int, default=10_000_000, help="steps of the longest run; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-places", dest="places", action="store_false", help="keep no places of the runs")
     parser.add_argument("--patience", type=float, default=180.0, help="seconds that a peer has for its last step")
     add_options(parser)
     args = parser.parse_args()
