@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import recorded
+
+# A busy machine is no failure: nothing here is timed.
+settings.register_profile("tputui", deadline=None)
+settings.load_profile("tputui")
 
 
 @pytest.fixture(autouse=True)
