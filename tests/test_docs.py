@@ -27,6 +27,13 @@ def test_the_journal_page_is_the_one_that_the_code_makes() -> None:
     assert (ROOT / "docs" / "journal-format.md").read_text() == page, "run: python docs/make_journal_format.py"
 
 
+def test_the_faults_on_the_page_are_those_that_are_tested_and_every_test_that_it_names_is_there() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_faults.py"))["page"]()
+    assert (ROOT / "docs" / "faults.md").read_text() == page, "run: PYTHONPATH=. python docs/make_faults.py"
+    assert page.count(" x |") >= 60
+    assert [name for name in re.findall(r"`(tests/[\w/.]+)`", page) if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("kind", events.EVENT_TYPES)
 def test_every_field_of_every_record_is_documented(kind: type[events.Event]) -> None:
     docs = field_docs(kind)

@@ -1,0 +1,168 @@
+"""Runs brought to a moment and held there, as `tputui run --no-ui` starts them; none of them is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+from tests.cli.helpers import Said, tputui
+from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH
+from tests.supervise.harness import facts, is_running, wait_for
+from tputui.telemetry import events as ev
+
+Moment = Literal["start", "trace", "compile", "train", "data", "evaluate", "save"]
+MOMENTS: tuple[Moment, ...] = ("start", "trace", "compile", "train", "data", "evaluate", "save")
+HELD: tuple[Moment, ...] = ("start", "trace", "data", "evaluate", "save")
+"""Moments at which the user's own code is held by a gate; in the others it computes."""
+TRAINED: tuple[Moment, ...] = ("train", "data", "evaluate", "save")
+"""Moments at which a checkpoint of an epoch stands already."""
+PATIENCE_S = 180.0
+REPOSITORY = Path(__file__).parents[2]
+CONFIG = f"""
+task = "tests.faults.gated:Gated"
+epochs = 1000000
+[data]
+batch_per_core = {BATCH // NUM_CORES}
+[optim]
+name = "sgd"
+lr = 0.001
+[device]
+cores = {NUM_CORES}
+[report]
+interval_s = 0.2
+[stall]
+after_s = 1.0
+after_steps = 2.0
+"""
+RECURRENT_STEPS = 24
+"""Unrolled, they keep the compiler busy for a while."""
+
+
+class Run:
+    """A run, the viewer that started it, and its gate."""
+
+    def __init__(self, folder: Path, moment: Moment) -> None:
+        self.moment = moment
+        self.dir = folder / "runs" / moment
+        self.gate = folder / "gate"
+        self.gate.mkdir()
+        (folder / "config.toml").write_text(CONFIG)
+        steps = RECURRENT_STEPS if moment == "compile" else 0
+        overrides = [f"data.gate={self.gate}", f"data.recurrent_steps={steps}"]
+        overrides += [f"data.at={moment}"] if moment in HELD else []
+        words = [word for override in overrides for word in ("--set", override)]
+        self.viewer = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", moment, *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": ""},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Process id of the supervisor."""
+        return facts(self.dir, "supervisor-0", ev.JournalOpened)[0].pid
+
+    @property
+    def worker_pid(self) -> int:
+        """Process id of the training process."""
+        return facts(self.dir, "supervisor-0", ev.WorkerStarted)[0].pid
+
+    def reach(self) -> None:
+        """Waits for the moment."""
+        wait_for(lambda: self._is_there() or self.viewer.poll() is not None, f"the moment {self.moment}", PATIENCE_S)
+        assert self.viewer.poll() is None, self.left()
+
+    def _is_there(self) -> bool:
+        if self.moment == "train":
+            return self.step() > 2 * STEPS_PER_EPOCH
+        if self.moment == "compile":
+            return any(beat.phase == "compiling" for beat in facts(self.dir, "worker-0", ev.HeartbeatSent))
+        return (self.gate / "reached").exists()
+
+    def open(self, word: str = "go") -> None:
+        """Opens the gate; whole at once, since the task reads what it finds."""
+        written = self.gate / "written"
+        written.write_text(word)
+        written.rename(self.gate / "open")
+
+    def step(self) -> int:
+        """Newest step whose losses are in the journal."""
+        return max((fact.first + fact.n - 1 for fact in facts(self.dir, "worker-0", ev.StepsRecorded)), default=0)
+
+    def trains_on(self) -> None:
+        """Waits until it has made another step."""
+        before = self.step()
+        wait_for(lambda: self.step() > before, "another step", PATIENCE_S)
+
+    def show(self) -> str:
+        """What `show` prints, its words one space apart."""
+        return " ".join(tputui("show", self.dir).out.split())
+
+    def left(self) -> Said:
+        """What the viewer said, once it is gone."""
+        out, err = self.viewer.communicate(timeout=PATIENCE_S)
+        return Said(self.viewer.returncode, out, err)
+
+    def gone(self) -> None:
+        """Waits until no process of the run lives."""
+        wait_for(lambda: not processes_of(self.dir), "the end of every process", PATIENCE_S)
+
+    def clean_up(self) -> None:
+        """Ends what is left of it."""
+        for pid in {self.viewer.pid, *processes_of(self.dir)}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(os.getpgid(pid), signal.SIGKILL)
+        self.viewer.communicate()
+
+
+def kept_step(run_dir: Path) -> int | None:
+    """Step of the last checkpoint, whose every tensor was read; None where there is none."""
+    import torch
+
+    path = run_dir / "checkpoints" / "last.pt"
+    if not path.exists():
+        return None
+    step: int = torch.load(path, map_location="cpu", weights_only=True)["position"]["step"]
+    return step
+
+
+def processes_of(run_dir: Path) -> list[int]:
+    """Every living process that was started with the run's directory on its command line, but viewers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(run_dir) in words and b"tputui" not in words and is_running(int(entry.name)):
+                found.append(int(entry.name))
+    return found
+
+
+def stray_files(run_dir: Path) -> list[str]:
+    """Files that something half done would leave."""
+    return [str(path) for path in run_dir.rglob("*") if path.name.endswith((".tmp", ".part", ".lock"))]
+
+
+class FullDisk:
+    """No file of a process grows beyond its journals, as on a disk that is full; a context manager."""
+
+    def __init__(self, run: Run) -> None:
+        self._pid = run.worker_pid
+        self._bytes_max = max(path.stat().st_size for path in run.dir.glob("*.jsonl")) + (400 << 10)
+
+    def __enter__(self) -> None:
+        self._before = resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (self._bytes_max, resource.RLIM_INFINITY))
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(self._pid, resource.RLIMIT_FSIZE, self._before)

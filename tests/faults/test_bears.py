@@ -1,0 +1,214 @@
+"""Faults that a run bears: one run is held at a moment, each fault befalls it there, and then it trains on.
+
+Real processes: `tputui run` without a screen, its supervisor, and the engine on 8 virtual cores.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.helpers import tputui
+from tests.faults.harness import HELD, PATIENCE_S, FullDisk, Moment, Run, kept_step
+from tests.supervise.harness import facts, is_running, wait_for
+from tputui.exit_codes import ExitCode
+from tputui.supervise import spawn
+from tputui.telemetry import events as ev
+
+pytestmark = [pytest.mark.xla, pytest.mark.slow]
+
+BORNE: tuple[Moment, ...] = (*HELD, "train")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Moment, Run]]:
+    """The runs, each started when it is first asked for."""
+    made = Runs(tmp_path_factory.mktemp("borne"))
+    yield made
+    for run in made.values():
+        run.clean_up()
+
+
+class Runs(dict[Moment, Run]):
+    """Runs by moment."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, moment: Moment) -> Run:
+        folder = self._folder / moment
+        folder.mkdir()
+        self[moment] = Run(folder, moment)
+        self[moment].reach()
+        return self[moment]
+
+
+@pytest.fixture(scope="module")
+def run(request: pytest.FixtureRequest, runs: dict[Moment, Run]) -> Run:
+    """The run at a moment, which what came before has left there."""
+    return runs[request.param]
+
+
+class Borne(NamedTuple):
+    """A fault, and what its user sees."""
+
+    fault: str
+    sees: str
+    moments: tuple[Moment, ...]
+
+
+BEARS: list[Borne] = []
+"""Every fault of this module."""
+
+
+def at(*moments: Moment, fault: str, sees: str) -> pytest.MarkDecorator:
+    """Runs a test at those moments; all tests of a moment stand together."""
+    BEARS.append(Borne(fault, sees, moments))
+    return pytest.mark.parametrize("run", moments, indirect=True, scope="module")
+
+
+def lives_on(run: Run) -> None:
+    """Training is where it was, or has gone on."""
+    assert is_running(run.worker_pid)
+    assert "running" in run.show() or "starting" in run.show() or "stalled" in run.show()
+    if run.moment == "train":
+        run.trains_on()
+
+
+def attach(run: Run) -> subprocess.Popen[str]:
+    """A viewer that has printed something."""
+    words = [sys.executable, "-P", "-m", "tputui", "attach", "--json", str(run.dir)]
+    viewer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert viewer.stdout is not None
+    assert "JournalOpened" in viewer.stdout.readline()
+    return viewer
+
+
+# Loading, the first step and saving have no measure to be late by.
+@at(
+    "data",
+    "evaluate",
+    "train",
+    fault="code of the user's that hangs",
+    sees="stalled: what it waits for, since when; a run that trains never alarms",
+)
+def test_a_hang_of_the_users_code_is_told_with_its_place_and_a_run_that_trains_never_alarms(run: Run) -> None:
+    if run.moment == "train":
+        run.trains_on()
+        assert not facts(run.dir, "supervisor-0", ev.StallFound)
+        return
+    (stall, *_) = wait_for(lambda: facts(run.dir, "supervisor-0", ev.StallFound), "the stall", PATIENCE_S)
+    assert "worker-0 has been" in stall.text
+
+
+@at(*BORNE, fault="the terminal closes (SIGHUP)", sees="the viewer goes with it; `tputui attach` finds the run")
+def test_a_terminal_that_closes_takes_its_viewer_alone(run: Run) -> None:
+    os.killpg(run.viewer.pid, signal.SIGHUP)
+    run.viewer.wait(PATIENCE_S)
+    lives_on(run)
+
+
+@at(*BORNE, fault="kill -9 of a viewer", sees="nothing of it")
+def test_a_viewer_that_is_killed_changes_nothing(run: Run) -> None:
+    viewer = attach(run)
+    viewer.kill()
+    viewer.communicate()
+    lives_on(run)
+
+
+@at(*BORNE, fault="a viewer that reads no more, its pipe full", sees="nothing of it")
+def test_a_viewer_that_is_stopped_and_reads_no_more_holds_up_nothing(run: Run) -> None:
+    viewer = attach(run)
+    viewer.send_signal(signal.SIGSTOP)
+    lives_on(run)
+    viewer.kill()
+    viewer.communicate()
+
+
+@at(*BORNE, fault="a second supervisor", sees="it is refused: another supervisor has begun the run")
+def test_a_second_supervisor_is_refused(run: Run) -> None:
+    second = subprocess.run(
+        spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert second.returncode == ExitCode.USAGE
+    assert "another supervisor has begun it" in second.stderr
+    lives_on(run)
+
+
+@at(*BORNE, fault="`tputui stacks`", sees="where every thread is, without stopping it")
+def test_the_stacks_are_told_at_once(run: Run) -> None:
+    done = tputui("stacks", run.dir, "--wait", "60")
+    assert done.code == ExitCode.DONE, done.err
+    assert ("Gate.__call__" in done.out) == (run.moment in HELD)
+    lives_on(run)
+
+
+@at(
+    *BORNE, fault="SIGSTOP of the training process, then SIGCONT", sees="stalled: silent since when; then running again"
+)
+def test_a_process_that_is_stopped_falls_silent_and_comes_back(run: Run) -> None:
+    os.kill(run.worker_pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: "stalled" in run.show(), "that it is silent", PATIENCE_S)
+    finally:
+        os.kill(run.worker_pid, signal.SIGCONT)
+    before = len(facts(run.dir, "worker-0", ev.HeartbeatSent))
+    wait_for(lambda: len(facts(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", PATIENCE_S)
+    lives_on(run)
+
+
+# At the others no request is served before the user's code goes on.
+@at(
+    "data",
+    "evaluate",
+    "train",
+    fault="a full disk, and a request to save",
+    sees="the request is refused with the reason",
+)
+def test_a_full_disk_refuses_the_request_and_the_old_checkpoint_survives(run: Run) -> None:
+    before = kept_step(run.dir)
+    with FullDisk(run):
+        done = tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+    assert done.code != ExitCode.DONE
+    assert "refused" in done.out + done.err
+    assert "File too large" in done.out + done.err
+    kept = kept_step(run.dir)
+    assert kept is not None
+    assert before is not None
+    assert kept >= before
+    lives_on(run)
+
+
+@at(*BORNE, fault="two requests at once", sees="both are seen at once, and applied at the next boundary")
+def test_two_requests_at_once_are_both_seen_and_served_with_one_save(run: Run) -> None:
+    words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    wait_for(lambda: len(facts(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)
+    run.open()
+    for asked in both:
+        out, err = asked.communicate(timeout=PATIENCE_S)
+        assert asked.returncode == ExitCode.DONE, err
+        assert "applied" in out
+    run.trains_on()
+
+
+@at(*BORNE, fault="kill -9 of the supervisor", sees="running; a request to stop is still served")
+def test_kill_9_of_the_supervisor_leaves_training_alone_and_a_stop_is_still_served(run: Run) -> None:
+    os.kill(run.supervisor_pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(run.supervisor_pid), "the end of the supervisor")
+    run.open()
+    run.trains_on()
+    assert "running" in run.show()
+    stopped = tputui("stop", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+    assert stopped.code == ExitCode.DONE
+    run.gone()
+    assert "stopped" in run.show()
+    assert tputui("check", run.dir).code == ExitCode.DONE

@@ -1,0 +1,159 @@
+"""Faults that end a run, at every moment at which they can befall it: what is said of them, and what is kept.
+
+Real processes: `tputui run` without a screen, its supervisor, and the engine on 8 virtual cores.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.helpers import tputui
+from tests.faults.gated import STEPS_PER_EPOCH
+from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, kept_step, processes_of, stray_files
+from tests.supervise.harness import facts
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+
+pytestmark = [pytest.mark.xla, pytest.mark.slow]
+
+
+class Fault(NamedTuple):
+    """What befalls a run, and how it ends."""
+
+    strike: Callable[[Run], None]
+    exit_code: ExitCode
+    says: str
+    """Stands on the page of the run."""
+    moments: tuple[Moment, ...]
+    sees: str
+    """What its user sees, in words."""
+    saves: bool = False
+    """Whether the state of that moment is saved, where anything was trained."""
+
+
+def kill_worker(run: Run) -> None:
+    """As the kernel does."""
+    os.kill(run.worker_pid, signal.SIGKILL)
+
+
+def kill_all(run: Run) -> None:
+    """The supervisor first, so that it cannot tell."""
+    pids = run.supervisor_pid, run.worker_pid
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def preempt(run: Run) -> None:
+    """As a cloud's agent does, before it takes the machine."""
+    os.kill(run.supervisor_pid, signal.SIGTERM)
+    opened_soon(run)
+
+
+def stop(run: Run) -> None:
+    """By a command that does not wait for the receipts."""
+    assert tputui("stop", run.dir, "--wait", "0").code == ExitCode.UNANSWERED
+    opened_soon(run)
+
+
+def opened_soon(run: Run) -> None:
+    """Lets go of code that no request reaches: of the user's own that loads, traces or is being saved."""
+    if run.moment in ("start", "trace", "save"):
+        run.open()
+
+
+def stop_now(run: Run) -> None:
+    """Without a save."""
+    tputui("stop", run.dir, "--now")
+
+
+FAULTS: dict[str, Fault] = {
+    "kill -9 of the training process": Fault(
+        kill_worker, ExitCode.FAILED, "SIGKILL", MOMENTS, "failed: SIGKILL, in which phase, and what the kernel counted"
+    ),
+    "kill -9 of every process": Fault(
+        kill_all, ExitCode.LOST, "lost", MOMENTS, "lost, and since when: nothing was left to tell more"
+    ),
+    "SIGTERM, as before a preemption": Fault(
+        preempt, ExitCode.STOPPED, "stopped on request", MOMENTS, "stopped on request, after which step", saves=True
+    ),
+    "a request to stop": Fault(
+        stop, ExitCode.STOPPED, "stopped on request", MOMENTS, "the receipts, and stopped after which step", saves=True
+    ),
+    "a request to stop now": Fault(stop_now, ExitCode.STOPPED, "stopped", MOMENTS, "the receipts, and stopped at once"),
+    "an exception in the user's code": Fault(
+        lambda run: run.open("raise"),
+        ExitCode.FAILED,
+        "ValueError: shard 7 is cut short",
+        HELD,
+        "failed: the exception with the user's own lines first",
+    ),
+    "abort() in native code": Fault(
+        lambda run: run.open("abort"), ExitCode.FAILED, "SIGABRT", HELD, "failed: SIGABRT, with the Python stack there"
+    ),
+    "an exit without a word": Fault(
+        lambda run: run.open("exit"),
+        ExitCode.FAILED,
+        "ended without a word",
+        HELD,
+        "failed: ended without a word, with exit code 0",
+    ),
+}
+CELLS = [(name, moment) for name, fault in FAULTS.items() for moment in fault.moments]
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+    """A run at the moment."""
+    made = Run(tmp_path, request.param)
+    try:
+        made.reach()
+        yield made
+    finally:
+        made.clean_up()
+
+
+@pytest.mark.parametrize(("name", "run"), CELLS, indirect=["run"], ids=lambda value: str(value))
+def test_a_fault_that_ends_a_run_is_told_and_what_was_kept_stands(name: str, run: Run) -> None:
+    fault = FAULTS[name]
+    step = run.step()
+
+    fault.strike(run)
+    said = run.left()
+    run.gone()
+
+    page = run.show()
+    assert said.code == fault.exit_code, (said, page)
+    assert fault.says in page
+    assert tputui("check", run.dir).code == ExitCode.DONE
+    assert not processes_of(run.dir)
+    saved = kept_step(run.dir)
+    if run.moment in TRAINED:
+        assert saved is not None
+        assert saved >= (step if fault.saves else 4)
+    if saved is not None and fault.exit_code == ExitCode.STOPPED and fault.saves:
+        assert f"{saved}" in page
+    if fault.exit_code == ExitCode.STOPPED:
+        assert not stray_files(run.dir)
+
+
+@pytest.mark.parametrize("run", ["train"], indirect=True)
+def test_a_lost_run_goes_on_from_its_last_checkpoint(run: Run, tmp_path: Path) -> None:
+    kill_all(run)
+    run.left()
+    saved = kept_step(run.dir)
+    assert saved is not None
+
+    words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate}"]
+    said = tputui(
+        "run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path, deadline_s=PATIENCE_S
+    )
+
+    assert said.code == ExitCode.DONE, said
+    planned = facts(tmp_path / "runs" / "again", "worker-0", ev.TrainingPlanned)[0]
+    assert planned.first_step == saved + 1
