@@ -17,6 +17,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
+from tputui.ui.hands.viewstate import Views
 from tputui.ui.home.runsreader import Listing, RunsReader
 from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
@@ -238,6 +239,36 @@ def test_the_selection_stays_on_its_run_when_rows_move(tmp_path: Path) -> None:
         assert chosen(pilot) == "run-01"
 
     drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_order_and_filter_are_taken_back_and_the_order_is_kept(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    views = Views()
+
+    def again() -> ScreenApp:
+        return ScreenApp(lambda: RunsScreen(tmp_path, clock=lambda: NOW), views=views)
+
+    async def choose(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        usual = names(pilot)
+        await pilot.press("o")
+        assert names(pilot) == ["run-00", "run-01", "run-02"]
+        await pilot.press("slash", *"run-01", "enter")
+        assert names(pilot) == ["run-01"]
+        await pilot.press("u")
+        assert names(pilot) == ["run-00", "run-01", "run-02"]
+        assert "undone: filter of the runs" in text(pilot.app.screen)
+        await pilot.press("u")
+        assert names(pilot) == usual
+        await pilot.press("o", "O")
+
+    async def look(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        assert names(pilot) == ["run-02", "run-01", "run-00"]
+        assert "by name, backwards" in text(pilot.app.screen)
+
+    drive(again(), choose, size=(100, 24))
+    drive(again(), look, size=(100, 24))
 
 
 def test_requests_from_the_list(tmp_path: Path) -> None:

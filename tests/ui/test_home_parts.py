@@ -244,6 +244,16 @@ def test_orders_depend_on_the_runs_alone_and_put_what_is_unknown_last(
         assert found[-1].path.name in ("odd-4", "imdb-2")
 
 
+@pytest.mark.parametrize("kept", ["", "-", "--loss", "nonsense", "-nonsense"])
+def test_an_order_that_is_none_is_the_usual_one(kept: str) -> None:
+    assert runorder.parse(kept) == runorder.Order()
+
+
+def test_an_order_is_kept_as_a_word() -> None:
+    orders = [runorder.Order(key, backwards) for key in runorder.SORT_KEYS for backwards in (False, True)]
+    assert [runorder.parse(order.text) for order in orders] == orders
+
+
 def test_orders_go_round() -> None:
     order = Order()
     for _ in SORT_KEYS:

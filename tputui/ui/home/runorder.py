@@ -51,6 +51,17 @@ class Order(NamedTuple):
         """The order in words."""
         return _WORDS[self.key][self.backwards]
 
+    @property
+    def text(self) -> str:
+        """The order as it is kept, such as `-loss`."""
+        return "-" * self.backwards + self.key
+
+
+def parse(text: str) -> Order:
+    """The order that was kept; the usual one where it is none of ours."""
+    key = text.removeprefix("-")
+    return next((Order(known, text != key) for known in SORT_KEYS if known == key), Order())
+
 
 def ordered(rows: Iterable[RunRow], order: Order, now: float) -> list[RunRow]:
     """The rows in order; those without the figure last, equal ones newest first."""

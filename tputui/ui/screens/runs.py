@@ -19,6 +19,7 @@ from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
 from tputui.ui.draw.lines import Line, Span, clean
+from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.home import runfilter, runorder
 from tputui.ui.home.rows import RunRow
 from tputui.ui.home.runfilter import RunFilter
@@ -40,6 +41,8 @@ from tputui.ui.words import REQUEST_NAMES
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
 LEAST_COMPARED, MOST_COMPARED = 2, 8
+KEPT_ORDER = "runs.order"
+"""Name under which the user's order is kept."""
 PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
 
@@ -84,6 +87,8 @@ class RunsScreen(Screen[MonitorResult]):
         self._reader = RunsReader(runs_dir, lambda listing: _void(self.post_message(self.Read(listing))), clock)
         self._listing: Listing | None = None
         self._filter = RunFilter()
+        self._sifted_by = ""
+        """The filter that is in force where none is being typed."""
         self._order = Order()
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
@@ -99,6 +104,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_mount(self) -> None:
         """Starts to read."""
+        self._order = runorder.parse(views_of(self.app).get(KEPT_ORDER, self._order.text))
         self.query_one(LineEdit).display = False
         self.query_one(RunsTable).focus()
         self._show()
@@ -190,8 +196,14 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_line_edit_done(self, message: LineEdit.Done) -> None:
         """Leaves the filter in force with enter, shows all with escape."""
-        self._filter = runfilter.parse(message.text if message.kept else "")
+        self._sift(message.text if message.kept else "", self._sifted_by)
         self.query_one(RunsTable).focus()
+
+    def _sift(self, text: str, before: str) -> None:
+        """Shows the runs that meet a filter."""
+        if text != before:
+            undo_of(self.app).push("filter of the runs", lambda: self._sift(before, before))
+        self._filter, self._sifted_by = runfilter.parse(text), text
         self._show()
 
     def _note_filter(self, known: list[RunRow], num_kept: int) -> None:
@@ -225,12 +237,21 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_next_order(self) -> None:
         """Orders by the next column."""
-        self._order = self._order.next()
-        self._show()
+        self._put_in(self._order.next())
 
     def action_reverse(self) -> None:
         """Turns the order round."""
-        self._order = self._order.reversed()
+        self._put_in(self._order.reversed())
+
+    def _put_in(self, order: Order) -> None:
+        """Puts the runs in an order, which is kept. A filter is not: it would hide runs from who has forgotten it."""
+        before = self._order
+        undo_of(self.app).push("order of the runs", lambda: self._keep_order(before))
+        self._keep_order(order)
+
+    def _keep_order(self, order: Order) -> None:
+        self._order = order
+        views_of(self.app).set(KEPT_ORDER, order.text)
         self._show()
 
     def action_reload(self) -> None:
@@ -241,8 +262,7 @@ class RunsScreen(Screen[MonitorResult]):
     def action_back(self) -> None:
         """Shows all runs again; leaves where they all are shown."""
         if self._filter.text:
-            self._filter = RunFilter()
-            self._show()
+            self._sift("", self._sifted_by)
         else:
             self.action_leave()
 
