@@ -119,14 +119,12 @@ def _first(marked: npt.ArrayLike) -> int | None:
     return int(places[0]) if len(places) else None
 
 
-def unfit(weights: Mapping[str, torch.Tensor], buffers: Collection[str]) -> list[str]:
+def unfit(weights: Mapping[str, object], buffers: Collection[str]) -> list[str]:
     """Names of the weights that no run should go on from: with a NaN, or an infinity where that cannot be meant.
 
-    A network may keep infinities in a buffer, such as a mask.
+    A network may keep infinities in a buffer, such as a mask, and what is no tensor at all.
     """
-    return [
-        name for name, value in weights.items() if torch.is_floating_point(value) and _is_unfit(value, name in buffers)
-    ]
+    return [name for name, value in weights.items() if _is_unfit(value, is_buffer=name in buffers)]
 
 
 def named(names: Iterable[str]) -> str:
@@ -140,7 +138,9 @@ def _is_bad(losses: Losses, norms: Sequence[float]) -> bool:
     return not (np.isfinite(losses).all() and np.isfinite(norms).all())
 
 
-def _is_unfit(value: torch.Tensor, is_buffer: bool) -> bool:
+def _is_unfit(value: object, *, is_buffer: bool) -> bool:
+    if not isinstance(value, torch.Tensor) or not torch.is_floating_point(value):
+        return False
     bad = torch.isnan(value) if is_buffer else ~torch.isfinite(value)
     return bool(bad.any())
 

@@ -5,14 +5,19 @@ Must not know how training goes on; it is given the state at a boundary where th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from engine import files
 from engine.announcer import Announcer
 from engine.checkpoint import LAST, Checkpoint, Position, Saved, SaveFailed, Store
 from engine.errors import NotFinite
+from tputui.telemetry import rundir
 from tputui.telemetry.control import Request
+from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.merge import open_tail, records_of
 from tputui.telemetry.rundir import CHECKPOINTS
 
 
@@ -117,6 +122,30 @@ def adopt_best(store: Store, resumed: Checkpoint, source: Path, warn: Callable[[
         warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
         return resumed._replace(best=None, best_epoch=0)
     return resumed
+
+
+def tidy(source: Path) -> None:
+    """Removes what a run that was killed in a save left half written, before another run goes on from `source`.
+
+    Whatever this host does not know to be gone is left alone.
+    """
+    run_dir = source.resolve().parent.parent
+    writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
+    if writers and all(_is_gone(path) for _, path in writers):
+        files.clear_half_written(run_dir / CHECKPOINTS)
+
+
+def _is_gone(journal: Path) -> bool:
+    """Whether the process that a journal's head names is known not to live."""
+    try:
+        with contextlib.closing(open_tail(journal)) as tail:
+            head = next((record.event for record in records_of(tail)), None)
+    except OSError:
+        return False
+    if not isinstance(head, JournalOpened):
+        return False
+    writer = rundir.ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
+    return rundir.is_alive(writer) is False
 
 
 def _reason(asked: list[Request]) -> str:

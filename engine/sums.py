@@ -63,7 +63,7 @@ def require(path: Path) -> str:
         path.parent / name for name in sorted({name for name, _ in sums}, reverse=True) if name.startswith("step-")
     )
     sound = next((other for other in others if other.name != path.name and _is_sound(other, known)), None)
-    instead = f"{sound} is sound: name that one to go on from it" if sound else "none beside it is sound"
+    instead = f"{sound} is sound: name that one instead" if sound else "none beside it is sound"
     raise Misread(f"its bytes are not those that were saved, by their sha256 in {NAME}; {instead}")
 
 

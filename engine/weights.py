@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
+from engine import sums
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options, Task
@@ -145,9 +146,12 @@ def _misfit(error: RuntimeError) -> str:
 
 def _read_torch(path: Path) -> Any:
     try:
+        sums.require(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Refused([Problem("weights", f"{path}: no such file")]) from None
+    except sums.Misread as error:
+        raise Refused([Problem("weights", f"{path}: {error}")]) from None
     except _UNREADABLE as error:
         message = f"{path}: cannot be read as weights: {registry.reason(error)}"
         raise Refused([Problem("weights", message)]) from error

@@ -143,8 +143,11 @@ class Worker:
         return ending.result()
 
     def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
+        from engine import saves
         from engine.trainer import Stopped
 
+        if self._manifest.resume_path is not None:
+            saves.tidy(self._manifest.resume_path)
         trainer, reports = build.trainer(
             planned,
             self._run_dir,

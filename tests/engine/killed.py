@@ -1,0 +1,117 @@
+"""Saves checkpoints until it is killed with no warning, again and again: `python -m tests.engine.killed FOLDER KILLS`.
+
+Each process goes on from what the one before left behind, in a run directory of its own, as a resumed run does, and
+is killed at a random moment of its saving. What must hold of its checkpoints is checked each time. Prints how many
+saves were seen, and how many kills left half a file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from engine import checkpoint, saves
+from engine.checkpoint import Checkpoint, Position, Store
+from tests import recorded
+from tests.engine.test_checkpoint import planned
+from tputui.telemetry import rundir
+from tputui.telemetry.reporter import Reporter
+
+KEEP = 2
+LONGEST_S = 0.15
+VALUES = 1 << 17
+"""Float32s of a checkpoint: 512 KiB, which takes a while to write and to read back."""
+
+
+def at_step(step: int, best: float) -> Checkpoint:
+    """A checkpoint all of whose values tell its step."""
+    learner = {"model": {"w": torch.full((VALUES,), float(step))}}
+    return Checkpoint(Position(epoch=1, batch=1, step=step, evaluating=False), learner, {}, best)
+
+
+def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
+    """What a training process does of it; every third save is the best so far."""
+    reporter = Reporter(run_dir, "worker")
+    reporter.flush()
+    store, step, best = Store(run_dir, planned(f"checkpoint.keep={KEEP}")), 0, 1.0
+    if source is not None:
+        saves.tidy(source)
+        resumed = saves.adopt_best(store, checkpoint.load(source, planned()), source, sys.exit)
+        step, best = resumed.position.step, resumed.best or 1.0
+    while True:
+        step += 1
+        is_best = step % 3 == 0
+        best = best / 2 if is_best else best
+        store.save(at_step(step, best), periodic=True, best=is_best)
+        os.write(pipe, b".")
+
+
+def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) -> int:
+    """Lets a process save, kills it, and gives how many saves it was through with."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        try:
+            save_for_ever(run_dir, source, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    # The first three saves make a best one.
+    done = sum(len(os.read(reading, 1)) for _ in range(4))
+    threading.Event().wait(chance.uniform(0, LONGEST_S))
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), f"it ended by itself: {status}"
+    while more := os.read(reading, 4096):
+        done += len(more)
+    os.close(reading)
+    return done
+
+
+def check(run_dir: Path, first: int, done: int) -> Path:
+    """What must hold of the checkpoints that it left; gives the last one."""
+    folder = run_dir / rundir.CHECKPOINTS
+    for name in (checkpoint.LAST, checkpoint.BEST):
+        # Whole, and what was saved; else it is refused.
+        step, best = read(folder / name)
+        assert step in (first + done, first + done + 1) or name == checkpoint.BEST, (name, step, first, done)
+        assert best == 0.5 ** (step // 3), "the best figure is that of its step"
+    assert len(list(folder.glob("step-*.pt"))) <= KEEP + 2, (
+        "those that are kept, the best one, and the one in the making"
+    )
+    return folder / checkpoint.LAST
+
+
+def read(path: Path) -> tuple[int, float | None]:
+    """Step and best figure of a checkpoint, every value of which was looked at."""
+    found = checkpoint.load(path, planned())
+    assert bool((found.learner["model"]["w"] == found.position.step).all())
+    return found.position.step, found.best
+
+
+def main(folder: Path, kills: int) -> None:
+    """Kills that often."""
+    # A child has none of the threads that its parent would compute with.
+    torch.set_num_threads(1)
+    chance, source, total, halves = random.Random(7), None, 0, 0
+    for number in range(kills):
+        run_dir = rundir.create(folder, recorded.manifest(f"run-{number}"))
+        first = read(source)[0] if source else 0
+        done = killed_in_a_save(run_dir, source, chance)
+        if source is not None:
+            assert not list(source.parent.glob(".*")), "the next start tidies up"
+        source = check(run_dir, first, done)
+        halves += bool(list(source.parent.glob(".*.tmp")))
+        total += done
+    sys.stdout.write(f"{total} saves, {halves} halves\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

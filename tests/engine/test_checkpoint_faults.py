@@ -1,0 +1,220 @@
+"""Checkpoints on disks that lie, are full or are taken away in the middle of a save."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import checkpoint, saves, sums
+from engine.checkpoint import SaveFailed, Store
+from engine.errors import Refused
+from tests.engine.test_checkpoint import at_step, names, planned
+from tests.engine.workers import HERE, LINE, Run, make
+from tputui.telemetry import control
+from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
+
+KILLS = 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "checkpoints").mkdir()
+    return Store(tmp_path, planned())
+
+
+def flip(path: Path, place: int) -> None:
+    """Turns one bit of a file, in place, so that all its names are of the damaged one."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def broken_fsync(spoil: object) -> object:
+    """The system's own call, which does something to the file of a checkpoint first."""
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if path.name.startswith(".step-"):
+            assert callable(spoil)
+            spoil(path)
+        real(fd)
+
+    return fsync
+
+
+def test_the_list_of_digests_is_one_that_sha256sum_checks(store: Store, tmp_path: Path) -> None:
+    for step in range(1, 6):
+        saved = store.save(at_step(step), periodic=True, best=step == 2)
+    command = ["sha256sum", "--check", "--strict", sums.NAME]
+    done = subprocess.run(command, cwd=tmp_path / "checkpoints", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {line.partition(":")[0] for line in done.stdout.splitlines()} == names(tmp_path)
+    assert saved.sha256 == sums.digest_of(tmp_path / saved.path)
+
+
+def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(at_step(1), periodic=True, best=True)
+    monkeypatch.setattr(os, "fsync", broken_fsync(lambda path: flip(path, path.stat().st_size // 2)))
+    with pytest.raises(SaveFailed, match="what was read back from the disk is not what was written to it"):
+        store.save(at_step(2), periodic=True, best=True)
+    assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    store.save(at_step(1), periodic=True, best=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", broken_fsync(refuse))
+        with pytest.raises(SaveFailed, match=os.strerror(code)):
+            store.save(at_step(2), periodic=True, best=True)
+    assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
+    store.save(at_step(3), periodic=True, best=False)
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 3
+    assert checkpoint.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
+
+
+@pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
+def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    for step in (1, 2):
+        store.save(at_step(step), periodic=True, best=step == 1)
+    folder = tmp_path / "checkpoints"
+    size = (folder / "last.pt").stat().st_size
+    for place in range(0, size, size // 16):
+        flip(folder / "last.pt", place)
+        with pytest.raises(Refused) as refused:
+            checkpoint.load(folder / name, planned())
+        (problem,) = refused.value.problems
+        assert problem.sentence == (
+            f"resume: {folder / name}: its bytes are not those that were saved, by their sha256 in SHA256SUMS; "
+            f"{folder}/step-00000001.pt is sound: name that one instead"
+        )
+        flip(folder / "last.pt", place)
+    assert checkpoint.load(folder / name, planned()).position.step == 2
+    flip(folder / "best.pt", size // 2)
+    flip(folder / "last.pt", size // 2)
+    with pytest.raises(Refused, match="none beside it is sound"):
+        checkpoint.load(folder / name, planned())
+
+
+def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: Path) -> None:
+    saved = store.save(at_step(1), periodic=True, best=True)
+    content = torch.load(tmp_path / saved.path, weights_only=True)
+    content["learner"]["model"]["w"] += 1
+    torch.save(content, tmp_path / "checkpoints" / "best.pt")
+    new = tmp_path / "new"
+    (new / "checkpoints").mkdir(parents=True)
+    with pytest.raises(SaveFailed, match="its bytes are not those that were saved"):
+        Store(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
+
+
+def test_a_checkpoint_of_which_nothing_is_written_down_is_read(store: Store, tmp_path: Path) -> None:
+    saved = store.save(at_step(1), periodic=True, best=True)
+    (tmp_path / "checkpoints" / sums.NAME).unlink()
+    assert checkpoint.load(tmp_path / saved.path, planned()).position.step == 1
+
+
+def test_weights_that_are_no_numbers_take_the_place_of_none(store: Store, tmp_path: Path) -> None:
+    for step in (1, 2):
+        store.save(at_step(step), periodic=True, best=step == 1)
+    before = names(tmp_path)
+    for step in (3, 4, 5):
+        broken = at_step(step)
+        broken.learner["model"]["w"][1] = float("nan")
+        saved = store.save(broken, periodic=True, best=True)
+        assert (saved.path, saved.unfit, saved.dropped) == ("checkpoints/non-finite.pt", "w", ())
+    assert names(tmp_path) == before | {"non-finite.pt"}
+    folder = tmp_path / "checkpoints"
+    steps = {name: checkpoint.load(folder / name, planned()).position.step for name in sorted(names(tmp_path))}
+    assert (steps["last.pt"], steps["best.pt"], steps["non-finite.pt"]) == (2, 1, 5)
+
+
+def test_kill_9_at_any_moment_of_a_save_leaves_whole_ones_and_the_next_start_tidies_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.engine.killed", str(tmp_path), str(KILLS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=HERE.parents[1])
+    assert done.returncode == 0, done.stderr
+    saves, halves = (int(word) for word in done.stdout.replace(",", "").split() if word.isdecimal())
+    assert saves >= 4 * KILLS
+    assert halves > 0, "some kills fell into a save"
+
+
+def test_what_a_living_run_is_writing_is_left_alone(tmp_path: Path) -> None:
+    run_dir = make(tmp_path, "living").dir
+    half = run_dir / "checkpoints" / ".step-00000001.pt.1.tmp"
+    half.touch()
+    reporter = Reporter(run_dir, "worker")
+    assert reporter.flush()
+    saves.tidy(run_dir / "checkpoints" / "last.pt")
+    assert reporter.close()
+    assert half.exists()
+
+
+def fill(path: Path) -> None:
+    """Takes all that is left of a disk."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1 << 12)):
+            pass
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A run directory whose checkpoints lie on a file system of 256 KiB."""
+    folder = make(tmp_path, "full", ["epochs=1000000", "checkpoint.every_epochs=1000000"], text=LINE).dir
+    disk = folder / "checkpoints"
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.xla
+def test_a_full_disk_refuses_the_request_with_its_reason_and_the_next_one_is_served(small_disk: Path) -> None:
+    run, disk = Run(small_disk), small_disk / "checkpoints"
+    try:
+        run.start()
+        run.wait_for(ev.MetersReported)
+        control.submit(run.dir, "checkpoint", by="test", now=time.time())
+        saved = run.wait_for(ev.RequestApplied)
+        fill(disk / "filler")
+        control.submit(run.dir, "checkpoint", by="test", now=time.time())
+        refused = run.wait_for(ev.RequestRefused)
+        assert "No space left on device" in refused.why
+        assert "could not be written" in refused.why
+        assert sums.require(disk / "last.pt")
+        assert torch.load(disk / "last.pt", weights_only=True)["position"]["step"] >= saved.step
+        assert not list(disk.glob(".*"))
+        (disk / "filler").unlink()
+        control.submit(run.dir, "stop", by="test", now=time.time())
+        assert run.finish() == 4, run.log.read_text()
+        applied = run.all(ev.RequestApplied)
+    finally:
+        run.stop_if_alive()
+    assert [event.kind for event in applied] == ["checkpoint", "stop"]
+    assert sums.require(disk / "last.pt")
