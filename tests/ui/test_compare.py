@@ -500,7 +500,11 @@ def test_the_figures_of_every_panel_can_be_exported() -> None:
         curve = bench.screen.query_one(ComparedCurvesPanel).figures()
         assert len(curve.rows) == 880
         assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean)
-        assert bench.screen.query_one(ComparedFiguresPanel).figures().rows[0] == ("state", "done", "done")
+        figures = {name: cells for name, *cells in bench.screen.query_one(ComparedFiguresPanel).figures().rows}
+        assert figures["state"] == ["done", "done"]
+        told = [run.pace for run in compare(paces.pair()).runs]
+        assert figures["step_s"] == [pace and pace.step_s for pace in told], "as they were told, not as they are drawn"
+        assert figures["train loss, last"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
         assert bench.screen.query_one(ComparedConfigPanel).figures().rows == [("optim.lr", "0.0005", "0.001")]
 
     bench.drive(script)

@@ -85,6 +85,9 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
         await until(pilot, lambda: says(pilot, "1 x 8 = 8 a step", "179 steps"))
         await pilot.press("6")
         await until(pilot, lambda: says(pilot, "16 x 8 = 128 a step", "11 steps", "was 8", "1 changed"))
+        exported = {key: row for key, *row in pilot.app.screen.query_one(FieldsPanel).figures().rows}
+        assert exported["data.batch_per_core"] == ["16", True, None]
+        assert exported["epochs"][1:] == [False, None]
         await pilot.press("x")
         await until(pilot, lambda: says(pilot, "\u2716 data.batch_per_core: 16x is not a whole number"))
         await pilot.press("backspace", "0", "0", "enter")

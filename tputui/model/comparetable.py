@@ -32,6 +32,18 @@ def figure_rows(comparison: Comparison) -> list[FigureRow]:
     return known + list(_meter_rows(comparison.runs))
 
 
+def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float | None]]]:
+    """The same figures as they were told, not rounded: by name with its unit, a cell a run; None where nobody told."""
+    rows = [(name, [tell(run) for run in comparison.runs]) for name, tell in _RAW]
+    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in comparison.runs]
+    for key in dict.fromkeys(key for one in found for key in one):
+        meters = [one.get(key) for one in found]
+        rows.append((f"{meter_name(*key)}, last", [meter.final if meter else None for meter in meters]))
+        rows.append((f"{meter_name(*key)}, best", [meter.best if meter else None for meter in meters]))
+        rows.append((f"{meter_name(*key)}, best epoch", [meter.best_epoch if meter else None for meter in meters]))
+    return rows
+
+
 def notes(comparison: Comparison) -> list[str]:
     """Why figures are missing or of another kind; runs with the same reason in one sentence."""
     told: dict[str, list[str]] = {}
@@ -115,4 +127,26 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("compile time", lambda run: fmt.duration(run.compile_s)),
     ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
     ("memory of", lambda run: run.peak_memory.of or fmt.UNKNOWN),
+)
+
+_RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] = (
+    ("state", lambda run: run.condition),
+    ("device", lambda run: run.device),
+    ("cores", lambda run: run.num_cores),
+    ("global_batch", lambda run: run.global_batch),
+    ("epoch", lambda run: run.epoch),
+    ("epochs", lambda run: run.num_epochs),
+    ("steps", lambda run: run.steps),
+    ("loss", lambda run: run.loss),
+    ("duration_s", lambda run: run.duration_s),
+    ("step_s", lambda run: run.pace.step_s if run.pace else None),
+    ("spread", lambda run: run.pace.spread if run.pace else None),
+    ("examples_per_s", lambda run: run.pace.examples_per_s if run.pace else None),
+    ("reports_judged", lambda run: run.pace.num_reports if run.pace else None),
+    ("reports_of_warmup", lambda run: run.pace.num_warmup if run.pace else None),
+    ("compiles", lambda run: run.compiles),
+    ("recompiles", lambda run: run.recompiles),
+    ("compile_s", lambda run: run.compile_s),
+    ("peak_memory_bytes", lambda run: run.peak_memory.bytes),
+    ("memory_of", lambda run: run.peak_memory.of),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tputui.model import format as fmt
-from tputui.model.comparetable import BEST, FigureRow, figure_rows, notes
+from tputui.model.comparetable import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.model.configdiff import DiffRow
 from tputui.ui.comparison.curves import TONES
 from tputui.ui.comparison.grid import GridRow, grid
@@ -37,11 +37,11 @@ class ComparedFiguresPanel(Panel[ComparedPart]):
         return Drawing([*grid(_titles(part), rows, width), *_notes(notes(part.comparison), width)])
 
     def figures(self) -> Figures:
-        """The same table, not rounded further."""
+        """The same figures, not rounded."""
         if self._part is None:
             return Figures(("figure",), [])
         comparison = self._part.comparison
-        rows: list[tuple[Figure, ...]] = [(row.name, *row.cells) for row in figure_rows(comparison)]
+        rows: list[tuple[Figure, ...]] = [(name, *cells) for name, cells in raw_rows(comparison)]
         return Figures(("figure", *(run.run for run in comparison.runs)), rows)
 
 

@@ -13,6 +13,7 @@ from tputui import config
 from tputui.fielddocs import field_docs
 from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, width_of
+from tputui.ui.hands.figures import Figure, Figures
 from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, shown
 from tputui.ui.widgets.listpanel import ListPanel
@@ -155,6 +156,15 @@ class FieldsPanel(ListPanel[FieldsPart]):
             self._row_keys.append(key)
             rows.append(self._field(part, field, min(names, _NAME_WIDTH), width))
         return rows or [[Span(" no field is like that: esc shows all again", "dim")]]
+
+    def figures(self) -> Figures:
+        """Every field in sight with its value as it would be written, and what is wrong with it."""
+        part = self._part
+        keys = part.keys if part is not None else ()
+        rows: list[tuple[Figure, ...]] = [
+            (key, part.form.text(key), part.form.is_changed(key), part.problems.get(key)) for key in keys if part
+        ]
+        return Figures(("key", "value", "changed", "problem"), rows)
 
     def _type(self, edited: Edited) -> None:
         self._edited = edited
