@@ -47,18 +47,19 @@ RECURRENT_STEPS = 24
 class Run:
     """A run, the viewer that started it, and its gate."""
 
-    def __init__(self, folder: Path, moment: Moment) -> None:
+    def __init__(self, folder: Path, moment: Moment, *, name: str = "", resume: str = "") -> None:
         self.moment = moment
-        self.dir = folder / "runs" / moment
+        self.dir = folder / "runs" / (name or moment)
         self.gate = folder / "gate"
-        self.gate.mkdir()
+        self.gate.mkdir(exist_ok=True)
         (folder / "config.toml").write_text(CONFIG)
         steps = RECURRENT_STEPS if moment == "compile" else 0
         overrides = [f"data.gate={self.gate}", f"data.recurrent_steps={steps}"]
         overrides += [f"data.at={moment}"] if moment in HELD else []
         words = [word for override in overrides for word in ("--set", override)]
+        words += ["--resume", resume] if resume else []
         self.viewer = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", moment, *words],
+            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", self.dir.name, *words],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": ""},
             stdin=subprocess.DEVNULL,
