@@ -102,8 +102,8 @@ class Columns:
     def take(
         self,
         record: StepsRecorded,
-        values: array[float] | None,
-        decode: Callable[[StepsRecorded], array[float] | None],
+        values: Sequence[float] | None,
+        decode: Callable[[StepsRecorded], Sequence[float] | None],
     ) -> None:
         """Takes a record in. `values`, [n][cores], are given where they were decoded anyway; else `decode` is asked
         for them where they are wanted, and gives None where it cannot."""
@@ -124,16 +124,15 @@ class Columns:
         if last > self._last:
             self._last = last
 
-    def _add(self, record: StepsRecorded, values: array[float]) -> None:
+    def _add(self, record: StepsRecorded, values: Sequence[float]) -> None:
         num_cores = record.cores
         if not self.columns:
             self._most = min(self._most, columns_max(num_cores))
         elif num_cores != len(self.columns[-1].means):
             return
-        flat = values.tolist()
         for row in range(0, record.n, self._stride):
             rows = min(self._stride, record.n - row)
-            part = flat[row * num_cores : (row + rows) * num_cores]
+            part = values[row * num_cores : (row + rows) * num_cores]
             self._push(_reduced(record.first + row, rows, part, num_cores))
         while len(self.columns) > self._most:
             self._stride *= 2
@@ -197,7 +196,7 @@ def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreCol
     return CoreColumn(first_step=column.first, last_step=column.last, means=means, bad_cores=bad)
 
 
-def _reduced(first: int, rows: int, values: list[float], num_cores: int) -> Column:
+def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> Column:
     """A column of `rows` steps from their values, [rows][cores]."""
     last = first + rows - 1
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)

@@ -8,7 +8,6 @@ depends on the records alone, never on how they arrived.
 from __future__ import annotations
 
 import math
-from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -88,17 +87,16 @@ class Series:
         """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
         return record.n >= 2 * self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
 
-    def add(self, record: StepsRecorded, values: array[float] | None) -> None:
+    def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
         """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
         self.count += 1
         if values is None or record.n < 2 * self._stride:
             self._push(_summary(record))
         else:
             self._decoded += len(values)
-            flat = values.tolist()
             for row in range(0, record.n, self._stride):
                 last = min(row + self._stride, record.n)
-                part = flat[row * record.cores : last * record.cores]
+                part = values[row * record.cores : last * record.cores]
                 self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
         while len(self.pieces) > self._pieces_max:
             self.pieces = halved(self.pieces, Piece.join)
@@ -177,7 +175,7 @@ def _summary(record: StepsRecorded) -> Piece:
     return Piece(record.first, last, total, record.min, record.max, num_values, record.bad, record.t)
 
 
-def _reduced(first: int, last: int, values: list[float], t: float) -> Piece:
+def _reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:
     if math.isfinite(sum(values)):
         return Piece(first, last, math.fsum(values), min(values), max(values), len(values), 0, t)
     mean, least, greatest, bad = blocks.summarise(values)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -111,16 +110,16 @@ class Values:
             self._row = (record, row)
         return self._row[1]
 
-    def _decoded(self, seq: int, event: StepsRecorded) -> array[float] | None:
+    def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
-            return blocks.unpack(event.block, event.n * event.cores)
+            return blocks.unpack(event.block, event.n * event.cores).tolist()
         except blocks.BlockError as error:
             if len(self.unreadable) < UNREADABLE_MAX:
                 last = event.first + event.n - 1
                 self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
             return None
 
-    def _keep_bad(self, event: StepsRecorded, values: array[float], told: Telling) -> None:
+    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], told: Telling) -> None:
         for place, value in enumerate(values):
             if not math.isfinite(value):
                 row, column = divmod(place, event.cores)
