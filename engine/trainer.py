@@ -178,10 +178,17 @@ class Trainer:
         return self._best is None or sign * figure < sign * self._best
 
     def _wait_for(self, feed: Feed) -> None:
-        """Waits for a batch. Data that do not come hold up no request, but where other processes are in the step."""
+        """Waits for a batch. Data that do not come hold up no request, but where other processes are in the step.
+
+        In an evaluation too the wait is one for data: in that phase it is seen where it lasts too long.
+        """
+        progress = self._reports.progress
+        phase = progress.doing.phase
         while not feed.wait(HEED_S):
+            progress.enter("data")
             if self._learner.strategy.alone:
                 self._heed()
+        progress.enter(phase)
 
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""
