@@ -40,7 +40,7 @@ interval_s = 0.2
 after_s = 1.0
 after_steps = 2.0
 """
-RECURRENT_STEPS = 24
+RECURRENT_STEPS = 12
 """Unrolled, they keep the compiler busy for a while."""
 
 

@@ -80,7 +80,13 @@ FAULTS: dict[str, Fault] = {
         kill_all, ExitCode.LOST, "lost", MOMENTS, "lost, and since when: nothing was left to tell more"
     ),
     "SIGTERM, as before a preemption": Fault(
-        preempt, ExitCode.STOPPED, "stopped on request", MOMENTS, "stopped on request, after which step", saves=True
+        # A compilation that is longer than the grace time is ended by force, without a save: nothing was trained.
+        preempt,
+        ExitCode.STOPPED,
+        "stopped",
+        MOMENTS,
+        "stopped, after which step",
+        saves=True,
     ),
     "a request to stop": Fault(
         stop, ExitCode.STOPPED, "stopped on request", MOMENTS, "the receipts, and stopped after which step", saves=True
