@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tputui.model.state import RunState
-from tputui.places.files import Place
+from tputui.places import Place
 from tputui.places.shelf import Shelf
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.journal import START, Bookmark

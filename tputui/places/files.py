@@ -14,13 +14,14 @@ import os
 import re
 import zlib
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
 from tputui import __version__
 from tputui.model import kept
 from tputui.model.writer import WriterState
+from tputui.places import Place
 from tputui.telemetry.events import INT_MAX
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
@@ -50,15 +51,6 @@ class Refused(ValueError):
 
 class OtherVersion(Refused):
     """One that another version of tputui wrote; nothing is wrong with it."""
-
-
-class Place(NamedTuple):
-    """A writer's state after the records before a bookmark. Not to be changed: fork it."""
-
-    bookmark: Bookmark
-    state: WriterState
-    newest_t: float
-    """No record before it is newer."""
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.places import files
-from tputui.places.files import Head, Place, Refused
+from tputui.places import Place
+from tputui.telemetry.rundir import PLACES
+
+if TYPE_CHECKING:
+    from tputui.places.files import Head
 
 
 class _Kept(NamedTuple):
@@ -39,6 +42,8 @@ class Shelf:
         return found
 
     def _newest(self, kept: list[_Kept], t: float, beyond: int) -> Place | None:
+        from tputui.places import files
+
         for one in reversed(kept.copy()):
             if one.head.newest_t > t:
                 continue
@@ -46,18 +51,23 @@ class Shelf:
                 return None
             try:
                 return files.load(self._run_dir, one.path, one.head)
-            except (Refused, OSError):
+            except (files.Refused, OSError):
                 kept.remove(one)
         return None
 
 
 def _heads(run_dir: Path) -> dict[str, list[_Kept]]:
     """By writer: what can be read, in the order of the records."""
+    if not (run_dir / PLACES).is_dir():
+        return {}
+    # Imported only where there are some: it takes longer than to read a short run.
+    from tputui.places import files
+
     found: dict[str, list[_Kept]] = {}
     for path in files.listed(run_dir):
         try:
             head = files.read_head(path)
-        except (Refused, OSError):
+        except (files.Refused, OSError):
             continue
         found.setdefault(head.writer, []).append(_Kept(path, head))
     return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}

@@ -6,10 +6,11 @@ door imports its own once that frame stands.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import Screen
@@ -21,6 +22,8 @@ from tputui.ui.out.looks import Looks, looks_of
 from tputui.ui.out.terminal import ending_with_it
 
 if TYPE_CHECKING:
+    from textual.types import CSSPathType
+
     from tputui.ui.launch.desk import Desk
     from tputui.ui.pump import Source
     from tputui.ui.screens.monitor import MonitorResult
@@ -39,7 +42,9 @@ NO_OPTIONS = ViewOptions()
 class ScreenApp(HandsApp["MonitorResult"]):
     """Opens one screen and ends with it; until it stands, says that it is being opened."""
 
-    CSS_PATH = "tones.tcss"
+    # What the monitor asks for is read at once, under the name that it asks for: a style sheet that comes later has
+    # all of them parsed again.
+    CSS_PATH: ClassVar[CSSPathType | None] = ["tones.tcss", "screens/../monitor.tcss"]
     TITLE = "tputui"
 
     def __init__(
@@ -50,12 +55,14 @@ class ScreenApp(HandsApp["MonitorResult"]):
         views: Views | None = None,
         export_to: Path | None = None,
         opening: str = "",
+        alone: bool = False,
     ) -> None:
         """Without `views` nothing is kept; without `looks` the terminal shows everything. `opening` stands in the
-        first line until the screen does."""
+        first line until the screen does. `alone` says that the process has nothing else to do than this."""
         super().__init__(looks or Looks(), views or Views(), export_to=export_to)
         self._open_screen = open_screen
         self._opening = opening
+        self._alone = alone
 
     def compose(self) -> ComposeResult:
         """The first frame."""
@@ -68,6 +75,8 @@ class ScreenApp(HandsApp["MonitorResult"]):
     def _open(self) -> None:
         self.push_screen(self._open_screen(), self.exit)
         self.call_after_refresh(self.keep_views)
+        if self._alone:
+            self.call_after_refresh(spare_collector)
 
 
 def run_monitor(
@@ -121,6 +130,20 @@ def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions,
     looks = looks_of(os.environ, ascii_only=options.ascii_only)
     with ending_with_it():
         try:
-            return ScreenApp(open_screen, looks=looks, views=views, opening=opening).run()
+            return ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True).run()
         finally:
             views.write()
+
+
+def spare_collector() -> None:
+    """Has the garbage collector pass over what stands by now, and look for cycles less often.
+
+    What is loaded stays for as long as the process: to look through it took 45 ms at a time, in which no key was
+    answered. Frames leave few cycles behind, and what they are made of goes without the collector.
+    """
+    gc.freeze()
+    gc.set_threshold(_CYCLES_LOOKED_FOR, *gc.get_threshold()[1:])
+
+
+_CYCLES_LOOKED_FOR = 10_000
+"""Objects made and not yet freed after which cycles are looked for."""
