@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import ClassVar, get_args
 
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.css.styles import RenderStyles
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
@@ -25,8 +26,6 @@ from tputui.ui.draw.lines import Colours, Line, Tone, fit
 
 class Drawn(Widget):
     """A widget that draws lines of spans. Subclasses say `paint`; `redraw` repaints the lines that changed."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in get_args(Tone)}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -67,10 +66,14 @@ class Drawn(Widget):
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Forgets what was made with the styles before."""
+        """Forgets what was made with the styles before, and repaints where a tone that is drawn looks another way."""
         super().notify_style_update()
         self._tones.clear()
         self._strips.clear()
+        before = self._component_styles.copy()
+        self._component_styles.clear()
+        if any(self._ask(name) != styles for name, styles in before.items()):
+            self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The strips of the lines in a region; by Textual's own way where something stands around them."""
@@ -103,8 +106,23 @@ class Drawn(Widget):
     def _style(self, tone: Tone) -> Style:
         style = self._tones.get(tone)
         if style is None:
-            style = self._tones[tone] = self.get_component_rich_style(f"tone--{tone}")
+            name = f"tone--{tone}"
+            if name not in self._component_styles:
+                self._ask(name)
+            style = self._tones[tone] = self.get_component_rich_style(name)
         return style
+
+    def _ask(self, name: str) -> RenderStyles:
+        """Has the style sheet say how a component looks, as Textual does it for all of `COMPONENT_CLASSES`.
+
+        Only when it is first drawn: to ask for every tone of every panel takes longer than to draw them, three times
+        over before a curve stands on the screen.
+        """
+        component = DOMNode(classes=name)
+        component._attach(self)
+        self.app.stylesheet.apply(component, animate=False)
+        self._component_styles[name] = component.styles
+        return component.styles
 
 
 def told(lines: Sequence[Line]) -> str:
