@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tputui.fielddocs import field_docs
+from tputui.places.files import BEFORE_BYTES, FORMAT
+from tputui.places.keeper import BYTES_MAX, OF_A_WRITER_MAX
 from tputui.telemetry import events
 from tputui.telemetry.blocks import ENCODING, VALUES_MAX
 from tputui.telemetry.codec import DEPTH_MAX
@@ -63,6 +65,22 @@ valid zstd streams: `zstdcat` prints the same lines with `block` left empty. Bef
 skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the rest, the packed sizes of values and lines
 and the number of records (unsigned little-endian 32-bit each), then the values of the lines' blocks in order, as
 zstd of the bytes regrouped by significance.
+
+## Places
+
+`places/WRITER-NUMBER.place` holds what a journal adds up to as far as its record NUMBER, so that a long run opens
+without being read from the start. The supervisor keeps up to {OF_A_WRITER_MAX} of a journal and {BYTES_MAX >> 20} MB
+in all, the newest always among them. They are no part of the contract: **the journals are the truth**, every place can
+be removed at any time, and who reads journals elsewhere passes them over.
+
+The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` to read on at, `next_seq`
+and `last_seq`, `newest_t`, `before` (the CRC-32 of the last {BEFORE_BYTES:,} bytes of the journal before the offset, or
+of as many as there are), `bytes` and `crc` of what follows. That is MessagePack, in the forms of
+`tputui/model/keptforms.py`. A place is gone on from only where format and version are the reader's own, the journal
+holds at the offset what it held then, and all that the state says of itself agrees; else an earlier one is tried, and
+at last the journal is read from its start. None is kept beyond a damaged region. Damage that befell a journal later,
+before a place, is not met by opening it there: `tputui check` reads everything always, and compares every place with
+what the records before it add up to.
 
 ## Records
 
