@@ -112,7 +112,9 @@ class Values:
 
     def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
-            return blocks.unpack(event.block, event.n * event.cores).tolist()
+            values = blocks.unpack(event.block, event.n * event.cores).tolist()
+            self._row = (event, values[-event.cores :])
+            return values
         except blocks.BlockError as error:
             if len(self.unreadable) < UNREADABLE_MAX:
                 last = event.first + event.n - 1

@@ -15,6 +15,7 @@ The directory is its owner's alone (0700). Must not read journals.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import shutil
@@ -203,8 +204,12 @@ def this_process() -> ProcessId:
     return ProcessId(host=socket.gethostname(), host_id=host_id(), pid=pid, pid_started=start_ticks(pid))
 
 
+@functools.cache
 def host_id() -> str:
-    """Identity of the booted host and its process namespace; the host's name where the system does not tell."""
+    """Identity of the booted host and its process namespace; the host's name where the system does not tell.
+
+    Kept, since it stays what it is while a process lives, and a viewer asks ten times a second for each writer.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
