@@ -20,12 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-from engine import breaking, machine, plan, stacks, versions
+from engine import breaking, machine, plan, stacks, versions, watch
 from engine.control import Control, Progress
 from engine.crew import ROLE
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
 from engine.plan import Plan
-from engine.watch import CLOSE_TIMEOUT_S, POLL_INTERVAL_S, Watch
+from engine.watch import POLL_INTERVAL_S, Watch
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
@@ -107,7 +107,7 @@ class Rank:
 
     def close(self) -> None:
         """Writes what is left to write."""
-        self._reporter.close(CLOSE_TIMEOUT_S)
+        watch.close(self._reporter)
 
     def _train(self, planned: Plan, num_ranks: int, meeting: Path, device_index: int) -> int:
         from engine import build

@@ -5,6 +5,7 @@ Must not touch a device: everything here answers within a fraction of a second w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -148,7 +149,20 @@ class Watch:
 
 def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
     """Closes the journal and ends the process at once: the runtime's own threads are not waited for."""
-    reporter.close(CLOSE_TIMEOUT_S)
+    close(reporter)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def close(reporter: Reporter) -> None:
+    """Writes what is left to write, and says on stderr what the disk did not take: no journal can tell of that.
+
+    The supervisor passes on what is printed, in a journal of its own.
+    """
+    reporter.close(CLOSE_TIMEOUT_S)
+    if lost := reporter.num_unwritten:
+        why = reporter.failure or f"the disk did not take them within {CLOSE_TIMEOUT_S:g} s"
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"tputui: the last {lost} facts of {reporter.writer} are in no journal: {why}\n")
+            sys.stderr.flush()

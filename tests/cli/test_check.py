@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import recorded
 from tests.supervise.harness import Bench, is_running, wait_for
 from tputui.cli.main import main
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import encode
 from tputui.telemetry.sealed import seal
 
 
@@ -91,7 +94,8 @@ def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytes
     assert main(["check", str(recorded_run), "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
-    assert set(told) == {"run", "dir", "sound", "journals", "places", "regions", "lost_records"}
+    keys = {"run", "dir", "sound", "journals", "places", "regions", "lost_records", "dropped_steps", "senseless"}
+    assert set(told) == keys
     assert {journal["journal"]: journal["bytes"] for journal in told["journals"]} == {
         path.name: path.stat().st_size for path in recorded_run.glob("*.jsonl")
     }
@@ -119,3 +123,26 @@ def test_a_half_line_of_a_living_writer_is_no_damage(bench: Bench, capsys: pytes
     capsys.readouterr()
     assert main(["check", str(watched.run_dir)]) == 1
     assert "the last line is cut" in capsys.readouterr().out
+
+
+def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told_and_are_no_damage(
+    recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _journal(recorded_run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    steps = ev.StepsRecorded(t=recorded.T0, first=1, n=-1, cores=8, mean=0, min=0, max=0, block="")
+    told = [steps, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
+    path.write_bytes(b"".join([*lines, *(encode(event, len(lines) + place) for place, event in enumerate(told))]))
+
+    assert main(["check", str(recorded_run)]) == 0
+    dropped, senseless, totals = capsys.readouterr().out.splitlines()
+    assert dropped == "worker-0.jsonl: 7 steps were dropped: the disk could not keep up"
+    assert senseless == "worker-0.jsonl: 1 sound records contradict themselves and are left out"
+    assert totals.startswith("digits-1: sound: ")
+    main(["check", str(recorded_run), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], found["dropped_steps"], found["senseless"]) == (True, 7, 1)
+    main(["show", str(recorded_run)])
+    page = " ".join(capsys.readouterr().out.split())
+    assert "dropped 7 steps: the disk could not keep up" in page
+    assert "left out 1 records of steps that contradict themselves" in page

@@ -387,3 +387,37 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path)
     assert done.stdout == "27\n", done.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-1.pt"]
     assert path.read_bytes() == b"old"
+
+
+LEAVE_UNDER_A_LIMIT = """
+import resource, signal, sys
+from pathlib import Path
+from engine.watch import leave
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+reporter = Reporter(Path(sys.argv[1]), "worker")
+assert reporter.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+for number in range(100):
+    reporter.emit(ev.WarningRaised(t=float(number), text=f"warning {number}"))
+leave(reporter, ExitCode.DONE)
+"""
+
+
+@pytest.mark.parametrize("bytes_max", [1_000, 1_000_000])
+def test_a_process_that_ends_says_how_many_of_its_facts_no_journal_holds(tmp_path: Path, bytes_max: int) -> None:
+    command = [sys.executable, "-c", LEAVE_UNDER_A_LIMIT, str(tmp_path), str(bytes_max)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    path = tmp_path / "worker-0.jsonl"
+    tail = Tail(path)
+    # The head of the journal is one of them.
+    lost = 101 - len(tail.read())
+    tail.close()
+    assert path.stat().st_size <= bytes_max
+    assert (lost > 0) == (bytes_max == 1_000)
+    said = f"tputui: the last {lost} facts of worker-0 are in no journal: [Errno 27] File too large\n"
+    assert done.stderr == (said if lost else "")

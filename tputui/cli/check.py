@@ -14,11 +14,12 @@ from tputui.completeness import JournalFile
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.model.state import RunState
+from tputui.model.values import makes_sense
 from tputui.places.audit import Audit, Finding
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.events import JournalOpened, StepsDropped, StepsRecorded
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
@@ -44,6 +45,10 @@ class Reading(NamedTuple):
     """None where the file cannot be opened."""
     trouble: Damage | None = None
     """Why it could not be opened, or not be read to its end."""
+    senseless: int = 0
+    """Records that are sound and contradict themselves, so that no view takes them in."""
+    dropped_steps: int = 0
+    """Steps whose values its writer says it gave up, since the disk did not take them in time."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -92,12 +97,16 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
         return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
-    records, writer, trouble = 0, None, None
+    records, senseless, dropped, writer, trouble = 0, 0, 0, None, None
     try:
         for record in records_of(tail):
             records += 1
             if audit is not None:
                 audit.take(name, record.seq, record.event)
+            if isinstance(record.event, StepsRecorded):
+                senseless += not makes_sense(record.event)
+            elif isinstance(record.event, StepsDropped):
+                dropped += max(0, record.event.num_steps)
             if isinstance(record.event, completeness.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
@@ -106,7 +115,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
-    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble)
+    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, senseless, dropped)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
@@ -139,6 +148,11 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     for one in findings:
         if one.other_version:
             say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
+    for reading in readings:
+        if reading.dropped_steps:
+            say(f"{inert(reading.journal)}: {reading.dropped_steps} steps were dropped: the disk could not keep up")
+        if reading.senseless:
+            say(f"{inert(reading.journal)}: {reading.senseless} sound records contradict themselves and are left out")
     records, places = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
     sound = f"{records} sound records in {len(readings)} journals" + (f", {places} sound places" if places else "")
     if regions:
@@ -167,4 +181,6 @@ def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage], find
         "places": [{"place": one.place, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
         "regions": regions,
         "lost_records": lost_records(regions),
+        "dropped_steps": sum(item.dropped_steps for item in readings),
+        "senseless": sum(item.senseless for item in readings),
     }

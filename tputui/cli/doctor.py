@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tputui import __version__
-from tputui.cli import environment
-from tputui.cli.console import say, say_json
+from tputui.cli import environment, stale
+from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import parent_of
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
+from tputui.model.format import inert
 from tputui.versions import version_problem
 
 DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
 command to type. Looks at Python, tputui, torch and torch_xla and whether they fit, libtpu, TPU chips and who
-holds them, disk and terminal. Opens no device and imports no torch. With --json one object."""
+holds them, disk and terminal. Opens no device and imports no torch. With --json one object. A training process of
+yours that holds a TPU though the supervisor of its run is gone may be ended: at a terminal it is asked whether to,
+--end-stale does so without a question. It is asked to save and stop first; nothing else is ever ended."""
 EXIT_CODES = exit_codes(DONE="training can start here; there may be warnings", DAMAGED="something is bad")
 
 Level = Literal["ok", "warn", "bad"]
@@ -43,20 +46,52 @@ class Finding(NamedTuple):
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_option("--json", action="store_true", help="print one JSON object")
+    parser.add_option("--end-stale", action="store_true", help="end training processes of yours that were left behind")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the findings."""
+    """Prints the findings; ends what was left behind where that is wanted."""
+    if args.end_stale:
+        _end_stale(ask=False)
     findings = list(find(parent_of(args), environment.ROOT))
-    bad = any(finding.level == "bad" for finding in findings)
     if args.json:
-        say_json({"able": not bad, "findings": [finding._asdict() for finding in findings]}, indent=2)
+        say_json({"able": not _is_bad(findings), "findings": [finding._asdict() for finding in findings]}, indent=2)
     else:
         for finding in findings:
             say(f"{finding.level:<4}  {finding.about:<9}  {finding.text}")
             if finding.next is not None:
                 say(f"{'':<4}  {'':<9}  next: {finding.next}")
-    return ExitCode.DAMAGED if bad else ExitCode.DONE
+        if not args.end_stale and sys.stdin.isatty() and sys.stdout.isatty() and _end_stale(ask=True):
+            findings = list(find(parent_of(args), environment.ROOT))
+    return ExitCode.DAMAGED if _is_bad(findings) else ExitCode.DONE
+
+
+def _is_bad(findings: list[Finding]) -> bool:
+    return any(finding.level == "bad" for finding in findings)
+
+
+def _end_stale(*, ask: bool) -> bool:
+    """Ends the holders that were left behind, each only where a yes is typed if it is asked; whether any was."""
+    ended = False
+    for pid in dict.fromkeys(holder.pid for holder in environment.find_devices(environment.ROOT).holders):
+        found = stale.owned(pid)
+        if found is None or found.supervised:
+            continue
+        who = f"process {pid} of your run {inert(found.run_dir.name)}, whose supervisor is gone"
+        if ask and not _is_yes(f"End {who}? It is asked to save and stop first. [y/N] "):
+            continue
+        try:
+            narrate(f"{who}: {stale.end(found)}")
+            ended = True
+        except OSError as error:
+            narrate(f"{who}: it cannot be ended: {error.strerror}")
+    return ended
+
+
+def _is_yes(question: str) -> bool:
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def find(runs_dir: Path, root: Path) -> Iterator[Finding]:
@@ -93,11 +128,21 @@ def _device(devices: environment.Devices) -> Iterator[Finding]:
     else:
         yield Finding("ok", "libtpu", libtpu)
     for holder in devices.holders:
-        text = f"{holder.device} is held by process {holder.pid} ({holder.command})"
-        yield Finding("bad", "device", text, f"kill {holder.pid}")
+        yield _held(holder)
     if devices.num_hidden:
         text = f"{devices.num_hidden} processes of other users may hold the TPU; their open files cannot be read"
         yield Finding("warn", "device", text, "sudo tputui doctor")
+
+
+def _held(holder: environment.Holder) -> Finding:
+    """Who holds a device, and what frees it."""
+    text, found = f"{holder.device} is held by process {holder.pid} ({holder.command})", stale.owned(holder.pid)
+    if found is None:
+        return Finding("bad", "device", text, f"kill {holder.pid}")
+    text += f", which trains your run {inert(found.run_dir.name)}"
+    if found.supervised:
+        return Finding("bad", "device", text, f"tputui stop {inert(str(found.run_dir))}")
+    return Finding("bad", "device", f"{text}; the supervisor of that is gone", "tputui doctor --end-stale")
 
 
 def _disk(runs_dir: Path) -> Finding:

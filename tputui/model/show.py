@@ -239,6 +239,10 @@ def _wrong(snapshot: Snapshot) -> list[str]:
         lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in all, at most {skipped.limit} may be"))
     if snapshot.dropped_steps:
         lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
+    if snapshot.num_senseless:
+        lines.append(
+            _row("left out", f"{fmt.count(snapshot.num_senseless)} records of steps that contradict themselves")
+        )
     lines += [_row("warning", text) for text in snapshot.warnings]
     lines += [_row("damage", fmt.damage(region)) for region in snapshot.damage.regions]
     if snapshot.newer_format:

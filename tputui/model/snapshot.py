@@ -483,6 +483,8 @@ class Snapshot(View, frozen=True, kw_only=True):
     damage: DamageView
     newer_format: str | None
     """Says so where a writer is newer than this reader, or wrote kinds of facts that it does not know."""
+    num_senseless: int = 0
+    """Records of steps that contradict themselves and were left out."""
     core_columns: list[CoreColumn] = []
     """Each core's loss, in order of steps; at most 512 columns however long the run."""
     marks: list[Mark] = []

@@ -94,6 +94,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         non_finite=bad,
         num_non_finite=num_bad,
         dropped_steps=sum(w.dropped_steps for w in state.writers.values()),
+        num_senseless=sum(w.num_senseless for w in state.writers.values()),
         skipped=happenings.skipped(state),
         pictures=happenings.pictures(state),
         warnings=around.warnings + [text for w in state.in_order for text in w.told.warnings],

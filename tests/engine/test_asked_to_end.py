@@ -1,0 +1,152 @@
+"""What is kept of a run that every process of is asked to end, or that hangs and is to save and stop.
+
+Real supervisors over the real engine. The runs train at one time: most of what each takes is the start of the runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import sums
+from tests.engine.test_ends import PATIENCE_S, Watched
+from tests.engine.workers import make
+from tests.faults.gated import STEPS_PER_EPOCH
+from tests.faults.harness import CONFIG, REPOSITORY
+from tests.supervise.harness import facts, is_running, wait_for
+from tputui.supervise.escalation import Timing
+from tputui.telemetry import control
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+
+GRACE_S = Timing().sigterm_grace_s
+PREEMPTED_S = 30.0
+"""What a machine has that is taken away."""
+SAVE_STOP = ["stall.policy=save-stop"]
+SETUPS = {
+    "replica": ["device.strategy=replica"],
+    "compile": ["data.recurrent_steps=8"],
+    "evaluate": ["data.at=evaluate"],
+    "save": ["data.at=save"],
+    "stalled-data": ["data.at=data", *SAVE_STOP],
+    "stalled-evaluate": ["data.at=evaluate", *SAVE_STOP],
+}
+"""By name: `stalled-` runs hang for ever, the others are asked to end."""
+SEEN_IN = {"compile": {"compiling"}, "evaluate": {"data", "evaluating"}, "save": {"saving"}}
+"""Phases in which the request is seen."""
+
+
+class Held(Watched):
+    """A run of the task that is held at its gate."""
+
+    def __init__(self, parent: Path, name: str) -> None:
+        self.gate = parent / f"gate-{name}"
+        self.gate.mkdir()
+        overrides = ["device.cores=2", "data.batch_per_core=8", f"data.gate={self.gate}", *SETUPS[name]]
+        super().__init__(make(parent, name, overrides, text=CONFIG, cwd=REPOSITORY))
+
+    def pids(self) -> list[int]:
+        """Every process of it that has begun a journal, the supervisor first."""
+        writers = ("supervisor-0", "worker-0", "rank-1")
+        return [opened.pid for writer in writers for opened in facts(self.dir, writer, ev.JournalOpened)]
+
+    def reach(self, name: str) -> None:
+        """Waits until it is where it is to be asked."""
+        wait_for(lambda: self._is_there(name), f"the moment of {name}", PATIENCE_S)
+
+    def _is_there(self, name: str) -> bool:
+        if name == "replica":
+            return bool(facts(self.dir, "worker-0", ev.EpochEnded))
+        if name == "compile":
+            return any(beat.phase == "compiling" for beat in facts(self.dir, "worker-0", ev.HeartbeatSent))
+        return (self.gate / "reached").exists()
+
+    def open(self) -> None:
+        """Opens the gate."""
+        (self.gate / "written").write_text("go")
+        (self.gate / "written").rename(self.gate / "open")
+
+    def ended(self) -> ev.RunEnded:
+        """Its end record, once nothing of it lives."""
+        pids = self.pids()
+        self.supervisor.wait(PATIENCE_S)
+        wait_for(lambda: not any(is_running(pid) for pid in pids), "the end of every process")
+        return facts(self.dir, "supervisor-0", ev.RunEnded)[0]
+
+    def last(self) -> dict[str, int]:
+        """Where the last checkpoint stands, which must be what was saved."""
+        path = self.dir / "checkpoints" / "last.pt"
+        sums.require(path)
+        position: dict[str, int] = torch.load(path, weights_only=True)["position"]
+        assert not list(path.parent.glob(".*"))
+        return position
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
+    """Every run, started."""
+    parent = tmp_path_factory.mktemp("asked")
+    started = {name: Held(parent, name) for name in SETUPS}
+    yield started
+    for held in started.values():
+        held.clean_up()
+
+
+@pytest.mark.parametrize("name", [name for name in SETUPS if not name.startswith("stalled")])
+def test_sigterm_to_every_process_at_once_saves_and_ends_within_the_grace(runs: dict[str, Held], name: str) -> None:
+    run = runs[name]
+    run.reach(name)
+    asked = time.time()
+    for pid in run.pids():
+        os.kill(pid, signal.SIGTERM)
+    if name == "save":
+        # Seen while the other save runs, which goes on then.
+        wait_for(lambda: facts(run.dir, "worker-0", ev.RequestSeen), "that it is seen", PATIENCE_S)
+        run.open()
+    ended = run.ended()
+    assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+    assert ended.t - asked < PREEMPTED_S
+    applied = facts(run.dir, "worker-0", ev.RequestApplied)
+    if name == "compile" and "nothing was saved" in ended.reason:
+        # The first compilation outlasted the grace; no step was trained that could be lost.
+        assert ended.t - asked >= GRACE_S
+        assert facts(run.dir, "worker-0", ev.TrainingEnded)[0].step == 0
+        return
+    assert ended.t - asked < GRACE_S
+    assert {event.kind for event in applied} == {"stop"}
+    assert run.last()["step"] == applied[-1].step
+    saves = [saved for saved in facts(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]
+    assert len(saves) == 1
+    phases = {event.phase for event in facts(run.dir, "worker-0", ev.RequestSeen)}
+    if name in SEEN_IN:
+        assert phases <= SEEN_IN[name]
+
+
+@pytest.mark.parametrize("name", ["stalled-data", "stalled-evaluate"])
+def test_a_run_whose_data_do_not_come_is_saved_and_stopped_where_that_is_the_policy(
+    runs: dict[str, Held], name: str
+) -> None:
+    run = runs[name]
+    ended = run.ended()
+    assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+    (stall,) = facts(run.dir, "supervisor-0", ev.StallFound)
+    assert "waiting for data" in stall.text
+    assert stall.policy == "save-stop"
+    (request,) = control.read_all(run.dir)
+    assert (request.kind, request.by) == ("stop", "stall")
+    (applied,) = facts(run.dir, "worker-0", ev.RequestApplied)
+    assert applied.t - stall.t < GRACE_S
+    position = run.last()
+    assert position["step"] == applied.step
+    assert position["evaluating"] == (name == "stalled-evaluate")
+    if position["evaluating"]:
+        assert applied.step == 2 * STEPS_PER_EPOCH
+    else:
+        assert STEPS_PER_EPOCH < applied.step < 2 * STEPS_PER_EPOCH

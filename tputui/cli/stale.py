@@ -1,0 +1,117 @@
+"""Training processes of this user that were left behind holding a device, and how one is ended.
+
+A process is ended only where everything says that it is ours: its owner, its command line, and the journal of its run,
+which names it by number and start time; and only where the supervisor that would end it is gone. Asks it to save and
+stop first. Opens no device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tputui.telemetry import rundir
+from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.rundir import ProcessId
+
+MODULES = ("engine.worker", "engine.ranks")
+GRACE_S = 30.0
+"""From the request to save and stop to the kill."""
+KILLED_S = 5.0
+"""From the kill to the end."""
+
+
+class Owned(NamedTuple):
+    """A process of one of this user's runs."""
+
+    process: ProcessId
+    run_dir: Path
+    worker: ProcessId
+    """The process of the run that takes requests; the same, or the one that this one ends with."""
+    supervised: bool
+    """Whether a supervisor of the run lives, or may live."""
+
+
+def owned(pid: int) -> Owned | None:
+    """The run that a process trains, where it is this user's own and that is proven; else None."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return None
+        run_dir = _run_dir_of(pid)
+        if run_dir is None or not rundir.is_run(run_dir):
+            return None
+        heads = dict(_heads(run_dir))
+    except OSError:
+        return None
+    mine = [head for name, head in heads.items() if not name.startswith("supervisor-") and head.pid == pid]
+    if not mine or rundir.is_alive(mine[0]) is not True:
+        return None
+    supervisors = [head for name, head in heads.items() if name.startswith("supervisor-")]
+    supervised = any(rundir.is_alive(head) is not False for head in supervisors)
+    return Owned(mine[0], run_dir, heads.get("worker-0", mine[0]), supervised)
+
+
+def end(stale: Owned) -> str:
+    """Asks the process to save and stop, and kills it where it does not within `GRACE_S`; what became of it, in words.
+
+    Raises `OSError` where it may not be ended.
+    """
+    with contextlib.ExitStack() as open_files:
+        handles = []
+        for process in dict.fromkeys((stale.worker, stale.process)):
+            # A handle is of this very process: its number cannot become another's between the look and the signal.
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(process.pid)
+                open_files.callback(os.close, handle)
+                if rundir.is_alive(process) is True:
+                    handles.append(handle)
+        _signal(handles, signal.SIGTERM)
+        if _wait(handles, GRACE_S):
+            return "asked to save and stop, it ended"
+        _signal(handles, signal.SIGKILL)
+        if _wait(handles, KILLED_S):
+            return f"it was killed: asked to save and stop, it did not within {GRACE_S:g} s"
+    return f"it was killed and has not ended within {KILLED_S:g} s: the kernel still holds it"
+
+
+def _signal(handles: list[int], number: signal.Signals) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, number)
+
+
+def _wait(handles: list[int], timeout_s: float) -> bool:
+    """Whether all of them ended in time; they are waited for one after the other."""
+    for handle in handles:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(timeout_s * 1000):
+            return False
+    return True
+
+
+def _run_dir_of(pid: int) -> Path | None:
+    """The run directory on the command line of a training process."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    for place, word in enumerate(words[:-2]):
+        if word == b"-m" and words[place + 1].decode("ascii", "replace") in MODULES:
+            return Path(os.readlink(f"/proc/{pid}/cwd"), os.fsdecode(words[place + 2]))
+    return None
+
+
+def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId]]:
+    """Who writes each journal of a run, by the journal's name."""
+    for name, path in rundir.journal_paths(run_dir):
+        with contextlib.closing(open_tail(path)) as tail:
+            head = next((record.event for record in records_of(tail)), None)
+        if isinstance(head, JournalOpened):
+            yield (
+                name,
+                ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started),
+            )
