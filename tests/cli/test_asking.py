@@ -108,3 +108,30 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(
 
     assert "a run's name has letters, digits" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize("words", [["stop"], ["stop", "--now"], ["checkpoint"], ["stacks"]])
+def test_another_user_can_ask_nothing_of_a_run(
+    bench: Bench, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    watched = bench.supervise(OBEDIENT)
+    watched.worker_pid()
+    assert main(["show", str(watched.run_dir)]) == 0  # everything that it takes is imported
+    capsys.readouterr()
+    # What is above the run must not be what keeps them out.
+    modes = {folder: folder.stat().st_mode for folder in watched.run_dir.parents[:-1]}
+    try:
+        for folder, mode in modes.items():
+            folder.chmod(mode | 0o011)
+        os.seteuid(65_534)
+        code = main([*words, str(watched.run_dir)])
+    finally:
+        os.seteuid(0)
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert "another user's" in sentence or "Permission denied" in sentence
+    assert control.read_all(watched.run_dir) == []
