@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.model.snapshot import Segment
 from tputui.ui.draw import axis
-from tputui.ui.draw.braille import Canvas, above, below
+from tputui.ui.draw.braille import ABOVE, BELOW, Canvas
 from tputui.ui.draw.columns import columns
 from tputui.ui.draw.lines import Line, width_of
 from tputui.ui.draw.plot import NON_FINITE_MARK, dot_row, plot
@@ -74,9 +74,9 @@ def test_a_line_joins_its_ends_without_a_gap(x0: int, y0: int, x1: int, y1: int)
 
 
 def test_above_and_below() -> None:
-    assert above(0x02) == 0x09
-    assert below(0x02) == 0x04 | 0x20 | 0x40 | 0x80
-    assert above(0x01) == below(0x80) == 0
+    assert ABOVE[0x02] == 0x09
+    assert BELOW[0x02] == 0x04 | 0x20 | 0x40 | 0x80
+    assert ABOVE[0x01] == BELOW[0x80] == 0
 
 
 def raw_values(steps: int, cores: int) -> list[list[float]]:

@@ -78,10 +78,12 @@ def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
     form = math.log if scale.log else float
     low, high, most = form(scale.low), form(scale.high), dots - 1
     per = most / (high - low) if high > low else 0.0
-    if scale.log:
-        log = math.log
-        return lambda value: min(max(round((high - log(value)) * per), -1), dots) if value > 0.0 else most
-    return lambda value: min(max(round((high - value) * per), -1), dots)
+
+    def linear(value: float) -> int:
+        row = round((high - value) * per)
+        return row if 0 <= row <= most else -1 if row < 0 else dots
+
+    return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 
 
 def fill_band(canvas: Canvas, found: Sequence[Column], row: Callable[[float], int]) -> None:

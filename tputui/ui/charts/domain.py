@@ -74,7 +74,7 @@ class Domain:
         kind: XKind,
         grounds: Grounds,
         width: int,
-        middles: Sequence[float] | None = None,
+        middles: list[float] | None = None,
     ) -> None:
         """`middles` are the steps in the middle of each segment, where those are known already."""
         self.kind = kind
@@ -136,7 +136,7 @@ class Domain:
         name = compact if self.kind == "examples" else fmt.count
         return [(value, name(value)) for value in axis.step_ticks(round(self.low), round(self.high), count)]
 
-    def _places(self, middles: Sequence[float]) -> Sequence[float]:
+    def _places(self, middles: list[float]) -> list[float]:
         if self.kind == "step":
             return middles
         return self._times_from_start() if self.kind == "time" else [self.at(middle) for middle in middles]

@@ -1,4 +1,4 @@
-"""What a run told over time beside its loss, drawn small as a line of blocks, or large as a chart with events. Pure."""
+"""What a run told over time beside its loss, drawn as a chart with events. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from tputui.model.snapshot import Segment
 from tputui.ui.charts import band
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Chart, Whole, cut
-from tputui.ui.draw.columns import Column
-from tputui.ui.draw.lines import Line
-from tputui.ui.draw.sparkline import sparkline
 
 LEAST_CHART = 7
 """Lines from which a chart is worth its axes."""
@@ -27,13 +24,6 @@ def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
         )
         before = max(step, before)
     return found
-
-
-def spark(values: Sequence[float], width: int) -> Line:
-    """Values in one line of `width` cells, the newest at the right."""
-    last = max(len(values) - 1, 1)
-    places = [index * (width - 1) // last for index in range(len(values))]
-    return sparkline([Column(x, value, value, value, 0) for x, value in zip(places, values, strict=True)], width, width)
 
 
 def chart(whole: Whole, look: Look, width: int, height: int) -> Chart | None:

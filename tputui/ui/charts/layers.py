@@ -10,13 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.ui.draw.braille import Canvas, above, below, text_of
+from tputui.ui.draw.braille import ABOVE, BELOW, Canvas, text_of
 from tputui.ui.draw.lines import Line, Span, Tone
 
 GUIDE = "\u250a"
 """Stands in the empty cells of a guide."""
 
-_GUIDE = 255
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
@@ -60,22 +59,18 @@ def _lay(canvas: Canvas, rows: list[bytearray], owners: list[bytearray], under: 
                 continue
             behind = under[row][column]
             if behind and row and under[row - 1][column]:
-                behind &= ~above(bits)
+                behind &= ~ABOVE[bits]
             if behind and row < last and under[row + 1][column]:
-                behind &= ~below(bits)
+                behind &= ~BELOW[bits]
             its_rows[column] = bits | behind
             its_owners[column] = owner
 
 
 def _line(cells: bytearray, owner: bytearray, tones: Sequence[Tone], guide: int | None) -> Line:
     """A row of cells, neighbours of one tone in one span."""
+    text = text_of(cells)
     if guide is not None and 0 <= guide < len(cells) and not cells[guide]:
-        owner[guide] = _GUIDE
-    line: Line = []
-    for run in _RUN.finditer(owner):
-        whose = owner[run.start()]
-        if whose == _GUIDE:
-            line.append(Span(GUIDE, "label"))
-        else:
-            line.append(Span(text_of(cells[run.start() : run.end()]), tones[whose]))
-    return line
+        owner[guide], tones = len(tones), [*tones, "label"]
+        text = f"{text[:guide]}{GUIDE}{text[guide + 1 :]}"
+    runs = [run.span() for run in _RUN.finditer(owner)]
+    return [Span(text[start:end], tones[owner[start]]) for start, end in runs]

@@ -109,7 +109,7 @@ def cursor_cell(scene: Scene, domain: Domain) -> int | None:
 
 def scale_of(scene: Scene, log: bool) -> axis.Scale | None:
     """The y axis that holds everything in sight."""
-    return axis.scale_for(scene.figures.bounds, log)
+    return axis.scale_for(scene.figures.lows + scene.figures.highs, log)
 
 
 def hidden_by_log(scene: Scene, log: bool) -> int:

@@ -6,20 +6,25 @@ out for the one before. Must not know of axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tputui.model.snapshot import Segment
-from tputui.ui.draw.columns import Column, merge
+from tputui.ui.draw.columns import Column
 
 
 class SegmentMemory:
-    """Figures of the segments that were followed last."""
+    """Figures of the segments that were followed last, a list each: of many together no object has to be asked."""
 
     def __init__(self) -> None:
         self.middles: list[float] = []
         """The step in the middle of each."""
-        self.bounds: list[float] = []
-        """The least and the greatest value of each, one after the other; NaN where it has none."""
+        self.lows: list[float] = []
+        """The least value of each; infinite where no value is finite, as is the greatest."""
+        self.highs: list[float] = []
+        self._means: list[float] = []
+        self._counts: list[int] = []
+        self._bads: list[int] = []
         self._segments: Sequence[Segment] = ()
         self._columns: dict[tuple[int, int], Column] = {}
         """By the numbers of the first segment in it and of the first one after it."""
@@ -27,11 +32,9 @@ class SegmentMemory:
     def follow(self, segments: Sequence[Segment]) -> SegmentMemory:
         """Takes in which segments are in sight now; gives itself."""
         same = _same(self._segments, segments)
-        fresh = segments[same:]
-        # New lists, since what was drawn before may still be asked where its segments lie.
-        self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in fresh]
-        self.bounds = self.bounds[: 2 * same] + [bound for one in fresh for bound in (one.min, one.max)]
-        self._columns = {place: column for place, column in self._columns.items() if place[1] <= same}
+        if same < max(len(segments), len(self._segments)):
+            self._columns = {place: column for place, column in self._columns.items() if place[1] <= same}
+            self._take(same, segments[same:])
         self._segments = segments
         return self
 
@@ -45,12 +48,31 @@ class SegmentMemory:
                 stop += 1
             column = known.get((start, stop))
             if column is None or column.x != x:
-                column = merge(x, self._segments[start:stop])
+                column = self._merged(x, start, stop)
             kept[start, stop] = column
             found.append(column)
             start = stop
         self._columns = kept
         return found
+
+    def _take(self, same: int, fresh: Sequence[Segment]) -> None:
+        # New lists, since what was drawn before may still be asked where its segments lie.
+        self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in fresh]
+        self.lows = self.lows[:same] + [one.min if one.num_values else math.inf for one in fresh]
+        self.highs = self.highs[:same] + [one.max if one.num_values else -math.inf for one in fresh]
+        self._means = self._means[:same] + [one.mean if one.num_values else 0.0 for one in fresh]
+        self._counts = self._counts[:same] + [one.num_values for one in fresh]
+        self._bads = self._bads[:same] + [one.num_bad for one in fresh]
+
+    def _merged(self, x: int, start: int, stop: int) -> Column:
+        """The same as `draw.columns.merge` of these segments."""
+        counts = self._counts[start:stop]
+        count, bad = sum(counts), sum(self._bads[start:stop])
+        if not count:
+            return Column(x, math.nan, math.nan, math.nan, bad)
+        # Shares instead of a sum: values near the end of the floats must not overflow.
+        total = sum([mean * (one / count) for mean, one in zip(self._means[start:stop], counts, strict=True)])
+        return Column(x, total, min(self.lows[start:stop]), max(self.highs[start:stop]), bad)
 
 
 def _same(before: Sequence[Segment], after: Sequence[Segment]) -> int:

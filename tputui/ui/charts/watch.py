@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn
@@ -58,19 +58,21 @@ class CoreWatch:
     def outlier(self, columns: Sequence[CoreColumn]) -> Outlier | None:
         """The core that stands out from the others most; the newest columns are judged first."""
         budget = _VALUES_A_CALL
-        kept: dict[int, tuple[CoreColumn, Verdict | None]] = {}
-        for column in reversed(columns):
-            known = self._judged.get(id(column))
-            if known is None:
+        judged, newest_first = self._judged, [(id(column), column) for column in reversed(columns)]
+        num_judged = len(newest_first)
+        for place, (key, column) in enumerate(newest_first):
+            if key not in judged:
                 if budget < 0:
+                    num_judged = place
                     break
                 budget -= len(column.means)
-                known = (column, judge(column))
-            kept[id(column)] = known
-        self.complete = len(kept) == len(columns)
+                judged[key] = (column, judge(column))
+        found = [judged[key] for key, _ in newest_first[:num_judged]]
+        self.complete = num_judged == len(columns)
         # Columns out of sight are forgotten only where there are many: the window may come back.
-        self._judged = kept if len(self._judged) > 4 * len(columns) else self._judged | kept
-        return _most(kept.values())
+        if len(judged) > 4 * len(columns):
+            self._judged = {id(one[0]): one for one in found}
+        return _most(found)
 
 
 def judge(column: CoreColumn) -> Verdict | None:
@@ -89,13 +91,14 @@ def judge(column: CoreColumn) -> Verdict | None:
     return Verdict(means.index(farthest), by, abs(by) / least)
 
 
-def _most(judged: Iterable[tuple[CoreColumn, Verdict | None]]) -> Outlier | None:
+def _most(judged: Sequence[tuple[CoreColumn, Verdict | None]]) -> Outlier | None:
     flagged: dict[int, list[tuple[CoreColumn, Verdict]]] = {}
-    num_cores = 0
     for column, verdict in judged:
-        num_cores = max(num_cores, len(column.means))
         if verdict is not None and verdict.deviations > _FLAGGED:
             flagged.setdefault(verdict.core, []).append((column, verdict))
+    if not flagged:
+        return None
+    num_cores = max(len(column.means) for column, _ in judged)
     by_chance = sum(map(len, flagged.values())) / max(num_cores, 1)
     far = {core for core, found in flagged.items() if any(verdict.deviations > _ONCE for _, verdict in found)}
     worth = {

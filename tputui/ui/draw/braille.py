@@ -41,24 +41,20 @@ def text_of(cells: bytes | bytearray) -> str:
     return codecs.charmap_decode(bytes(cells), "strict", _GLYPHS)[0]
 
 
-def above(bits: int) -> int:
-    """The dots of a cell above its highest set dot."""
+def _before(rows: Sequence[int], bits: int) -> int:
+    """The dots of the rows before the first one in which a dot of the cell is set."""
     found = 0
-    for row in _ROWS:
+    for row in rows:
         if bits & row:
             return found
         found |= row
     return found
 
 
-def below(bits: int) -> int:
-    """The dots of a cell below its lowest set dot."""
-    found = 0
-    for row in reversed(_ROWS):
-        if bits & row:
-            return found
-        found |= row
-    return found
+ABOVE = tuple(_before(_ROWS, bits) for bits in range(256))
+"""By the bits of a cell: the dots above its highest set dot."""
+BELOW = tuple(_before(_ROWS[::-1], bits) for bits in range(256))
+"""By the bits of a cell: the dots below its lowest set dot."""
 
 
 class Canvas:

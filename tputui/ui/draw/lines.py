@@ -66,6 +66,8 @@ _ESCAPE = re.compile(
 )
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
 """Control characters, and those that reorder or hide text."""
+_NARROW = re.compile(r"[ -~\u2500-\u259f\u2800-\u28ff]*").fullmatch
+"""Text whose characters take a cell each, as nearly everything drawn: ASCII, lines, blocks, dots."""
 
 
 def clean(text: str) -> str:
@@ -79,7 +81,10 @@ def clean(text: str) -> str:
 
 def width_of(line: Iterable[Span]) -> int:
     """Terminal cells that a line takes."""
-    return sum(cell_len(span.text) for span in line)
+    texts = [span.text for span in line]
+    # Of many spans nearly all are narrow, which is asked of them once.
+    whole = "".join(texts)
+    return len(whole) if _NARROW(whole) else sum(map(cell_len, texts))
 
 
 def crop(text: str, width: int) -> str:
@@ -93,6 +98,8 @@ def crop(text: str, width: int) -> str:
 
 def fit(line: Sequence[Span], width: int) -> Line:
     """The line in at most `width` cells; what is cut is told by an ellipsis."""
+    if width_of(line) <= width:
+        return list(line)
     fitted: Line = []
     left = width
     for index, span in enumerate(line):

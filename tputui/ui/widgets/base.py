@@ -21,7 +21,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tputui.ui.draw.lines import Colours, Line, Tone, fit
+from tputui.ui.draw.lines import Colours, Line, Tone, fit, width_of
 
 
 class Drawn(Widget):
@@ -94,7 +94,7 @@ class Drawn(Widget):
         segments = [
             Segment(span.text, painted(span.colours) if span.colours else self._style(span.tone)) for span in line
         ]
-        return Strip(segments).adjust_cell_length(self.size.width, self._style("plain"))
+        return Strip(segments, width_of(line)).adjust_cell_length(self.size.width, self._style("plain"))
 
     def _keep(self, y: int) -> Strip:
         strip = self.render_line(y)

@@ -8,8 +8,8 @@ from tputui.model import format as fmt
 from tputui.model.snapshot import MemoryPoint, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui import words
-from tputui.ui.charts import history
 from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
+from tputui.ui.draw.sparkline import evenly
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _NEARLY_FULL = 0.9
@@ -84,7 +84,7 @@ def _over_time(points: list[MemoryPoint], width: int) -> list[Line]:
             bounds = f" to {fmt.size(max(values))}"
         room = width - 12 - len(bounds)
         if room >= 4:
-            line = history.spark([float(value) for value in values], room)
+            line = evenly([float(value) for value in values], room)
             rows.append([Span(f" {name:<10} ", "label"), *line, Span(bounds, "dim")])
     return rows
 

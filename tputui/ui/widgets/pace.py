@@ -13,6 +13,7 @@ from tputui.ui.charts.domain import Grounds, grounds_of
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Whole
 from tputui.ui.draw.lines import Line, Span, paragraph, width_of
+from tputui.ui.draw.sparkline import evenly
 from tputui.ui.hands.figures import Figures
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -116,4 +117,4 @@ def _spark(values: list[float], width: int) -> list[Line]:
     if len(values) < 2:
         return []
     bounds = f" examples/s {fmt.number(min(values), 3)} to {fmt.number(max(values), 3)}"
-    return [[Span(" "), *history.spark(values, width - 2)], [Span(bounds, "dim")]]
+    return [[Span(" "), *evenly(values, width - 2)], [Span(bounds, "dim")]]
