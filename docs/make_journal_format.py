@@ -73,9 +73,9 @@ without being read from the start. The supervisor keeps up to {OF_A_WRITER_MAX} 
 in all, the newest always among them. They are no part of the contract: **the journals are the truth**, every place can
 be removed at any time, and who reads journals elsewhere passes them over.
 
-The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` to read on at, `next_seq`
-and `last_seq`, `newest_t`, `before` (the CRC-32 of the last {BEFORE_BYTES:,} bytes of the journal before the offset, or
-of as many as there are), `bytes` and `crc` of what follows. That is MessagePack, in the forms of
+The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` to read on at,
+`next_seq` and `last_seq`, `newest_t`, `before` (the CRC-32 of the last {BEFORE_BYTES:,} bytes of the journal before
+the offset, or of as many as there are), `bytes` and `crc` of what follows. That is MessagePack, in the forms of
 `tputui/model/keptforms.py`. A place is gone on from only where format and version are the reader's own, the journal
 holds at the offset what it held then, and all that the state says of itself agrees; else an earlier one is tried, and
 at last the journal is read from its start. None is kept beyond a damaged region. Damage that befell a journal later,

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -22,6 +23,7 @@ import pytest
 from tests import longrun, recorded
 from tests.model.test_state import spelt
 from tests.supervise.harness import wait_for
+from tests.telemetry.hostile import BYTES, hostile_run
 from tputui import session
 from tputui.cli.main import main
 from tputui.model import kept
@@ -342,6 +344,24 @@ def test_no_place_is_kept_beyond_damage(run_dir: Path) -> None:
     assert all(files.read_head(place).offset < at for place in places)
     assert longrun.told(run_dir) == truth
     assert "damage" in truth
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(tmp_path: Path, seed: int) -> None:
+    run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
+    truth = longrun.told(run_dir)
+    for _ in range(2):
+        keeper = Keeper(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
+        keeper.look()
+        keeper.finish(60.0)
+    assert longrun.told(run_dir) == truth
+    for place in files.listed(run_dir):
+        content = place.read_bytes()
+        for damage in chance.sample(BYTES, 2):
+            content = damage(content, chance) if content else content
+        place.write_bytes(content)
+    assert longrun.told(run_dir) == truth
+    assert main(["check", str(run_dir)]) in (0, 1)
 
 
 # Keeping -----------------------------------------------------------------------------------------------------------

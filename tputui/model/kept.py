@@ -59,7 +59,7 @@ def encode(state: WriterState) -> bytes:
         content = _encoder.encode(_form_of(state))
         check(_decoder.decode(content))
         return content
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise NotKept(f"it cannot be written: {error}") from None
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import zlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -56,6 +56,9 @@ class OtherVersion(Refused):
 class _Version(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     version: str
+
+
+_VersionT = TypeVar("_VersionT", bound=_Version)
 
 
 class Head(_Version, frozen=True, kw_only=True):
@@ -104,13 +107,10 @@ def read_head(path: Path) -> Head:
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
-    try:
-        version = msgspec.json.decode(line, type=_Version)
-        if (version.format, version.version) != (FORMAT, __version__):
-            raise OtherVersion(f"tputui {version.version[:40]} wrote it, and this is {__version__}")
-        head = msgspec.json.decode(line, type=Head)
-    except msgspec.MsgspecError as error:
-        raise Refused(f"its head cannot be read: {error}") from None
+    version = _decoded(line, _Version)
+    if (version.format, version.version) != (FORMAT, __version__):
+        raise OtherVersion(f"tputui {version.version[:40]} wrote it, and this is {__version__}")
+    head = _decoded(line, Head)
     name = _NAME.fullmatch(path.name)
     if name is None or (name["writer"], int(name["seq"])) != (head.writer, head.last_seq):
         raise Refused("it is called like another one")
@@ -205,6 +205,13 @@ def reseat(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
 def path_of(run_dir: Path, writer: str, last_seq: int) -> Path:
     """Where the place after a record of a writer is kept."""
     return run_dir / PLACES / f"{writer}-{last_seq:016d}{SUFFIX}"
+
+
+def _decoded(line: bytes, kind: type[_VersionT]) -> _VersionT:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"its head cannot be read: {error}") from None
 
 
 def _write(path: Path, head: Head, content: bytes) -> int:
