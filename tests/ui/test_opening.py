@@ -1,0 +1,54 @@
+"""What a screen does not do before a curve stands on it, and that nothing is missing for that."""
+
+from __future__ import annotations
+
+import pytest
+from rich.style import Style
+
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, until
+from tputui.ui.out.theme import DARK, THEMES
+from tputui.ui.widgets.base import Drawn
+from tputui.ui.widgets.chart import LossPanel
+
+WIDE = (160, 45)
+
+
+def styles(pilot: AppPilot) -> set[Style | None]:
+    """How what stands on the terminal looks."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return {segment.style for strip in strips for segment in strip if segment.text.strip()}
+
+
+def test_every_style_sheet_is_read_once() -> None:
+    async def script(pilot: AppPilot) -> None:
+        names = [path.rpartition("/")[2] for path, class_var in pilot.app.stylesheet.source if not class_var]
+        assert sorted(names) == ["monitor.tcss", "tones.tcss"]
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_the_style_sheet_is_asked_for_the_tones_that_are_drawn_and_no_others() -> None:
+    async def script(pilot: AppPilot) -> None:
+        for widget in pilot.app.screen.query(Drawn):
+            drawn = {f"tone--{span.tone}" for line in widget._lines for span in line} | {"tone--plain"}
+            assert set(widget._component_styles) <= drawn
+        assert pilot.app.screen.query_one(LossPanel)._component_styles
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+@pytest.mark.parametrize("name", [theme.name for theme in THEMES.values() if theme.name != DARK.name])
+def test_another_theme_is_on_the_terminal_at_once(name: str) -> None:
+    async def script(pilot: AppPilot) -> None:
+        before = styles(pilot)
+        pilot.app.theme = name
+        await until(pilot, lambda: styles(pilot) != before)
+        there = styles(pilot)
+        for widget in pilot.app.screen.query(Drawn):
+            widget.notify_style_update()
+            widget.refresh()
+        await pilot.pause()
+        assert styles(pilot) == there
+
+    drive(monitor(made.running()), script, size=WIDE)
