@@ -132,7 +132,7 @@ def flipped(content: bytes, place: int) -> bytes:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_damaged_journal_is_read_around_and_told(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -213,7 +213,7 @@ def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed"]), st.floats(0, 12)), max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_however_a_moment_is_reached_it_looks_the_same(played_run: Path, moves: list[tuple[str, float]]) -> None:
     clock = Hands()
     session = Session.replay(played_run, clock=clock)
@@ -235,7 +235,7 @@ def test_however_a_moment_is_reached_it_looks_the_same(played_run: Path, moves: 
 
 
 @given(st.floats(0, 12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_moment_of_a_replay_is_the_reduction_of_the_facts_up_to_it(played_run: Path, seconds: float) -> None:
     state = RunState()
     for name, events in (("worker-0", worker_events()[:-1]), ("supervisor-0", supervisor_events(None))):
@@ -413,7 +413,7 @@ MOVES = st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed", "fo
 
 
 @given(st.lists(MOVES, max_size=14))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_live_run_looks_as_it_was_however_it_is_looked_back_at(
     tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, float]]
 ) -> None:
@@ -529,7 +529,7 @@ def test_what_is_written_while_a_person_looks_back_is_read_at_once(tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.floats(0, 12), st.floats(0, 0.004)), min_size=1, max_size=12), st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_track_that_jumps_holds_what_one_that_never_did_would(
     played_run: Path, moments: list[tuple[float, float]], most: int
 ) -> None:

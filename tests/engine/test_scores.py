@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn import metrics
@@ -28,7 +28,6 @@ def columns(rows: Rows) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return np.array([row[0] for row in rows], np.float32), np.array([row[1] for row in rows], np.float32)
 
 
-@settings(deadline=None)
 @given(ROWS.filter(lambda rows: 0 < sum(row[0] for row in rows) < len(rows)))
 def test_auc_is_the_share_of_pairs_in_order(rows: Rows) -> None:
     targets, values = columns(rows)
@@ -37,7 +36,6 @@ def test_auc_is_the_share_of_pairs_in_order(rows: Rows) -> None:
     assert scores.auc(targets, values).value == pytest.approx(pairs, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(ROWS.filter(lambda rows: 0 < sum(row[0] for row in rows) < len(rows)))
 def test_auc_and_average_precision_are_scikit_learns(rows: Rows) -> None:
     # scikit-learn takes no infinity; the order is what counts.
@@ -104,7 +102,6 @@ def test_no_label_that_can_be_scored_leaves_no_mean() -> None:
     assert found.macro.reason.startswith("0: all 4 examples are negative")
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_iou_is_scikit_learns_over_the_valid_pixels(data: st.DataObject) -> None:
     targets = data.draw(MASKS)
@@ -133,7 +130,6 @@ def test_one_validity_mask_serves_all_channels() -> None:
     assert both.tolist() == either.tolist() == [12, 0]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_mae_is_the_mean_distance_of_valid_pixels(data: st.DataObject) -> None:
     targets = data.draw(arrays(np.float32, (3, 4), elements=st.floats(-100, 100, width=32)))

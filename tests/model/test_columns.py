@@ -46,7 +46,6 @@ def shown(made: Columns, num_cores: int = 3) -> list[CoreColumn]:
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 20, 40]))
-@settings(deadline=None)
 def test_every_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows], most: int) -> None:
     rows = [row for record in records for row in record]
     found = shown(columns_of(records, most))
@@ -140,7 +139,7 @@ def test_columns_are_shared_between_snapshots() -> None:
 
 
 @given(runs_of_records(), runs_of_records())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], after: list[Rows]) -> None:
     first = columns_of(before, most=8)
     fork = first.fork()
@@ -154,7 +153,6 @@ def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], af
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 40]))
-@settings(deadline=None)
 def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], most: int) -> None:
     made, first = Columns(most), 1
     for number, rows in enumerate(records, start=1):

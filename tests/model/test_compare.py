@@ -373,7 +373,7 @@ def test_the_comparison_is_a_value_that_json_can_hold() -> None:
     assert again.runs[0].label == "A"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from([made.running, made.starting, made.empty, made.failed, made.diverged, made.finished]),
                 min_size=2, max_size=8), st.data())  # fmt: skip
 def test_no_snapshot_breaks_it(makers: list[object], data: st.DataObject) -> None:

@@ -39,7 +39,7 @@ def through_bytes(state: RunState) -> RunState:
 
 
 @given(interleavings(), st.integers(0, 400))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: int) -> None:
     state = RunState()
     for fact in facts[:cut]:
@@ -52,7 +52,7 @@ def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: 
 
 
 @given(interleavings(), st.integers(0, 400))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_same_records_give_the_same_bytes(facts: list[Fact], cut: int) -> None:
     """However they came, and whether the state was read back on the way."""
     straight, stopped = RunState(), RunState()
@@ -73,7 +73,7 @@ ROWS = st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1, max_size=9
 
 
 @given(st.lists(ROWS, min_size=1, max_size=60), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]], cut: int) -> None:
     events: list[ev.Event] = [opened(T0, "worker")]
     first = 1
@@ -169,7 +169,7 @@ GOOD = encode(_state())
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_bytes_that_were_changed_are_refused_or_hold_a_state_that_goes_on(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(GOOD) - 1))
     content = bytearray(GOOD)

@@ -80,7 +80,7 @@ def interleavings(draw: st.DrawFn) -> list[Fact]:
 
 
 @given(interleavings())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_how_writers_interleave_and_what_comes_twice_changes_nothing(facts: list[Fact]) -> None:
     assert spelt(reduced(facts)) == EXPECTED
 
@@ -94,7 +94,7 @@ def test_the_run_has_something_of_everything() -> None:
 
 
 @given(interleavings(), st.integers(0, 200))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fact], cut: int) -> None:
     first, straight = RunState(), RunState()
     for fact in facts[:cut]:
@@ -109,7 +109,7 @@ def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fac
 
 
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
     state = RunState()
     with tempfile.TemporaryDirectory() as folder:

@@ -204,7 +204,7 @@ def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
     assert smooth < rough / 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(st.floats(0, 1e6), st.floats(width=32)), min_size=1, max_size=30), min_size=1,
              max_size=8),

@@ -186,7 +186,7 @@ def test_older_lines_come_before_and_none_twice() -> None:
     assert store.take_older(lines) == 0
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.integers(1, 900), max_size=6), st.booleans())
 def test_sifting_piece_by_piece_finds_what_sifting_all_does(steps: list[int], narrowed: bool) -> None:
     store, sifter, lines = LogStore(), Sifter(), many(1_000 + sum(steps))

@@ -149,7 +149,7 @@ def test_one_step_makes_a_chart() -> None:
     assert "7" in text(drawn.lines[-1])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.floats(allow_nan=True, width=32), min_size=1, max_size=3), max_size=30),
     st.integers(0, 90),

@@ -156,7 +156,7 @@ def test_a_bomb_is_not_decoded(run_dir: Path) -> None:
     assert told(run_dir, "huge.png").startswith("too large: 8.0 MiB")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 5_000), st.binary(min_size=1, max_size=8), st.booleans())
 def test_no_damage_breaks_the_viewer(at: int, put: bytes, cut: bool) -> None:
     data = NOISE[: at % len(NOISE)] if cut else NOISE

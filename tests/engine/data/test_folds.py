@@ -39,7 +39,7 @@ def tables(draw: st.DrawFn) -> tuple[Rows, int]:
 
 
 @given(tables(), st.sampled_from(ALL), st.integers(0, 2**31 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_row_validates_in_exactly_one_fold_and_no_fold_is_empty(
     table: tuple[Rows, int], by: By, seed: int
 ) -> None:
@@ -52,7 +52,7 @@ def test_every_row_validates_in_exactly_one_fold_and_no_fold_is_empty(
 
 
 @given(tables(), st.sampled_from(GROUPED), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_groups_are_never_split(table: tuple[Rows, int], by: By, seed: int) -> None:
     rows, num_folds = table
     assert leaks(rows, folds_of(rows, SplitOptions(folds=num_folds, folds_by=by), seed)) == []
@@ -62,7 +62,7 @@ def test_groups_are_never_split(table: tuple[Rows, int], by: By, seed: int) -> N
 
 
 @given(tables(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_strata_and_folds_are_equal_within_one_row(table: tuple[Rows, int], seed: int) -> None:
     rows, num_folds = table
     folds = folds_of(rows, SplitOptions(folds=num_folds, folds_by="stratified"), seed)
@@ -73,7 +73,7 @@ def test_strata_and_folds_are_equal_within_one_row(table: tuple[Rows, int], seed
 
 
 @given(tables(), st.floats(0.05, 0.95), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_held_out_share_is_met_in_every_class_within_one_row(
     table: tuple[Rows, int], share: float, seed: int
 ) -> None:

@@ -27,7 +27,7 @@ def test_tokens_are_lower_case_words() -> None:
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=8), st.integers(1, 12), st.sampled_from(PADS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_known_words_come_back_and_the_shape_is_static(texts: list[str], length: int, pad: str) -> None:
     vocabulary = Vocabulary.of(texts, max_words=100_000)
     encoded = encode(texts, vocabulary, length, pad)
@@ -50,7 +50,7 @@ def test_the_vocabulary_is_by_frequency_and_ties_by_the_alphabet() -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_saved_vocabulary_is_the_same_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("words") / "vocabulary.json"
     made = Vocabulary.of(texts, max_words=50)
