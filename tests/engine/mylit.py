@@ -64,6 +64,13 @@ class Untied(Tied):
         self.decoder.weight = nn.Parameter(self.decoder.weight.detach().clone())
 
 
+class Spoilt(Tied):
+    """Its sixth loss is no number, and so is everything after it."""
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self._loss(batch) * (float("nan") if self.global_step == 5 else 1.0)
+
+
 class Stopping(LitDigits):
     """Asks its own run to stop before the step that the environment says."""
 

@@ -152,6 +152,23 @@ def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir:
     assert "64 parameters before the move to the device, 128 after it" in message
 
 
+def test_a_loss_that_is_no_number_ends_training_where_that_is_the_policy(runs_dir: Path) -> None:
+    options = ["model.module=mylit:Spoilt", "non_finite.policy=save-stop", "report.every_batches=1"]
+    run = runs_to_end(make(runs_dir, "lit-spoilt", options, text=TIED), exit_code=3)
+    found, failure = run.one(ev.NonFiniteFound), run.one(ev.FailureRaised)
+    assert (found.metric, found.step, found.cores, found.gradient_norms) == ("loss", 6, [], [])
+    assert failure.kind == "non_finite"
+    names = "its weights are not finite (encoder.weight, decoder.weight)"
+    assert f"saved as checkpoints/non-finite.pt; {names}" in failure.message
+    assert "checkpoints/last.pt holds step 4" in failure.message
+    steps = {
+        name: torch.load(run.dir / "checkpoints" / name, weights_only=True)["global_step"]
+        for name in ("last.pt", "best.pt", "non-finite.pt")
+    }
+    assert (steps["last.pt"], steps["best.pt"]) == (4, 4)
+    assert 6 <= steps["non-finite.pt"] <= 8, "a report is read at most a step late"
+
+
 @pytest.mark.slow
 def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "lit-five", ["device.cores=[5]", "device.precision=16"], text=TIED))
