@@ -153,7 +153,7 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footpr
         optimizer=gradients * _optimizer_copies(plan),
         activations=count.total,
         inputs=ready * sum(_size(shape, chosen.batch) for shape in batch.values()),
-        telemetry=DEPTH * (len(plan.task.meters) + 1) * torch.float32.itemsize,
+        telemetry=DEPTH * (len(plan.task.meters) + plan.keeps_norms) * torch.float32.itemsize,
         biggest=count.biggest(),
     )
 

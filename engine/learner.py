@@ -69,8 +69,8 @@ class Learner:
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
     def take_gradient_norm(self) -> torch.Tensor | None:
-        """Norm over all gradients of the step that was traced last, a number on the device. Kept no longer: what is
-        kept at the sync is an output of the program."""
+        """Norm over all gradients of the step that was traced last, a number on the device; None where none is kept.
+        It is given away, since what is kept at the sync is an output of the program."""
         norm, self._norm = self._norm, None
         return norm
 
@@ -93,7 +93,8 @@ class Learner:
             outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
         reduce(self._trained)
         with self.parts.section("optimizer"):
-            self._norm = _norm(self._trained)
+            if self._plan.keeps_norms:
+                self._norm = _norm(self._trained)
             self._optimizer.step()
             # Before the sync, so that the gradients are no outputs of the program.
             self._optimizer.zero_grad(set_to_none=True)

@@ -53,6 +53,11 @@ class Plan(NamedTuple):
         return machines.num_processes(self.config, self.machine)
 
     @property
+    def keeps_norms(self) -> bool:
+        """Whether each step works out the norm of its gradient: only where something is done about it."""
+        return self.config.non_finite.policy != "continue"
+
+    @property
     def valid_steps(self) -> int:
         """Evaluation batches; the last is padded."""
         return -(-self.sizes.valid // self.config.global_batch)

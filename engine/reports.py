@@ -80,7 +80,7 @@ class Reports(Announcer):
         super().__init__(plan, learner.strategy, reporter, progress)
         self._learner = learner
         self._telemetry = telemetry
-        self._train = self._tally(with_norm=True)
+        self._train = self._tally(with_norm=plan.keeps_norms)
         self._valid = self._tally()
         policy, ids = plan.config.non_finite.policy, learner.strategy.core_ids
         self._lookouts = [Lookout(split, ids, policy, reporter.emit) for split in ("train", "valid")]

@@ -109,12 +109,13 @@ class NonFiniteConfig(Table, frozen=True, kw_only=True):
     """What is done where the loss or the gradient is NaN or infinite."""
 
     policy: Literal["continue", "stop", "save-stop"] = "continue"
-    """What the run does when a report shows that a loss, or the norm of the gradient, began to be NaN or infinite:
-    `continue` tells where it began and trains on; `stop` ends training, with exit code 3; `save-stop` saves first.
-    Whatever the policy: weights that are not finite are kept apart as `checkpoints/non-finite.pt`, to look into, and
-    never take the place of `last.pt`, `best.pt` or an older checkpoint. A report comes about once a second, so some
-    steps follow the first bad one. A LightningModule's training loss alone is watched, not its gradient or
-    validation."""
+    """What the run does when a report shows that a loss began to be NaN or infinite: `continue` tells where it began
+    and trains on; `stop` ends training, with exit code 3; `save-stop` saves first. With the last two each step works
+    out the norm of its gradient too, which counts as a loss does and is told with it: some tenths of a millisecond of
+    the host's time. Whatever the policy: weights that are not finite are kept apart as `checkpoints/non-finite.pt`, to
+    look into, and never take the place of `last.pt`, `best.pt` or an older checkpoint. A report comes about once a
+    second, so some steps follow the first bad one. Of a LightningModule the training loss alone is watched, not its
+    gradient or validation."""
 
 
 class StallConfig(Table, frozen=True, kw_only=True):
