@@ -85,16 +85,21 @@ def _cores_of(
     columns = range(record.cores) if record else range(0)
     indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
     host = worker.opened.host if worker.opened else ""
-    step = record.first + record.n - 1 if record else 0
+    step, stepped = record.first + record.n - 1 if record else 0, worker.stepped
+    # By process, since one may drive thousands of cores and this is told ten times a second.
+    known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
     for column, core in enumerate(indices):
         drives = ranks.get(core, worker)
-        phase, phase_s = phase_of(drives, verdict, now)
+        if drives.name not in known:
+            does = _core_condition(drives, verdict, stepped=stepped)
+            known[drives.name] = (does, *phase_of(drives, verdict, now))
+        condition, phase, phase_s = known[drives.name]
         yield CoreView(
             core=core,
             host=host,
             loss=row[column] if row is not None else None,
             step=step,
-            condition=_core_condition(drives, verdict, stepped=worker.stepped),
+            condition=condition,
             phase=phase,
             phase_s=phase_s,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -82,16 +83,15 @@ def outlier(cores: list[CoreView]) -> Outlier | None:
 
     At least four losses are needed, and the one must be farther out than any other.
     """
-    losses = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
+    losses = sorted([core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)])
     if len(losses) < 4:
         return None
     median = losses[len(losses) // 2]
-    spread = sorted(abs(loss - median) for loss in losses)[len(losses) // 2] * 1.4826
-    finite = [core for core in cores if core.loss is not None and math.isfinite(core.loss)]
-    odd = max(finite, key=lambda core: abs((core.loss or 0.0) - median))
-    distance = abs((odd.loss or 0.0) - median)
+    spread = sorted([abs(loss - median) for loss in losses])[len(losses) // 2] * 1.4826
+    distance = max(losses[-1] - median, median - losses[0])
     if distance <= max(_OUTLIER * spread, 1e-9 * abs(median)):
         return None
+    odd = next(core for core in cores if core.loss is not None and abs(core.loss - median) == distance)
     return Outlier(odd.core, (odd.loss or 0.0) > median)
 
 
@@ -198,13 +198,17 @@ def _map(cores: list[CoreView], odd: Outlier | None, width: int, height: int, no
     shown = [cores[first : first + group] for first in range(0, len(cores), group)]
     across = _across(len(shown), rows_free, room)
     each = min(room // across, _BLOCK_MOST)
-    worst = [loss for members in shown if (loss := _worst(members)) is not None]
-    low, high = (min(worst), max(worst)) if worst else (0.0, 0.0)
+    losses = [_worst(members) for members in shown]
+    worst = [loss for loss in losses if loss is not None]
+    bounds = (min(worst), max(worst)) if worst else (0.0, 0.0)
+    signs = _signs(cores, odd)
     rows: list[Line] = []
     for first in range(0, len(shown), across):
         line = [Span(f"{shown[first][0].core:>{labels}} ", "dim")]
-        line += [_block(members, odd, low, high, each) for members in shown[first : first + across]]
-        rows.append(line)
+        for place in range(first, min(first + across, len(shown))):
+            found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
+            line.append(_block(losses[place], min(found, default=None), bounds, each))
+        rows.append(_joined(line))
     legend = "a block a core" if group == 1 else f"a block {group} cores, the worst told"
     head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; high is a high loss", "dim")])
     return Drawing(rows, head=head, note=note)
@@ -223,22 +227,41 @@ def _across(count: int, rows: int, room: int) -> int:
 
 def _worst(members: list[CoreView]) -> float | None:
     """The greatest finite loss of a group."""
-    return max((core.loss for core in members if core.loss is not None and math.isfinite(core.loss)), default=None)
+    losses = [core.loss for core in members if core.loss is not None]
+    return max((loss for loss in losses if math.isfinite(loss)), default=None)
 
 
-def _block(members: list[CoreView], odd: Outlier | None, low: float, high: float, width: int) -> Span:
-    worst = _worst(members)
-    if any(core.loss is not None and not math.isfinite(core.loss) for core in members):
+_BAD, _STALLED, _ODD = range(3)
+"""What a block tells besides the loss, the gravest first."""
+
+
+def _signs(cores: list[CoreView], odd: Outlier | None) -> dict[int, int]:
+    """By core: what it has to tell besides its loss, the gravest of it."""
+    found = {odd.core: _ODD} if odd is not None else {}
+    found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
+    return found | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+
+
+def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], width: int) -> Span:
+    """The block of a group by its greatest finite loss, between the `bounds` of all, and the gravest sign in it."""
+    if sign == _BAD:
         return Span(_wide("\u2716", width), "bad")
-    if any(core.condition == "stalled" for core in members):
+    if sign == _STALLED:
         return Span(_wide("\u25b2", width), "warn")
     if worst is None:
         return Span(_wide("\u00b7", width), "dim")
+    low, high = bounds
     share = (worst - low) / (high - low) if high > low else 0.0
     level = LEVELS[min(int(share * len(LEVELS)), len(LEVELS) - 1)]
-    if odd is not None and any(core.core == odd.core for core in members):
+    if sign == _ODD:
         return Span(_wide(level, width), "alert")
     return Span(_wide(level, width), "accent" if share > 2 / 3 else "band")
+
+
+def _joined(line: Line) -> Line:
+    """Neighbours of one tone in one span."""
+    groups = itertools.groupby(line, key=lambda span: span.tone)
+    return [Span("".join([span.text for span in spans]), tone) for tone, spans in groups]
 
 
 def _wide(mark: str, width: int) -> str:
