@@ -141,6 +141,9 @@ def _is_bad(losses: Losses, norms: Sequence[float]) -> bool:
 def _is_unfit(value: object, *, is_buffer: bool) -> bool:
     if not isinstance(value, torch.Tensor) or not torch.is_floating_point(value):
         return False
+    if bool(torch.isfinite(value.sum())):
+        # No NaN or infinity is lost in a sum, and it takes a tenth of the time to look at each.
+        return False
     bad = torch.isnan(value) if is_buffer else ~torch.isfinite(value)
     return bool(bad.any())
 
