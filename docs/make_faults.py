@@ -53,7 +53,7 @@ ELSEWHERE = [
     ("a module that does not import; `abort()` and an exception in a worker thread", _ENGINE.format("ends")),
     ("the kernel kills for want of memory; SIGSEGV; a child that outlives the worker", "`tests/supervise`"),
     ("losses, gradients or weights that are no numbers", _ENGINE.format("nonfinite")),
-    ("kill -9 in the middle of saves; file systems that are full or over quota", _ENGINE.format("checkpoint")),
+    ("kill -9 in the middle of saves; file systems that are full or over quota", _ENGINE.format("checkpoint_faults")),
     (
         "journals that are cut, flipped, doubled, mixed, of a newer version, or made to harm",
         f"{_JOURNALS.format('under_fire')}, {_JOURNALS.format('fuzz')}",

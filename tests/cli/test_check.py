@@ -131,18 +131,21 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
     path = _journal(recorded_run)
     lines = path.read_bytes().splitlines(keepends=True)
     steps = ev.StepsRecorded(t=recorded.T0, first=1, n=-1, cores=8, mean=0, min=0, max=0, block="")
-    told = [steps, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
+    far = ev.TopologyDeclared(
+        t=recorded.T0, strategy="spmd", device="TPU", num_cores=8, num_hosts=1, host_index=0, cores=[1 << 40]
+    )
+    told = [steps, far, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
     path.write_bytes(b"".join([*lines, *(encode(event, len(lines) + place) for place, event in enumerate(told))]))
 
     assert main(["check", str(recorded_run)]) == 0
     dropped, senseless, totals = capsys.readouterr().out.splitlines()
     assert dropped == "worker-0.jsonl: 7 steps were dropped: the disk could not keep up"
-    assert senseless == "worker-0.jsonl: 1 sound records contradict themselves and are left out"
+    assert senseless == "worker-0.jsonl: 2 sound records contradict themselves and are left out"
     assert totals.startswith("digits-1: sound: ")
     main(["check", str(recorded_run), "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert (found["sound"], found["dropped_steps"], found["senseless"]) == (True, 7, 1)
+    assert (found["sound"], found["dropped_steps"], found["senseless"]) == (True, 7, 2)
     main(["show", str(recorded_run)])
     page = " ".join(capsys.readouterr().out.split())
     assert "dropped 7 steps: the disk could not keep up" in page
-    assert "left out 1 records of steps that contradict themselves" in page
+    assert "left out 2 records that contradict themselves" in page

@@ -116,6 +116,20 @@ def test_a_block_that_claims_what_none_holds_is_not_decoded(num_values: int, for
         blocks.unpack(form + "AAAA", num_values)
 
 
+@pytest.mark.parametrize("core", [1 << 40, -1])
+def test_a_core_that_no_pod_has_gets_no_room(tmp_path: Path, core: int) -> None:
+    path = recorded.write_run(tmp_path) / "rank-1.jsonl"
+    topology = ev.TopologyDeclared(
+        t=recorded.T0, strategy="spmd", device="CPU", num_cores=1, num_hosts=1, host_index=0, cores=[core]
+    )
+    steps = recorded.steps_recorded(recorded.T0 + 1, 1, [[0.5]])
+    recorded.write_journal(path, [recorded.opened(recorded.T0, "rank", 1), topology, steps])
+    snapshot = session.load(path.parent)
+    assert snapshot.num_senseless == 1
+    assert max(len(column.means) for column in snapshot.core_columns) == 8
+    assert "left out 1 records that contradict themselves" in " ".join(show_text(snapshot).split())
+
+
 def test_a_block_that_inflates_to_more_than_it_says_is_cut_short() -> None:
     bomb = "z" + base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
     began = time.monotonic()

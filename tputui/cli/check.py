@@ -19,7 +19,7 @@ from tputui.places.audit import Audit, Finding
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.events import JournalOpened, StepsDropped, StepsRecorded
+from tputui.telemetry.events import JournalOpened, StepsDropped, StepsRecorded, TopologyDeclared
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
@@ -103,7 +103,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
             records += 1
             if audit is not None:
                 audit.take(name, record.seq, record.event)
-            if isinstance(record.event, StepsRecorded):
+            if isinstance(record.event, StepsRecorded | TopologyDeclared):
                 senseless += not makes_sense(record.event)
             elif isinstance(record.event, StepsDropped):
                 dropped += max(0, record.event.num_steps)

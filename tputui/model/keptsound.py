@@ -25,7 +25,7 @@ _PLAIN = (str, float, bool, int, type(None))
 def check(form: WriterForm) -> None:
     """Raises `ValueError` where a form contradicts itself."""
     _check_times(form)
-    _check_values(form.values)
+    _check_values(form.values, form.topology)
     _check_columns(form.values.columns)
     _check_pace(form.pace)
     lists: list[ThinnedForm[Any]] = [form.epoch_starts, form.usage.samples, *form.meter_history.values()]
@@ -52,7 +52,8 @@ def _check_times(form: WriterForm) -> None:
     _need(math.isfinite(form.longest_compile_s), "compiling took no time that can be told")
 
 
-def _check_values(form: ValuesForm) -> None:
+def _check_values(form: ValuesForm, topology: ev.TopologyDeclared | None) -> None:
+    _need(topology is None or makes_sense(topology), "its cores make no sense")
     newest = {record.metric: record for record in form.newest}
     _need(len(newest) == len(form.newest) and newest.keys() == form.series.keys(), "its metrics differ")
     _need(all(record.n == 1 and makes_sense(record) for record in form.newest), "its newest step makes no sense")

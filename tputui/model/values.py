@@ -25,6 +25,8 @@ METRICS_MAX = 16
 RECORD_VALUES_MAX = 1 << 24
 """More than a line of the longest length can hold; a record that says so was not written by a reporter."""
 UNREADABLE_MAX = 64
+CORES_MAX = 1 << 16
+"""More than any pod has; what is told by core has room up to the greatest one."""
 
 
 class BadValue(NamedTuple):
@@ -65,7 +67,7 @@ class Values:
         """Takes in which cores there are."""
         self._topology = topology
         if not self.columns.width:
-            self.columns = Columns(columns_max(topology.num_cores))
+            self.columns = Columns(columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1)))
 
     def take(self, seq: int, event: StepsRecorded, told: Telling, newest_t: float | None) -> None:
         """Takes a record in that makes sense; `newest_t`, in unix time, stands in for a time that is none."""
@@ -135,7 +137,9 @@ class Values:
                     return
 
 
-def makes_sense(event: StepsRecorded) -> bool:
-    """Whether a record does not contradict itself."""
+def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
+    """Whether a record does not contradict itself, or what there can be."""
+    if isinstance(event, TopologyDeclared):
+        return 0 <= event.num_cores <= CORES_MAX and all(0 <= core < CORES_MAX for core in event.cores)
     num_values = event.n * event.cores
     return event.n >= 1 and event.cores >= 1 and num_values <= RECORD_VALUES_MAX and 0 <= event.bad <= num_values

@@ -206,6 +206,9 @@ class WriterState:
         self.worker_exited = event
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
+        if not makes_sense(event):
+            self.num_senseless += 1
+            return
         self.topology = event
         self.values.declare(event)
 
