@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from engine import machine, plan
 from engine.control import Control, Progress
+from engine.surroundings import Surroundings
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -58,7 +59,8 @@ class Engine:
 
         run_dir = rundir.create(folder, recorded.manifest("engine"))
         self.reporter = Reporter(run_dir, "worker")
-        self._trainer, self._reports = build.trainer(planned, run_dir, cores, self.reporter, Progress(), Control())
+        around = Surroundings(run_dir, self.reporter, Progress(), Control())
+        self._trainer, self._reports = build.trainer(planned, cores, around)
         self._reports.open(self._trainer.at)
 
     def epoch(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from engine import machine, plan
 from engine.control import Control, Progress
+from engine.surroundings import Surroundings
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -36,9 +37,8 @@ class Side:
         name = "on" if telemetry else "off"
         self.run_dir = rundir.create(folder, recorded.manifest(name))
         self.reporter = Reporter(self.run_dir, "worker")
-        self._trainer, self._reports = build.trainer(
-            planned, self.run_dir, cores, self.reporter, Progress(), Control(), telemetry=telemetry
-        )
+        around = Surroundings(self.run_dir, self.reporter, Progress(), Control(), telemetry=telemetry)
+        self._trainer, self._reports = build.trainer(planned, cores, around)
         self._reports.open(self._trainer.at)
         self._kept_s = 0.0
         self.spent_s: list[tuple[float, float]] = []

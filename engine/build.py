@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from engine import checkpoint, forecast, machine, shared
-from engine.control import Control, Progress
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
@@ -22,8 +20,8 @@ from engine.strategies.group import Place
 from engine.strategies.replica import Replica
 from engine.strategies.single import Single
 from engine.strategies.spmd import Spmd
+from engine.surroundings import Surroundings
 from engine.trainer import Trainer
-from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
 """Rows of the tiles that a TPU core computes with."""
@@ -58,18 +56,9 @@ def _opening(plan: Plan) -> Iterator[None]:
         ) from error
 
 
-def trainer(
-    plan: Plan,
-    run_dir: Path,
-    cores: Strategy,
-    reporter: Reporter,
-    progress: Progress,
-    control: Control,
-    *,
-    resume_from: Path | None = None,
-    telemetry: bool = True,
-) -> tuple[Trainer, Reports]:
+def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer, Reports]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
+    run_dir, reporter, progress, control, resume_from, telemetry = around
     resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
     splits = plan.task.load(plan.data, plan.config.seed)
     found, promised = (len(splits.train), len(splits.valid)), tuple(plan.sizes)

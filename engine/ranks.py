@@ -25,6 +25,7 @@ from engine.control import Control, Progress
 from engine.crew import ROLE
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
 from engine.plan import Plan
+from engine.surroundings import Surroundings
 from engine.watch import POLL_INTERVAL_S, Watch
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
@@ -70,15 +71,12 @@ class Rank:
 
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, *, telemetry: bool) -> None:
         self.rank = rank
-        self._run_dir = run_dir
-        self._manifest = manifest
-        self._telemetry = telemetry
         self._reporter = RankReporter(run_dir, rank)
         self.stacks = stacks.StackTeller(run_dir, self._reporter)
         """Answers for the stacks of the process."""
-        self._progress = Progress()
-        self._control = Control()
-        self._watch = Watch(run_dir, self._reporter, self._progress, self._control)
+        self._progress, control = Progress(), Control()
+        self._watch = Watch(run_dir, self._reporter, self._progress, control)
+        self._around = Surroundings(run_dir, self._reporter, self._progress, control, manifest.resume_path, telemetry)
 
     def beat(self) -> None:
         """Beats the heart where it is due."""
@@ -116,16 +114,7 @@ class Rank:
 
         place = Place(self.rank, num_ranks, meeting, self._progress.wait_for)
         cores = build.replica(planned, place, device_index)
-        trainer, reports = build.trainer(
-            planned,
-            self._run_dir,
-            cores,
-            self._reporter,
-            self._progress,
-            self._control,
-            resume_from=self._manifest.resume_path,
-            telemetry=self._telemetry,
-        )
+        trainer, reports = build.trainer(planned, cores, self._around)
         self._watch.follow(reports.programs.compiling_since, reports.served)
         self._reporter.training = True
         try:

@@ -22,6 +22,7 @@ from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
 from engine.plan import Plan
+from engine.surroundings import Surroundings
 from engine.watch import Watch, leave
 from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
@@ -48,6 +49,9 @@ class Worker:
         self._reporter = Reporter(run_dir, "worker", host)
         self._progress = Progress()
         self._control = Control()
+        self._around = Surroundings(
+            run_dir, self._reporter, self._progress, self._control, manifest.resume_path, telemetry
+        )
         self._watch = Watch(run_dir, self._reporter, self._progress, self._control)
         self._crew: Crew | None = None
         self._beside: list[ranks.Rank] = []
@@ -148,16 +152,7 @@ class Worker:
 
         if self._manifest.resume_path is not None:
             saves.tidy(self._manifest.resume_path)
-        trainer, reports = build.trainer(
-            planned,
-            self._run_dir,
-            cores,
-            self._reporter,
-            self._progress,
-            self._control,
-            resume_from=self._manifest.resume_path,
-            telemetry=self._telemetry,
-        )
+        trainer, reports = build.trainer(planned, cores, self._around)
         self._watch.follow(reports.programs.compiling_since, reports.served)
         try:
             return Ending("done", ExitCode.DONE, trainer.train())

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer, see
 from engine import checkpoint, machine
 from engine.build import strategy
 from engine.checkpoint import Checkpoint, Position
-from engine.control import Control, Progress
+from engine.control import Control
 from engine.errors import Problem, Refused
 from engine.lightning import harness, loaders, modules, ties
 from engine.lightning.callback import Follower
@@ -26,8 +26,8 @@ from engine.lightning.task import LightningData, LightningModel
 from engine.plan import Plan
 from engine.saves import Saver, adopt_best
 from engine.strategies.base import Strategy
+from engine.surroundings import Surroundings
 from tputui.config import RunConfig
-from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 __all__ = ["LightningRun", "strategy", "trainer"]
@@ -99,18 +99,9 @@ class LightningRun:
         )
 
 
-def trainer(
-    plan: Plan,
-    run_dir: Path,
-    cores: Strategy,
-    reporter: Reporter,
-    progress: Progress,
-    control: Control,
-    *,
-    resume_from: Path | None = None,
-    telemetry: bool = True,
-) -> tuple[LightningRun, Reports]:
+def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[LightningRun, Reports]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
+    run_dir, reporter, progress, control, resume_from, telemetry = around
     resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
     # A TputuiCallback among the module's own finds that this process is told of already.
     os.environ[RUN_DIR_VARIABLE] = str(run_dir.resolve())
