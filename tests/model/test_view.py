@@ -119,6 +119,15 @@ def test_the_time_to_go_runs_down_between_reports() -> None:
     assert early - late == pytest.approx(0.2, abs=1e-3)
 
 
+def test_the_time_to_go_waits_for_a_run_that_compiles() -> None:
+    worker = [event for event in worker_events() if event.t <= T0 + 7.7]
+    beat = ev.HeartbeatSent(t=T0 + 59, phase="compiling", phase_s=50.0, step=33, epoch=2)
+    journals = {"worker-0": [*worker, beat], "supervisor-0": supervisor_events(None)}
+    snapshot = seen(journals, around(T0 + 59))
+    assert snapshot.condition == "running"
+    assert snapshot.eta_s, "33 steps are left, however long ago the newest report came"
+
+
 def test_the_phase_gets_older_while_its_process_lives() -> None:
     early, late = run_until(4.6), run_until(4.7)
     assert (early.phase, early.condition) == ("starting", "starting")

@@ -41,7 +41,7 @@ def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: floa
     done = max(w.steps_done for w in state.workers)
     ends_left = plan.num_epochs - max((view.epoch for view in epochs), default=0)
     left = max(0, plan.total_steps - done) * pace + max(0, ends_left) * _end_s(epochs)
-    return max(0.0, left - max(0.0, now - anchor))
+    return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
 
 
 def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
@@ -55,7 +55,7 @@ def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now
     if any(view.epoch == epoch for view in epochs) or not epoch:
         return None
     left = max(0, epoch * plan.steps_per_epoch - done) * pace + _end_s(epochs)
-    return max(0.0, left - max(0.0, now - anchor))
+    return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
 
 
 def newest_progress(state: RunState) -> ProgressReported | None:
@@ -92,6 +92,16 @@ def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tu
         return None
     told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
     return pace, max([progress.t, *told])
+
+
+def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_s: float) -> float:
+    """How much of what was left is taken to be done since, until the next report tells.
+
+    No more than two reports' worth with an epoch's end: a run that compiles or hangs comes no nearer to its end.
+    """
+    progress = newest_progress(state)
+    report_s = progress.report_steps * pace if progress is not None else 0.0
+    return min(max(0.0, silent_s), 2 * max(0.0, report_s) + _end_s(epochs))
 
 
 def _end_s(epochs: list[EpochView]) -> float:
