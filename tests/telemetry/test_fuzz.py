@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import zstandard
 
@@ -128,6 +129,15 @@ def test_a_core_that_no_pod_has_gets_no_room(tmp_path: Path, core: int) -> None:
     assert snapshot.num_senseless == 1
     assert max(len(column.means) for column in snapshot.core_columns) == 8
     assert "left out 1 records that contradict themselves" in " ".join(show_text(snapshot).split())
+
+
+def test_a_step_on_more_cores_than_any_pod_has_gets_no_room(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    steps = msgspec.structs.replace(recorded.steps_recorded(recorded.T0 + 1, 1, [[0.5]]), cores=1 << 20, block="")
+    recorded.write_journal(run_dir / "worker-1.jsonl", [recorded.opened(recorded.T0, "worker", 1), steps])
+    snapshot = session.load(run_dir)
+    assert snapshot.num_senseless == 1
+    assert len(snapshot.cores) == 8
 
 
 def test_a_block_that_inflates_to_more_than_it_says_is_cut_short() -> None:

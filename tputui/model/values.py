@@ -142,4 +142,5 @@ def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
     if isinstance(event, TopologyDeclared):
         return 0 <= event.num_cores <= CORES_MAX and all(0 <= core < CORES_MAX for core in event.cores)
     num_values = event.n * event.cores
-    return event.n >= 1 and event.cores >= 1 and num_values <= RECORD_VALUES_MAX and 0 <= event.bad <= num_values
+    counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= RECORD_VALUES_MAX
+    return counts and 0 <= event.bad <= num_values
