@@ -11,7 +11,7 @@ from textual import events as _events
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import Mark, Snapshot
+from tputui.model.snapshot import Mark, Plan, Snapshot
 from tputui.session import Session
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
@@ -417,6 +417,34 @@ def test_a_recorded_run_that_is_followed_is_looked_back_at(tmp_path: Path) -> No
         await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps == now)
 
     drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script, size=WIDE)
+
+
+def test_home_goes_to_the_start_of_a_run_that_is_over(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 60)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "DONE" in shown(pilot))
+        await pilot.press("home")
+        await until(pilot, lambda: "00:00.0 /" in shown(pilot))
+        await pilot.press("end")
+        await until(pilot, lambda: "the end" in shown(pilot))
+
+    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script)
+
+
+@pytest.mark.parametrize("plan", [made.running().plan, None])
+def test_why_a_run_is_lost_is_told_whole_and_once(plan: Plan | None) -> None:
+    why = "no end record: supervisor-0 (pid 9391) and worker-0 (pid 9393) vanished 2 min 18 s ago, after nothing"
+
+    async def script(pilot: AppPilot) -> None:
+        head = " ".join(" ".join(text(pilot.app.screen).splitlines()[:4]).split())
+        assert head.count(why) == 1
+        assert "\u2026" not in head.removeprefix(made.running().run)
+
+    drive(
+        monitor(made.changed(made.running(), condition="lost", condition_reason=why, plan=plan)), script, size=(80, 24)
+    )
 
 
 def test_n_goes_through_the_events_of_a_recording_that_were_not_played_yet(tmp_path: Path) -> None:

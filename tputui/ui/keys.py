@@ -99,8 +99,10 @@ MONITOR: tuple[Key, ...] = (
     Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live"),
     *_PLAYER,
     *_EVENTS,
-    Key("home", "home", "home", "", "to the beginning: of the replay, or of the panel", "move"),
-    Key("end", "end", "end", "", "to the end: of the replay, or of the panel; back to now", "move"),
+    Key(
+        "home", "home", "home", "", "to the beginning: of a replay or of a run that is over, else of the panel", "move"
+    ),
+    Key("end", "end", "end", "", "to the end: of a replay; back to now; else to the end of the panel", "move"),
     *(
         Key(
             str(number),

@@ -116,7 +116,7 @@ class TimeKeys(
 
     def action_home(self) -> None:
         """To the beginning."""
-        if self._in_past:
+        if self._in_past or (self._timed and self._is_over):
             self._pump.ask(lambda player: player.seek(player.start))
         else:
             self.action_scroll(-1_000_000)

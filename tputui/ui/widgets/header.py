@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
 from tputui.ui import words
-from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, spread, width_of
+from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, spread, width_of, wrap
 from tputui.ui.widgets.base import Drawn
 
 AWAITED_S = 60.0
@@ -55,12 +55,10 @@ class Header(Drawn):
         snapshot = self._snapshot
         if snapshot is None:
             return [[Span(" reading the run ...", "dim")]]
-        return [
-            _state_line(snapshot, width, self._role(), self._replaying),
-            _progress_line(snapshot, width),
-            _pace_line(snapshot, width),
-            self._last_line(snapshot),
-        ]
+        state = _state_line(snapshot, width, self._role(), self._replaying)
+        if self._notice or self._behind is not None:
+            return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), self._last_line(snapshot)]
+        return [state, *_told(snapshot, width)]
 
     def _role(self) -> Span:
         if self._behind is not None:
@@ -70,7 +68,28 @@ class Header(Drawn):
     def _last_line(self, snapshot: Snapshot) -> Line:
         if self._notice:
             return [Span(f" \u276f {self._notice}", "info")]
-        return _message_line(snapshot) if self._behind is None else _banner(self._behind, snapshot)
+        return _banner(self._behind, snapshot) if self._behind is not None else []
+
+
+def _told(snapshot: Snapshot, width: int) -> list[Line]:
+    """Progress, pace, message; why a run ended is told whole, in place of the pace where that takes two lines."""
+    progress, pace, message = _progress_line(snapshot, width), _pace_line(snapshot, width), _message_line(snapshot)
+    if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
+        return [progress, pace, message]
+    tone = words.CONDITIONS[snapshot.condition].tone
+    first, rest = _halved(clean(snapshot.condition_reason), width - 2)
+    begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot)
+    return (
+        [begun, [Span(f" {rest}", tone)], alarms]
+        if snapshot.plan is None
+        else [progress, begun, [*alarms, Span(rest, tone)]]
+    )
+
+
+def _halved(text: str, width: int) -> tuple[str, str]:
+    """What of a text fits, and the rest."""
+    first = wrap(text, width)[0]
+    return first, text[len(first) :].lstrip()
 
 
 def _banner(behind: Behind, snapshot: Snapshot) -> Line:
@@ -172,14 +191,18 @@ def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
 
 def _message_line(snapshot: Snapshot) -> Line:
     """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
-    alarms = [Span(f"\u25b2 {alarm}  ", "warn") for alarm in words.alarms(snapshot)]
+    alarms = _alarms(snapshot)
     if snapshot.condition in ENDED:
         sign = words.CONDITIONS[snapshot.condition]
-        return [Span(" "), *alarms, Span(clean(snapshot.condition_reason), sign.tone)]
+        return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
     receipts = _receipt(snapshot)
     if receipts and _is_awaited(snapshot):
-        return [Span(" "), *receipts, Span("  "), *alarms]
-    return [Span(" "), *alarms, *(receipts or _news(snapshot))]
+        return [Span(" "), *receipts, Span(" "), *alarms]
+    return [*alarms, *(receipts or _news(snapshot))]
+
+
+def _alarms(snapshot: Snapshot) -> Line:
+    return [Span(" "), *(Span(f"\u25b2 {alarm}  ", "warn") for alarm in words.alarms(snapshot))]
 
 
 def _receipt(snapshot: Snapshot) -> Line:
