@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -504,6 +505,19 @@ def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
         with pytest.raises(kept.NotKept):
             files.write(run_dir, tail.bookmark, state)
     assert files.listed(run_dir) == []
+
+
+def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
+    places = longrun.keep(run_dir)
+    Audit(run_dir)
+    tracemalloc.start()
+    try:
+        audit = Audit(run_dir)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < sum(place.stat().st_size for place in places) / 10
+    assert {found.why_not for found in audit.findings()} == {"the journal has no record where it was kept"}
 
 
 def test_json_of_check_names_every_place(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ looks so is found here.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ class _Waiting(NamedTuple):
     """A place that looks sound, whose journal has not been read so far."""
 
     path: Path
-    content: bytes
+    digest: bytes
+    """Of its state: a run may hold more of them than fit into memory."""
 
 
 class Audit:
@@ -77,11 +79,11 @@ class Audit:
         except OSError as error:
             self._tell(path, f"it cannot be read: {error.strerror}")
         else:
-            self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, content)
+            self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
 
     def _compare(self, place: _Waiting, state: WriterState) -> None:
         try:
-            same = kept.encode(state) == place.content
+            same = _digest(kept.encode(state)) == place.digest
         except kept.NotKept:
             same = False
         self._tell(place.path, "" if same else "it does not say what its journal says")
@@ -89,3 +91,7 @@ class Audit:
     def _tell(self, path: Path, why_not: str, *, other_version: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0
         self._findings.append(Finding(f"{PLACES}/{path.name}", size, why_not, other_version))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
