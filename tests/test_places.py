@@ -507,6 +507,22 @@ def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
     assert files.listed(run_dir) == []
 
 
+def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longrun.keep(run_dir)
+    listed = files.listed
+
+    def then_dropped(of: Path) -> list[Path]:
+        found = listed(of)
+        found[1].unlink()
+        return found
+
+    monkeypatch.setattr(files, "listed", then_dropped)
+    code, out = check(run_dir, capsys)
+    assert (code, "places/" in out) == (0, False)
+
+
 def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
     places = longrun.keep(run_dir)
     Audit(run_dir)

@@ -76,6 +76,9 @@ class Audit:
             self._tell(path, str(error), other_version=True)
         except Refused as error:
             self._tell(path, str(error))
+        except FileNotFoundError:
+            # The supervisor of a run that goes on has dropped it since.
+            return
         except OSError as error:
             self._tell(path, f"it cannot be read: {error.strerror}")
         else:
