@@ -106,13 +106,18 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
         Span(f" {clean(snapshot.run)} ", "strong"),
         Span(f" {sign.mark} {sign.word} ", sign.tone),
     ]
-    doing = words.phase_with_age(snapshot.phase, snapshot.phase_s)
-    if doing and snapshot.condition not in ENDED:
-        left.append(Span(f" {doing}", "plain"))
+    right: Line = [role, *_age(snapshot, replaying)]
+    if snapshot.condition not in ENDED:
+        left.append(Span(f" {_doing(snapshot, width - width_of([*left, *right]) - 2)}", "plain"))
     elif snapshot.exit_code:
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
-    right: Line = [role, *_age(snapshot, replaying)]
     return spread(left, right, width)
+
+
+def _doing(snapshot: Snapshot, room: int) -> str:
+    """The phase with its age; in one word where the terminal is narrow, since the age is what tells most."""
+    long = words.phase_with_age(snapshot.phase, snapshot.phase_s)
+    return long if len(long) <= room else words.phase_in_short(snapshot.phase, snapshot.phase_s)
 
 
 def _age(snapshot: Snapshot, replaying: bool) -> Line:
