@@ -107,22 +107,24 @@ def test_a_worker_that_was_left_behind_is_ended_where_that_is_wanted_and_only_th
     assert (watched.dir / "checkpoints" / "last.pt").is_file()
 
 
-def claim(run_dir: Path, pid: int, started: int) -> None:
-    """Has a run's journal say that a process is its worker."""
+def claim(run_dir: Path, pid: int, started: int, *, writer: str = "worker-0", host_id: str | None = None) -> Path:
+    """Has a journal of a run say that a process writes it; gives the journal."""
     me = rundir.this_process()
     head = ev.JournalOpened(
         t=recorded.T0,
         format=1,
-        writer="worker-0",
-        role="worker",
+        writer=writer,
+        role=writer.partition("-")[0],
         host=me.host,
-        host_id=me.host_id,
+        host_id=host_id or me.host_id,
         pid=pid,
         pid_started=started,
         version="0",
         blocks="",
     )
-    (run_dir / "worker-0.jsonl").write_bytes(encode(head, 0))
+    journal = run_dir / f"{writer}.jsonl"
+    journal.write_bytes(encode(head, 0))
+    return journal
 
 
 def pretend(run_dir: Path, user: int | None = None) -> subprocess.Popen[bytes]:
@@ -133,8 +135,10 @@ def pretend(run_dir: Path, user: int | None = None) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run of which nothing is known."""
-    return rundir.create(tmp_path, recorded.manifest("made-up"))
+    """A run whose supervisor is gone, and of which nothing else is known."""
+    made = rundir.create(tmp_path, recorded.manifest("made-up"))
+    claim(made, os.getpid(), started=1, writer="supervisor-0")
+    return made
 
 
 @pytest.fixture
@@ -157,6 +161,29 @@ def test_a_process_is_ours_where_the_journal_of_its_run_names_it(
     assert not found.supervised
     claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()))
     assert stale.owned(os.getpid()) is None, "no training process by its command line"
+
+
+def test_a_process_of_another_host_with_the_same_number_hides_none(
+    sleeper: subprocess.Popen[bytes], run_dir: Path
+) -> None:
+    claim(run_dir, sleeper.pid, started=1, host_id="elsewhere")
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid), writer="worker-1")
+    assert stale.owned(sleeper.pid) is not None
+
+
+def test_nothing_is_left_behind_where_nobody_knows_of_its_supervisor(
+    sleeper: subprocess.Popen[bytes], run_dir: Path
+) -> None:
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
+    journal = claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()), writer="supervisor-0")
+    content = bytearray(journal.read_bytes())
+    content[20] ^= 0x01
+    journal.write_bytes(content)
+    for what in ("its head is damaged", "it is not there"):
+        found = stale.owned(sleeper.pid)
+        assert found is not None, what
+        assert found.supervised, what
+        journal.unlink(missing_ok=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")

@@ -49,12 +49,14 @@ def owned(pid: int) -> Owned | None:
         heads = dict(_heads(run_dir))
     except OSError:
         return None
-    mine = [head for name, head in heads.items() if not name.startswith("supervisor-") and head.pid == pid]
-    if not mine or rundir.is_alive(mine[0]) is not True:
-        return None
     supervisors = [head for name, head in heads.items() if name.startswith("supervisor-")]
-    supervised = any(rundir.is_alive(head) is not False for head in supervisors)
-    return Owned(mine[0], run_dir, heads.get("worker-0", mine[0]), supervised)
+    trainers = [head for name, head in heads.items() if not name.startswith("supervisor-")]
+    # Processes of other hosts may have the same number.
+    mine = next((head for head in trainers if head and head.pid == pid and rundir.is_alive(head) is True), None)
+    if mine is None:
+        return None
+    are_gone = supervisors and all(head and rundir.is_alive(head) is False for head in supervisors)
+    return Owned(mine, run_dir, heads.get("worker-0") or mine, supervised=not are_gone)
 
 
 def end(stale: Owned) -> str:
@@ -105,13 +107,12 @@ def _run_dir_of(pid: int) -> Path | None:
     return None
 
 
-def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId]]:
-    """Who writes each journal of a run, by the journal's name."""
+def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:
+    """Who writes each journal of a run, by the journal's name; None where its head does not tell."""
     for name, path in rundir.journal_paths(run_dir):
         with contextlib.closing(open_tail(path)) as tail:
             head = next((record.event for record in records_of(tail)), None)
         if isinstance(head, JournalOpened):
-            yield (
-                name,
-                ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started),
-            )
+            yield name, ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
+        else:
+            yield name, None
