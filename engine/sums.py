@@ -8,6 +8,7 @@ is any of those. Must not touch a device.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,11 +55,16 @@ def require(path: Path) -> str:
 
     Raises `Misread` where it is not, naming the newest one beside it that is, and `OSError`.
     """
-    # The file first: while it is read, a run that goes on may save, and the list only grows until it is through.
-    digest, sums = digest_of(path), read(path.parent)
-    known = {known for _, known in sums}
-    if digest in known or path.name not in {name for name, _ in sums}:
-        return digest
+    while True:
+        with path.open("rb") as file:
+            # The file first: the digest of one that is about to have the name is in the list before.
+            digest, sums = hashlib.file_digest(file, "sha256").hexdigest(), read(path.parent)
+            known = {known for _, known in sums}
+            if digest in known or path.name not in {name for name, _ in sums}:
+                return digest
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        # A run that goes on has given the name to another file meanwhile.
     others = (
         path.parent / name for name in sorted({name for name, _ in sums}, reverse=True) if name.startswith("step-")
     )

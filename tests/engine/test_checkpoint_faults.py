@@ -119,6 +119,23 @@ def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one
         checkpoint.load(folder / name, planned())
 
 
+def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, planned("checkpoint.keep=1"))
+    store.save(at_step(1), periodic=True, best=True)
+    best, read, later = tmp_path / "checkpoints" / "best.pt", sums.read, iter((2, 3))
+
+    def read_late(folder: Path) -> set[sums.Sum]:
+        for step in later:
+            store.save(at_step(step), periodic=True, best=True)
+        return read(folder)
+
+    monkeypatch.setattr(sums, "read", read_late)
+    assert sums.require(best) == sums.digest_of(best)
+    assert checkpoint.load(best, planned()).position.step == 3
+
+
 def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     content = torch.load(tmp_path / saved.path, weights_only=True)
