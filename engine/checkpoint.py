@@ -135,11 +135,11 @@ class Store:
 
     def _settle_sums(self, names: list[str], digest: str) -> None:
         """The names are its file's now; strikes out what is of no file any more."""
-        there = {path.name for path in self._directory.iterdir()}
-        stand = {(name, known) for name, known in self._sums if name in there}
-        self._sums = {(name, known) for name, known in stand if name not in names or known == digest}
+        # The longer list that was written before says nothing wrong.
         with contextlib.suppress(OSError):
-            # The longer list that was written before says nothing wrong.
+            there = {path.name for path in self._directory.iterdir()}
+            stand = {(name, known) for name, known in self._sums if name in there}
+            self._sums = {(name, known) for name, known in stand if name not in names or known == digest}
             sums.write(self._directory, self._sums)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:

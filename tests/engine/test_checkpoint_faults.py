@@ -94,6 +94,20 @@ def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
     assert checkpoint.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
+def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: object) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refuse)
+        saved = store.save(at_step(1), periodic=True, best=True)
+    assert checkpoint.load(tmp_path / saved.path, planned()).position.step == 1
+    store.save(at_step(2), periodic=True, best=False)
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 2
+
+
 @pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
 def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one(
     store: Store, tmp_path: Path, name: str
