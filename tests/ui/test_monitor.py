@@ -246,6 +246,39 @@ def test_a_click_puts_the_cursor_there_and_dragging_takes_it_along() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
+def test_the_map_reads_the_row_that_is_clicked_and_those_above_and_below() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("V", "2")
+        assert look(pilot).view == "heat"
+        panel = pilot.app.screen.query_one(LossPanel)
+        lines = shown(pilot).splitlines()
+        row = next(at for at, line in enumerate(lines) if " 3\u2524" in line) - panel.region.y
+        await pilot.mouse_down(panel, offset=(60, row))
+        await pilot.mouse_up(panel, offset=(60, row))
+        step = look(pilot).cursor
+        assert step is not None
+        for key, core in (("", 3), ("down", 4), ("up", 3), ("pageup", 0), ("pagedown", 7)):
+            await pilot.press(*filter(None, [key]))
+            assert f"core {core} {made.loss_at(step - 1 + step % 2, core):.4f}" in panel.as_text(), "two steps a column"
+            assert f"\u276f{core}\u2524" in panel.as_text()
+        assert look(pilot).cursor == step
+        await pilot.press("escape", "down")
+        assert f"core 0 {made.loss_at(329, 0):.4f}" in panel.as_text(), "read at the newest step"
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_a_row_of_many_cores_tells_the_farthest() -> None:
+    run = made.running(2048)
+    columns = [made.core_column(c.first_step, c.last_step, 2048, {700: 1.9}) for c in run.core_columns]
+    panel = LossPanel()
+    panel.look = Look(view="heat", cursor=200, core=640)
+    drawing = panel.draw(panel.pick(made.changed(run, core_columns=columns)), 120, 30)
+    said = "".join(span.text for line in drawing.head for span in line)
+    assert "core 700 1.9000, farthest of 640 to 767" in said
+    assert "% from the median core" in said
+
+
 def test_the_bar_of_the_player_is_scrubbed() -> None:
     player = made.HandPlayer()
 

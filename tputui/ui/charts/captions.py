@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tputui.model.snapshot import Mark
 from tputui.ui.charts import loss
 from tputui.ui.charts.domain import XKind
@@ -20,9 +22,9 @@ def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int, *, sho
     return [first, loss.odd_core(scene.outlier, num_cores, width, bad)]
 
 
-def readout(scene: Scene, marks: list[Mark], width: int, *, short: bool) -> list[Line]:
-    """Place and values under the cursor, and the nearest event where there is room."""
-    where, values = loss.readout(scene)
+def readout(scene: Scene, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:
+    """Place and values under the cursor, and the nearest event where there is room; `rows` are those of a map."""
+    where, values = loss.readout(scene, next((cores for cores in rows if scene.look.core in cores), None))
     event = loss.nearest_mark(marks, scene.look.cursor or 0)
     if short:
         return [fit([*where[:1], *values], width)]

@@ -16,6 +16,7 @@ from tputui.model.snapshot import CoreColumn
 from tputui.ui.charts import frame
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
+from tputui.ui.charts.look import Look
 from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, rows_for
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
@@ -77,10 +78,16 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     ]
     guide, thick = cursor_cell(scene, domain), thickness(len(groups), rows)
     body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
-    labels = {index * thick: str(cores.start) for index, cores in enumerate(groups)}
+    labels = {index * thick: _label(cores, scene.look) for index, cores in enumerate(groups)}
     body += [[]] * (rows - len(body))
     each = f"{len(groups[0])} cores a row, the farthest told" if groups and len(groups[0]) > 1 else "a core a row"
-    return Chart(finish(scene, body, domain, area, labels, height), area, domain, f"{note}; {each}")
+    of_lines = [cores for cores in groups for _ in range(thick)]
+    return Chart(finish(scene, body, domain, area, labels, height), area, domain, f"{note}; {each}", rows=of_lines)
+
+
+def _label(cores: range, look: Look) -> str:
+    """The first core of a row, with a sign where the row is read."""
+    return f"\u276f{cores.start}" if look.cursor is not None and look.core in cores else str(cores.start)
 
 
 def thickness(count: int, rows: int) -> int:

@@ -42,6 +42,8 @@ class Look(NamedTuple):
     """None is the whole run."""
     cursor: int | None = None
     """Step at which values are read; None where there is no cursor."""
+    core: int | None = None
+    """A core of the row that is read in the map of cores; None where no row was chosen."""
 
     @property
     def weight(self) -> float:
@@ -95,7 +97,7 @@ class Look(NamedTuple):
     def reading(self, step: int | None, first: int, last: int) -> Look:
         """The cursor at a step, and that step in sight."""
         if step is None:
-            return self._replace(cursor=None)
+            return self._replace(cursor=None, core=None)
         step = min(max(step, first), last)
         low, high = self.bounds(first, last)
         if low <= step <= high:

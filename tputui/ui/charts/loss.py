@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import Mark, Segment
+from tputui.model.snapshot import CoreColumn, Mark, Segment
 from tputui.ui.charts import band, heat, multiples, overlay
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heat import HeatMemory
@@ -104,14 +104,14 @@ def odd_core(outlier: Outlier | None, num_cores: int, width: int, bad: Sequence[
     return [Span(long if len(long) <= width else short, "alert")]
 
 
-def readout(scene: Scene) -> tuple[Line, Line]:
-    """What is under the cursor, in two parts: where it is, and the values there."""
+def readout(scene: Scene, row: range | None = None) -> tuple[Line, Line]:
+    """What is under the cursor, in two parts: where it is, and the values there; of the cores of a `row` of the map."""
     step = scene.look.cursor
     if step is None or not scene.segments:
         return [], []
     at = min(bisect.bisect_left(scene.segments, step, key=lambda each: each.last_step), len(scene.segments) - 1)
     segment = scene.segments[at]
-    return _where(segment, scene, step), _values(segment, scene, scene.smooth[at] if scene.smooth else None)
+    return _where(segment, scene, step), _values(segment, scene, scene.smooth[at] if scene.smooth else None, row)
 
 
 def _where(segment: Segment, scene: Scene, step: int) -> Line:
@@ -129,21 +129,36 @@ def _where(segment: Segment, scene: Scene, step: int) -> Line:
     return line
 
 
-def _values(segment: Segment, scene: Scene, smooth: float | None) -> Line:
+def _values(segment: Segment, scene: Scene, smooth: float | None, row: range | None) -> Line:
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]
+    column = column_at(scene.cores, segment.first_step)
+    if column is not None and row is not None and row.stop <= len(column.means):
+        return [*_of_row(column, row), Span(f"  mean {fmt.number(segment.mean)}", "accent"), *bad]
     line: Line = [Span(f" mean {fmt.number(segment.mean)}", "accent")]
     if smooth is not None and smooth == smooth:
         line.append(Span(f"  smooth {fmt.number(smooth)}"))
     if segment.max > segment.min:
         line.append(Span(f"  {fmt.number(segment.min)} to {fmt.number(segment.max)}", "label"))
-    column = column_at(scene.cores, segment.first_step)
     if column is not None and scene.outlier is not None and scene.outlier.core < len(column.means):
         line.append(Span(f"  core {scene.outlier.core} {fmt.number(column.means[scene.outlier.core])}", "alert"))
     elif column is not None and len(column.means) > 1:
         line.append(_greatest(list(column.means)))
     return [*line, *bad]
+
+
+def _of_row(column: CoreColumn, row: range) -> Line:
+    """A core of the map and its loss; of a row of several the core farthest from the median of all."""
+    finite = sorted(filter(math.isfinite, column.means))
+    median = finite[len(finite) // 2] if finite else math.nan
+    wrong = [core for core in row if not math.isfinite(column.means[core])]
+    core = wrong[0] if wrong else max(row, key=lambda core: abs(column.means[core] - median))
+    value = column.means[core]
+    among = f", farthest of {row.start:,} to {row.stop - 1:,}" if len(row) > 1 and not wrong else ""
+    share = (value - median) / abs(median) if median else math.nan
+    away = f"  {share * 100:+.3g} % from the median core" if math.isfinite(share) else ""
+    return [Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"), Span(f"{among}{away}", "label")]
 
 
 def _greatest(means: list[float]) -> Span:

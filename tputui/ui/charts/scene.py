@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import CoreColumn, Mark, Segment
@@ -47,6 +48,8 @@ class Chart(NamedTuple):
     """For the frame."""
     hidden: int = 0
     """Points that a logarithmic axis cannot show."""
+    rows: Sequence[range] = ()
+    """The cores of each line from the top, in the map; elsewhere a line is no core's."""
 
 
 class Whole(NamedTuple):

@@ -90,7 +90,9 @@ class LossPanel(Panel[LossPart]):
         lines = chart.lines if chart is not None else []
         short = heads == 1
         if self.look.cursor is not None:
-            head = captions.readout(scene, whole.marks, width, short=short)
+            head = captions.readout(
+                scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ()
+            )
         else:
             head = captions.legend(scene, part.num_cores, part.num_non_finite, width, short=short)
         if not any(segment.num_values for segment in scene.segments) and lines:
@@ -161,6 +163,17 @@ class LossPanel(Panel[LossPart]):
         else:
             self._move_to((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
 
+    def scroll_rows(self, rows: int) -> None:
+        """In the map of cores the cursor goes to another row; nothing else here is taller than the panel."""
+        groups = list(dict.fromkeys(self._drawn[1].rows)) if self._drawn is not None else []
+        if not groups:
+            return
+        at = next((index for index, cores in enumerate(groups) if self.look.core in cores), None)
+        to = at + rows if at is not None else 0 if rows > 0 else len(groups) - 1
+        self._set(self.look._replace(core=groups[min(max(to, 0), len(groups) - 1)].start))
+        if self.look.cursor is None:
+            self.move_cursor(1)
+
     def read_at(self, step: int | None) -> None:
         """The cursor at a step, brought into sight; None takes it away."""
         self._to(lambda first, last: self.look.reading(step, first, last))
@@ -211,19 +224,27 @@ class LossPanel(Panel[LossPart]):
         if step is not None and self._is_in_chart(event.y):
             self._dragging = True
             self.capture_mouse()
-            self._move_to(step)
+            self._read_under(step, event.y)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Draws the cursor along."""
         step = self._step_under(event.x)
         if self._dragging and step is not None:
-            self._move_to(step)
+            self._read_under(step, event.y)
 
     def on_mouse_up(self, _: events.MouseUp) -> None:
         """Lets the cursor go."""
         if self._dragging:
             self._dragging = False
             self.release_mouse()
+
+    def _read_under(self, step: int, y: int) -> None:
+        """The cursor at a step, in the map of cores also in the row under the mouse."""
+        rows = self._drawn[1].rows if self._drawn is not None else ()
+        at = y - FRAME // 2 - self._above
+        if rows:
+            self._set(self.look._replace(core=rows[at].start if 0 <= at < len(rows) else None))
+        self._move_to(step)
 
     def _is_in_chart(self, y: int) -> bool:
         return y > self._above and y < self.size.height - 1
