@@ -362,6 +362,20 @@ def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
 # The core that stands out.
 
 
+def test_a_small_chart_names_the_core_that_stands_out_whole() -> None:
+    run = made.running(2048)
+    columns = [made.core_column(c.first_step, c.last_step, 2048, {1234: 2.5}) for c in run.core_columns]
+    chart = LossChart()
+    for width in (98, 158):
+        found = chart.draw(
+            chart.scene(whole_of(made.changed(run, core_columns=columns)), Look(view="multiples")), width, 30
+        )
+        assert found is not None
+        titles = text(found.lines)
+        assert "\u25b2 1234" in titles
+        assert "\u2026" not in titles
+
+
 def noisy(num_columns: int, num_cores: int, changed: dict[int, dict[int, float]] | None = None) -> list[CoreColumn]:
     noise = random.Random(7)
     found = []

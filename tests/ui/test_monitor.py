@@ -555,7 +555,7 @@ def test_pace_tells_speed_step_time_and_both_ends() -> None:
         "step    p50 13.0 ms  p95 21.8 ms",
         "epoch   ends in < 1 s",
         "run     ends in 3 s  at 08:55:03",
-        "examples/s 2065 to 5039",
+        "examples/s 2,065 to 5,039",
     ):
         assert part in said
 

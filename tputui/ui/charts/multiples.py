@@ -122,20 +122,24 @@ def _one(
     tone: Tone = "alert" if odd else "accent"
     body = layers.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
     edge = Span("\u2502", "alert" if odd else "dim")
-    title = fit(_title(scene, cores, odd=odd, bad=bad), tiling.width - 1)
+    title = fit(_title(scene, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
     rows: list[Line] = [title, *([edge, *line] for line in body)]
     return [[*row, Span(" " * (tiling.width - width_of(row)))] for row in rows]
 
 
-def _title(scene: Scene, cores: range, *, odd: bool, bad: bool) -> Line:
+def _title(scene: Scene, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
+    """Which cores; where there is no room for the one that stands out besides, that one alone."""
+    wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
     if len(cores) == 1:
         newest = scene.cores[-1].means[cores.start] if cores.start < len(scene.cores[-1].means) else math.nan
         line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(newest), "plain")]
     else:
         line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
         if odd and scene.outlier is not None:
-            line.append(Span(f"  \u25b2 {scene.outlier.core}", "alert"))
-    return [*line, Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else line
+            named = Span(f"\u25b2 {scene.outlier.core}", "alert")
+            line = [*line, Span("  "), named]
+            line = line if width_of([*line, *wrong]) <= width else [named]
+    return [*line, *wrong]
 
 
 def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:

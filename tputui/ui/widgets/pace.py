@@ -116,5 +116,9 @@ def _spark(values: list[float], width: int) -> list[Line]:
     """The history as a line of blocks, with the least and the greatest of it below."""
     if len(values) < 2:
         return []
-    bounds = f" examples/s {fmt.number(min(values), 3)} to {fmt.number(max(values), 3)}"
+    bounds = f" examples/s {_rate(min(values))} to {_rate(max(values))}"
     return [[Span(" "), *evenly(values, width - 2)], [Span(bounds, "dim")]]
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else fmt.number(value, 3)
