@@ -149,13 +149,24 @@ def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
     assert "cannot be listed: Permission denied" in told[-1].why_not
 
 
-def test_a_run_of_another_user_is_listed_with_the_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("owned", "why"),
+    [
+        (False, "another user's; ask them for a copy of its directory"),
+        (True, "yours, but its permissions shut you out; chmod u+rwx opens it"),
+    ],
+)
+def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(owned: bool, why: str) -> None:
+    root = os.geteuid() == 0
+    if not root and not owned:
+        pytest.skip("needs root, to become another user")
     folder = Path(tempfile.mkdtemp())
     run_dir = recorded.write_run(folder, run="run-00")
     folder.chmod(0o755)
-    root = os.geteuid() == 0
-    run_dir.chmod(0o700 if root else 0)
+    run_dir.chmod(0 if owned else 0o700)
     if root:
+        if owned:
+            os.chown(run_dir, 65_534, 65_534)
         os.seteuid(65_534)
     try:
         told: list[Listing] = []
@@ -166,10 +177,7 @@ def test_a_run_of_another_user_is_listed_with_the_reason(tmp_path: Path) -> None
         run_dir.chmod(0o700)
         shutil.rmtree(folder)
     row = told[-1].rows[run_dir]
-    assert (row.state, row.why) == (
-        "unreadable",
-        "it cannot be read: another user's; ask them for a copy of its directory",
-    )
+    assert (row.state, row.why) == ("unreadable", f"it cannot be read: {why}")
 
 
 def test_moving(tmp_path: Path) -> None:
