@@ -5,7 +5,6 @@ Must not know how training goes on; it is given the state at a boundary where th
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -16,8 +15,7 @@ from engine.checkpoint import LAST, Checkpoint, Position, Saved, SaveFailed, Sto
 from engine.errors import NotFinite
 from tputui.telemetry import rundir
 from tputui.telemetry.control import Request
-from tputui.telemetry.events import JournalOpened
-from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.merge import head_of
 from tputui.telemetry.rundir import CHECKPOINTS
 
 
@@ -138,14 +136,10 @@ def tidy(source: Path) -> None:
 def _is_gone(journal: Path) -> bool:
     """Whether the process that a journal's head names is known not to live."""
     try:
-        with contextlib.closing(open_tail(journal)) as tail:
-            head = next((record.event for record in records_of(tail)), None)
+        head = head_of(journal)
     except OSError:
         return False
-    if not isinstance(head, JournalOpened):
-        return False
-    writer = rundir.ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
-    return rundir.is_alive(writer) is False
+    return head is not None and rundir.is_alive(rundir.process_of(head)) is False
 
 
 def _reason(asked: list[Request]) -> str:

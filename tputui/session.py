@@ -210,11 +210,7 @@ class Session:
     def _process_lives(self, name: str) -> bool | None:
         followed = self._track.state.writers.get(name)
         opened = followed.opened if followed is not None else None
-        if opened is None:
-            return None
-        return rundir.is_alive(
-            rundir.ProcessId(host=opened.host, host_id=opened.host_id, pid=opened.pid, pid_started=opened.pid_started)
-        )
+        return None if opened is None else rundir.is_alive(rundir.process_of(opened))
 
     def _requests(self, now: float) -> list[control.Request]:
         try:

@@ -110,8 +110,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
             if isinstance(record.event, completeness.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
-                head = record.event
-                writer = ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
+                writer = rundir.process_of(record.event)
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
-from tputui.telemetry.events import JournalOpened
-from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.merge import head_of
 from tputui.telemetry.rundir import ProcessId
 
 MODULES = ("engine.worker", "engine.ranks")
@@ -110,9 +109,5 @@ def _run_dir_of(pid: int) -> Path | None:
 def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:
     """Who writes each journal of a run, by the journal's name; None where its head does not tell."""
     for name, path in rundir.journal_paths(run_dir):
-        with contextlib.closing(open_tail(path)) as tail:
-            head = next((record.event for record in records_of(tail)), None)
-        if isinstance(head, JournalOpened):
-            yield name, ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
-        else:
-            yield name, None
+        head = head_of(path)
+        yield name, rundir.process_of(head) if head else None

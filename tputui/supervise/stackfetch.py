@@ -95,8 +95,7 @@ def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
 
 
 def _is_alive(process: ev.JournalOpened) -> bool:
-    who = rundir.ProcessId(host=process.host, host_id=process.host_id, pid=process.pid, pid_started=process.pid_started)
-    return rundir.is_alive(who) is True
+    return rundir.is_alive(rundir.process_of(process)) is True
 
 
 def _read_from(path: Path, offset: int) -> str:

@@ -7,6 +7,7 @@ to a person; the reduced state does not depend on it.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 import time
@@ -18,7 +19,7 @@ from typing import NamedTuple, Protocol
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import Record
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.events import Event
+from tputui.telemetry.events import Event, JournalOpened
 from tputui.telemetry.journal import READ_BYTES, Bookmark, Position, Tail
 from tputui.telemetry.sealed import SealedTail
 
@@ -163,6 +164,13 @@ class Merge:
 def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> RecordTail:
     """Opens a journal, plain or sealed; `keep` is given what it is read from. Raises `OSError`."""
     return SealedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
+
+
+def head_of(path: Path) -> JournalOpened | None:
+    """The head of a journal; None where it cannot be told. Raises `OSError`."""
+    with contextlib.closing(open_tail(path)) as tail:
+        first = next((record.event for record in records_of(tail)), None)
+    return first if isinstance(first, JournalOpened) else None
 
 
 def records_of(tail: RecordTail) -> Iterator[Record]:

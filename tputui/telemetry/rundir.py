@@ -28,6 +28,7 @@ import msgspec
 
 from tputui.telemetry import secrets
 from tputui.telemetry.codec import check_free
+from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.plain import read_small
 
@@ -202,6 +203,11 @@ def this_process() -> ProcessId:
     """The identity of the calling process."""
     pid = os.getpid()
     return ProcessId(host=socket.gethostname(), host_id=host_id(), pid=pid, pid_started=start_ticks(pid))
+
+
+def process_of(head: JournalOpened) -> ProcessId:
+    """The process that writes a journal with this head."""
+    return ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
 
 
 @functools.cache
