@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-
-HALF_WRITTEN = ".*.tmp"
-"""What a file is called before it is whole."""
 
 
 class Written(NamedTuple):
@@ -98,13 +94,6 @@ class _Hashed:
     def flush(self) -> None:
         """Hands over what is buffered."""
         self._file.flush()
-
-
-def clear_half_written(folder: Path) -> None:
-    """Removes what writers that are gone left of files that never were whole."""
-    for path in folder.glob(HALF_WRITTEN):
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def link(path: Path, name: Path) -> None:

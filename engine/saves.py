@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from engine import files
 from engine.announcer import Announcer
 from engine.checkpoint import LAST, Checkpoint, Position, Saved, SaveFailed, Store
 from engine.errors import NotFinite
@@ -130,7 +129,7 @@ def tidy(source: Path) -> None:
     run_dir = source.resolve().parent.parent
     writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
     if writers and all(_is_gone(path) for _, path in writers):
-        files.clear_half_written(run_dir / CHECKPOINTS)
+        rundir.clear_half_written(run_dir)
 
 
 def _is_gone(journal: Path) -> bool:

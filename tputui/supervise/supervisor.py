@@ -204,17 +204,12 @@ class Supervisor:
         self._reporter.close()
         self._ledger.close()
         self._log.close()
-        self._clear_half_saves()
+        # What a save left that was cut short; its writer is gone.
+        rundir.clear_half_written(self._run_dir)
         self._keeper.finish()
         self._seal()
         self._tell_keeper_trouble()
         return words.exit_code
-
-    def _clear_half_saves(self) -> None:
-        """Removes what a save left that was cut short; its writer is gone."""
-        for path in (self._run_dir / rundir.CHECKPOINTS).glob(".*.tmp"):
-            with contextlib.suppress(OSError):
-                path.unlink()
 
     def _seal(self) -> None:
         """Seals the worker's journals where the configuration asks for it; their writer is gone."""

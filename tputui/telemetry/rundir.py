@@ -14,6 +14,7 @@ The directory is its owner's alone (0700). Must not read journals.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -203,6 +204,13 @@ def this_process() -> ProcessId:
     """The identity of the calling process."""
     pid = os.getpid()
     return ProcessId(host=socket.gethostname(), host_id=host_id(), pid=pid, pid_started=start_ticks(pid))
+
+
+def clear_half_written(run_dir: Path) -> None:
+    """Removes what writers of checkpoints that are gone left of files that never were whole."""
+    for path in (run_dir / CHECKPOINTS).glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def process_of(head: JournalOpened) -> ProcessId:
