@@ -13,6 +13,7 @@ from tests.supervise.harness import Bench, wait_for
 from tests.telemetry.hostile import forged
 from tputui import session
 from tputui.cli.main import main
+from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode
 from tputui.telemetry.mend import mend
 from tputui.telemetry.sealed import seal
@@ -94,6 +95,16 @@ def test_a_manifest_is_rebuilt_from_the_supervisors_journal(recorded_run: Path, 
     assert told(copy, capsys)["regions"] == []
     snapshot = session.load(copy)
     assert (snapshot.run, snapshot.config, snapshot.warnings) == ("digits-1", recorded.CONFIG, [])
+
+
+def test_a_manifest_is_rebuilt_whatever_time_its_start_tells(tmp_path: Path, capsys: Capture) -> None:
+    run_dir = tmp_path / "digits-1"
+    run_dir.mkdir()
+    started = ev.RunStarted(t=float("nan"), run="digits-1", config={}, argv=[], resumed_from=None)
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", [recorded.opened(recorded.T0, "supervisor", 1), started])
+    assert main(["repair", str(run_dir)]) == 0
+    assert "run.json was rebuilt" in capsys.readouterr().out
+    assert told(run_dir.with_name("digits-1-repaired"), capsys)["regions"] == []
 
 
 def test_a_manifest_that_nothing_tells_of_is_told_as_lost(recorded_run: Path, capsys: Capture) -> None:

@@ -7,6 +7,7 @@ directory that is read is never written to, and nothing that stands anywhere is 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import stat
@@ -124,7 +125,8 @@ def _copy_manifest(run_dir: Path, into: Path, found: Found) -> str:
         return "missing"
     rebuilt = Manifest(
         run=found.started.run,
-        created=found.started.t,
+        # A time that is none cannot be written as one.
+        created=found.started.t if math.isfinite(found.started.t) else 0.0,
         version=found.opened.version if found.opened else "",
         config_path="",
         config=found.started.config,
