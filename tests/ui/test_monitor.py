@@ -17,6 +17,7 @@ from tputui.ui import keys
 from tputui.ui.app import ScreenApp
 from tputui.ui.charts import timeline
 from tputui.ui.charts.look import Look, Window
+from tputui.ui.draw.lines import width_of
 from tputui.ui.hands.viewstate import Views
 from tputui.ui.playing import by_step, by_time
 from tputui.ui.pump import PlayerState
@@ -537,6 +538,32 @@ def test_a_narrow_header_still_says_for_how_long_the_run_has_been_starting() -> 
     header.show(made.changed(made.starting(), phase_s=94.0), replaying=False)
     for width, doing in ((80, " starting 1 min 34 s "), (120, " imports, building data and model 1 min 34 s ")):
         assert doing in "".join(span.text for span in header.paint(width, 4)[0])
+
+
+def test_a_long_name_leaves_the_state_in_sight() -> None:
+    header = Header()
+    for name in ("x" * 128, "\u6f22\u5b57" * 40):
+        for width in (60, 80, 120):
+            header.show(made.changed(made.running(), run=name), replaying=False)
+            line = header.paint(width, 4)[0]
+            assert "\u25cf RUNNING" in "".join(span.text for span in line)
+            assert width_of(line) <= width
+
+
+def test_in_a_tiny_terminal_every_figure_of_the_head_and_a_row_of_the_panel_stand() -> None:
+    async def script(pilot: AppPilot) -> None:
+        lines = shown(pilot).splitlines()
+        assert "< 1 s old" in lines[0]
+        assert lines[0].startswith(" digits-2025100\u2026  \u25cf RUNNING  ")
+        assert "step 330/440" in lines[1]
+        assert "75 %  ETA 3 s" in lines[1]
+        assert "0 0." in lines[6], "a row below one line of head"
+        assert "1-0" not in shown(pilot)
+        await pilot.resize_terminal(20, 5)
+        await pilot.pause()
+        assert not pilot.app.screen.show_vertical_scrollbar
+
+    drive(monitor(made.running()), script, size=(40, 10))
 
 
 # Panels.

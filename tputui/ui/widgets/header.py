@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
 from tputui.ui import words
-from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, spread, width_of, wrap
+from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
 from tputui.ui.widgets.base import Drawn
 
 AWAITED_S = 60.0
@@ -101,12 +101,15 @@ def _banner(behind: Behind, snapshot: Snapshot) -> Line:
 
 
 def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
+    """Name, state and age; of a long name the end gives way before the state does."""
     sign = words.CONDITIONS[snapshot.condition]
-    left: Line = [
-        Span(f" {clean(snapshot.run)} ", "strong"),
-        Span(f" {sign.mark} {sign.word} ", sign.tone),
-    ]
-    right: Line = [role, *_age(snapshot, replaying)]
+    state = Span(f" {sign.mark} {sign.word} ", sign.tone)
+    name = Span(f" {clean(snapshot.run)} ", "strong")
+    right: Line = [role, *_age(snapshot, replaying, short=False)]
+    if width_of([name, state, *right]) >= width:
+        right = [role, *_age(snapshot, replaying, short=True)]
+        name = name._replace(text=crop(name.text.rstrip(), max(width - width_of([state, *right]) - 3, 8)) + " ")
+    left: Line = [name, state]
     if snapshot.condition not in ENDED:
         left.append(Span(f" {_doing(snapshot, width - width_of([*left, *right]) - 2)}", "plain"))
     elif snapshot.exit_code:
@@ -116,11 +119,14 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
 
 def _doing(snapshot: Snapshot, room: int) -> str:
     """The phase with its age; in one word where the terminal is narrow, since the age is what tells most."""
-    long = words.phase_with_age(snapshot.phase, snapshot.phase_s)
-    return long if len(long) <= room else words.phase_in_short(snapshot.phase, snapshot.phase_s)
+    said = (
+        words.phase_with_age(snapshot.phase, snapshot.phase_s),
+        words.phase_in_short(snapshot.phase, snapshot.phase_s),
+    )
+    return next((text for text in said if len(text) <= room), "")
 
 
-def _age(snapshot: Snapshot, replaying: bool) -> Line:
+def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
     if snapshot.newest_fact is None:
         return [Span("no fact yet ", "dim")]
     if snapshot.condition in ENDED and snapshot.started is not None:
@@ -129,7 +135,8 @@ def _age(snapshot: Snapshot, replaying: bool) -> Line:
         return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying
-    return [Span(f"newest fact {words.seconds(age)} ago ", "warn" if late else "dim")]
+    text = f"{words.seconds(age)} old " if short else f"newest fact {words.seconds(age)} ago "
+    return [Span(text, "warn" if late else "dim")]
 
 
 def _progress_line(snapshot: Snapshot, width: int) -> Line:
@@ -150,6 +157,8 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
         eta = words.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
         right += [Span("  ETA ", "label"), Span(eta, "strong" if known else "dim")]
     right.append(Span(" "))
+    if width_of([*left, *right]) > width:
+        left = left[2:]
     return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
 
 

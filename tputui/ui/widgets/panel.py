@@ -86,10 +86,12 @@ class Panel(Drawn, Generic[PartT]):
         if inner < 1 or room < 1:
             return [fit([Span(self.name_shown, "title")], width)]
         drawing = Drawing([]) if self._part is None else self.draw(self._part, inner, room)
-        room -= len(drawing.head)
+        # A row is worth more than a head that fills the panel.
+        head = drawing.head[: room - 1] if drawing.rows else drawing.head
+        room -= len(head)
         self._hidden_rows = max(len(drawing.rows) - room, 0)
         top = self._first_row()
-        body = [*drawing.head, *drawing.rows[top : top + max(room, 0)]]
+        body = [*head, *drawing.rows[top : top + max(room, 0)]]
         tone = self._frame_tone()
         lines = [self._upper_frame(drawing.note, width)]
         for row in range(height - FRAME):
