@@ -557,8 +557,11 @@ def test_in_a_tiny_terminal_every_figure_of_the_head_and_a_row_of_the_panel_stan
         assert lines[0].startswith(" digits-2025100\u2026  \u25cf RUNNING  ")
         assert "step 330/440" in lines[1]
         assert "75 %  ETA 3 s" in lines[1]
-        assert "0 0." in lines[6], "a row below one line of head"
+        assert lines[7].startswith("\u2502 0 "), "a row of the map below its head"
         assert "1-0" not in shown(pilot)
+        await pilot.resize_terminal(40, 9)
+        await pilot.pause()
+        assert shown(pilot).splitlines()[6].startswith("\u2502 0 "), "worth more than a whole head"
         await pilot.resize_terminal(20, 5)
         await pilot.pause()
         assert not pilot.app.screen.show_vertical_scrollbar
