@@ -188,7 +188,7 @@ def test_a_full_disk_refuses_the_request_and_the_old_checkpoint_survives(run: Ru
 
 
 @at(*BORNE, fault="two requests at once", sees="both are seen at once, and applied at the next boundary")
-def test_two_requests_at_once_are_both_seen_and_served_with_one_save(run: Run) -> None:
+def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
     words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     wait_for(lambda: len(facts(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)

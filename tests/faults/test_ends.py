@@ -143,7 +143,7 @@ def test_a_fault_that_ends_a_run_is_told_and_what_was_kept_stands(name: str, run
         assert saved is not None
         assert saved >= (step if fault.saves else 4)
     if saved is not None and fault.exit_code == ExitCode.STOPPED and fault.saves:
-        assert f"{saved}" in page
+        assert f"after step {saved}; saved as " in page
     if fault.exit_code == ExitCode.STOPPED:
         assert not stray_files(run.dir)
 
