@@ -129,8 +129,8 @@ class MaskDepth(Task):
         mask_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.mask_losses.items()}
         depth_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.depth_losses.items()}
         nothing = predictions["mask"].new_zeros(len(mask))
-        told = valid if self._data.mask_where == "depth_known" else torch.ones_like(valid)
-        masks = {name: mask_terms[name](predictions["mask"], mask, told) for name in mask_weights}
+        counts = valid if self._data.mask_where == "depth_known" else torch.ones_like(valid)
+        masks = {name: mask_terms[name](predictions["mask"], mask, counts) for name in mask_weights}
         depths = {name: depth_terms[name](predictions["depth"], depth, valid) for name in depth_weights}
         mask_loss = losses.combine(masks, mask_weights) if masks else nothing
         depth_loss = losses.combine(depths, depth_weights) if depths else nothing
@@ -138,7 +138,7 @@ class MaskDepth(Task):
             "loss": mask_loss + depth_loss,
             "mask_loss": mask_loss,
             "depth_loss": depth_loss,
-            "iou": overlap((predictions["mask"] > 0) & told, (mask > 0.5) & told),
+            "iou": overlap((predictions["mask"] > 0) & counts, (mask > 0.5) & counts),
             "depth_mae": losses.l1(predictions["depth"], depth, valid),
         }
 
