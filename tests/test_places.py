@@ -294,6 +294,18 @@ def test_a_place_of_another_version_is_left_alone_and_is_no_damage(
     assert "not used: tputui " in out
 
 
+def test_places_of_a_journal_that_was_sealed_since_are_passed_over_and_are_no_damage(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a supervisor leaves them that is killed between the two."""
+    truth = longrun.told(run_dir)
+    places = longrun.keep(run_dir)
+    seal(run_dir / JOURNAL)
+    assert longrun.told(run_dir) == truth
+    code, out = check(run_dir, capsys)
+    assert (code, out.count("not used: its journal was sealed since")) == (0, len(places))
+
+
 def test_a_forged_state_that_fits_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = longrun.keep(run_dir)[-1]
     head = files.read_head(place)

@@ -26,8 +26,8 @@ from tputui.telemetry.rundir import ProcessId
 DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
 a damaged region (file, bytes, how it is known, records it cost), then the totals. With --json one object. A
 last line that a living process has not finished writing is no damage. The places in the journals from which long runs
-are opened are compared with what the journals say; one that differs is damage, one of another version is told and is
-none. Nothing is changed."""
+are opened are compared with what the journals say; one that differs is damage, one of another version, or of a journal
+that was sealed since, is told and is none. Nothing is changed."""
 EXIT_CODES = exit_codes(DONE="every record is sound", DAMAGED="something is damaged", USAGE="no such run")
 
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     readings, regions = examine(run_dir, audit)
     findings = audit.findings()
     regions += [
-        Damage(one.place, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.other_version
+        Damage(one.place, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.is_outdated
     ]
     if args.json:
         say_json(_as_json(run_dir, readings, regions, findings), indent=2)
@@ -145,7 +145,7 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     for region in regions:
         say(region_line(region))
     for one in findings:
-        if one.other_version:
+        if one.is_outdated:
             say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
     for reading in readings:
         if reading.dropped_steps:

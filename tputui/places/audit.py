@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tputui.model import kept
 from tputui.model.writer import WriterState
 from tputui.places import files
-from tputui.places.files import OtherVersion, Refused
+from tputui.places.files import Outdated, Refused
 from tputui.telemetry.events import Event
 from tputui.telemetry.rundir import PLACES
 
@@ -26,8 +26,8 @@ class Finding(NamedTuple):
     bytes: int
     why_not: str
     """Why nobody should go on from it; empty where it says what its journal says."""
-    other_version: bool
-    """Whether that is only that another version of tputui wrote it."""
+    is_outdated: bool
+    """Whether that is only that another version of tputui wrote it, or that its journal was sealed since."""
 
 
 class _Waiting(NamedTuple):
@@ -72,8 +72,8 @@ class Audit:
             head = files.read_head(path)
             files.check_fit(run_dir, head)
             _, content = files.read_state(path, head)
-        except OtherVersion as error:
-            self._tell(path, str(error), other_version=True)
+        except Outdated as error:
+            self._tell(path, str(error), is_outdated=True)
         except Refused as error:
             self._tell(path, str(error))
         except FileNotFoundError:
@@ -91,9 +91,9 @@ class Audit:
             same = False
         self._tell(place.path, "" if same else "it does not say what its journal says")
 
-    def _tell(self, path: Path, why_not: str, *, other_version: bool = False) -> None:
+    def _tell(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0
-        self._findings.append(Finding(f"{PLACES}/{path.name}", size, why_not, other_version))
+        self._findings.append(Finding(f"{PLACES}/{path.name}", size, why_not, is_outdated))
 
 
 def _digest(content: bytes) -> bytes:

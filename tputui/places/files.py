@@ -49,8 +49,8 @@ class Refused(ValueError):
     """A file that is no place to go on from; the text says why."""
 
 
-class OtherVersion(Refused):
-    """One that another version of tputui wrote; nothing is wrong with it."""
+class Outdated(Refused):
+    """One that another version of tputui wrote, or whose journal was sealed since; nothing is wrong with it."""
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def read_head(path: Path) -> Head:
         os.close(fd)
     version = _decoded(line, _Version)
     if (version.format, version.version) != (FORMAT, __version__):
-        raise OtherVersion(f"tputui {version.version[:40]} wrote it, and this is {__version__}")
+        raise Outdated(f"tputui {version.version[:40]} wrote it, and this is {__version__}")
     head = _decoded(line, Head)
     name = _NAME.fullmatch(path.name)
     if name is None or (name["writer"], int(name["seq"])) != (head.writer, head.last_seq):
@@ -145,6 +145,10 @@ def check_fit(run_dir: Path, head: Head) -> None:
     """Raises `Refused` where the journal does not stand as it stood when the place was kept."""
     try:
         before = _before(run_dir / head.journal, head.offset)
+    except FileNotFoundError:
+        if (run_dir / (head.writer + SEALED_SUFFIX)).is_file():
+            raise Outdated("its journal was sealed since") from None
+        raise Refused(f"{head.journal} is not there") from None
     except OSError as error:
         raise Refused(f"{head.journal} cannot be read: {error.strerror}") from None
     if before is None:
