@@ -13,7 +13,7 @@ import pytest
 from tests.ui import made
 from tputui.model.snapshot import RequestView, Snapshot
 from tputui.ui import layout, words
-from tputui.ui.draw.lines import Line, Span, clean, crop, fit, width_of, wrap
+from tputui.ui.draw.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.layout import Box, arrange
 from tputui.ui.out.glyphs import to_ascii
 from tputui.ui.widgets.body import PANEL_TYPES
@@ -354,7 +354,8 @@ def test_log_and_events_are_beside_each_other_at_160x45() -> None:
 
 def test_clean_takes_out_what_a_terminal_obeys() -> None:
     assert clean("a\x1b[31mb\x1b[0m\x07c\x9b2Jd\x1b]0;title\x07e\u202ef\tg") == "abcdef  g"
-    assert clean("50%\r60%\r") == "60%"
+    assert printed("50%\r60%\r") == "60%"
+    assert clean("checkpoint a\rb") == "checkpoint ab", "what stands before is not hidden"
     assert clean("plain [bold]text[/]") == "plain [bold]text[/]"
     assert clean("gr\u00fc\u00df \u4f60\u597d") == "gr\u00fc\u00df \u4f60\u597d"
 

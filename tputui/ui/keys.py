@@ -100,7 +100,12 @@ MONITOR: tuple[Key, ...] = (
     *_PLAYER,
     *_EVENTS,
     Key(
-        "home", "home", "home", "", "to the beginning: of a replay or of a run that is over, else of the panel", "move"
+        "home",
+        "home",
+        "home",
+        "",
+        "to the beginning: of a replay, of a run that is over; else of the panel, as of the log",
+        "move",
     ),
     Key("end", "end", "end", "", "to the end: of a replay; back to now; else to the end of the panel", "move"),
     *(

@@ -74,9 +74,12 @@ def clean(text: str) -> str:
     """The text with escape sequences and control characters taken out, tabs as spaces: safe to put on a terminal."""
     if text.isascii() and text.isprintable():
         return text
-    if "\r" in text:
-        text = text.rstrip("\r").rpartition("\r")[2]
     return _INVISIBLE.sub("", _ESCAPE.sub("", text.expandtabs(4)))
+
+
+def printed(text: str) -> str:
+    """A line of a log, clean: a carriage return begins it anew, as on a terminal. Elsewhere it would hide a text."""
+    return clean(text.rstrip("\r").rpartition("\r")[2]) if "\r" in text else clean(text)
 
 
 def width_of(line: Iterable[Span]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import LogLine
-from tputui.ui.draw.lines import clean
+from tputui.ui.draw.lines import clean, printed
 
 FOLD_S = 2.0
 """Seconds within which the same line, said again, is folded into the first one."""
@@ -53,7 +53,7 @@ class Said(NamedTuple):
 @functools.lru_cache(maxsize=1 << 15)
 def taken_apart(line: LogLine) -> Said:
     """The core that a line names in front, and the rest."""
-    text = clean(line.text)
+    text = printed(line.text)
     found = _CORE.match(text)
     if found is None:
         return Said("", text)

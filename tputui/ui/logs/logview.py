@@ -16,7 +16,7 @@ from typing import NamedTuple, overload
 from rich.cells import cell_len
 
 from tputui.model.snapshot import LogLine
-from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, wrap
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, printed, wrap
 from tputui.ui.logs import patience
 from tputui.ui.logs.logfold import Entry, folded, taken_apart
 from tputui.ui.logs.logstore import LogStore
@@ -58,7 +58,7 @@ class Sieve(NamedTuple):
 
 def searched(line: LogLine) -> str:
     """What a search looks through: what stands on the screen of a line, but for its time."""
-    return _SIGNS[line.level] + clean(line.text)
+    return _SIGNS[line.level] + printed(line.text)
 
 
 def sifted(lines: Sequence[LogLine], sieve: Sieve) -> tuple[list[Entry], int]:

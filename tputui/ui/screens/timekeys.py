@@ -115,8 +115,9 @@ class TimeKeys(
     # The player.
 
     def action_home(self) -> None:
-        """To the beginning."""
-        if self._in_past or (self._timed and self._is_over):
+        """To the beginning: of what can be played, else of the panel; at the end of a run the log is read from its."""
+        reads_log = isinstance(self._body.panel, LogPanel)
+        if self._in_past or (self._timed and self._is_over and not reads_log):
             self._pump.ask(lambda player: player.seek(player.start))
         else:
             self.action_scroll(-1_000_000)
