@@ -71,6 +71,15 @@ def shown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return page
 
 
+def rot(journal: Path) -> int:
+    """Turns a bit in the middle of a journal, and gives its place in bytes."""
+    content = bytearray(journal.read_bytes())
+    place = len(content) // 2
+    content[place] ^= 0x01
+    journal.write_bytes(content)
+    return place
+
+
 def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     code = main(["check", str(run_dir)])
     return code, capsys.readouterr().out
@@ -336,21 +345,14 @@ def test_a_journal_that_was_cut_is_opened_from_a_place_before_the_cut(
 
 def test_what_rots_before_a_place_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.keep(run_dir)
-    journal = run_dir / JOURNAL
-    content = bytearray(journal.read_bytes())
-    content[len(content) // 2] ^= 0x01
-    journal.write_bytes(content)
+    rot(run_dir / JOURNAL)
     code, out = check(run_dir, capsys)
     assert code == 1
     assert f"{JOURNAL}: bytes" in out
 
 
 def test_no_place_is_kept_beyond_damage(run_dir: Path) -> None:
-    journal = run_dir / JOURNAL
-    content = bytearray(journal.read_bytes())
-    at = len(content) // 2
-    content[at] ^= 0x01
-    journal.write_bytes(content)
+    at = rot(run_dir / JOURNAL)
     truth = longrun.told(run_dir)
     places = longrun.keep(run_dir)
     assert places
@@ -490,10 +492,7 @@ def test_kill_9_while_places_are_written_leaves_sound_ones(
 
 def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.keep(run_dir)
-    journal = run_dir / JOURNAL
-    content = bytearray(journal.read_bytes())
-    content[len(content) // 2] ^= 0x01
-    journal.write_bytes(content)
+    rot(run_dir / JOURNAL)
     main(["repair", str(run_dir)])
     capsys.readouterr()
     copy = run_dir.with_name(f"{run_dir.name}-repaired")
