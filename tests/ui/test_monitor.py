@@ -276,8 +276,8 @@ def test_a_row_of_many_cores_tells_the_farthest() -> None:
     panel.look = Look(view="heat", cursor=200, core=640)
     drawing = panel.draw(panel.pick(made.changed(run, core_columns=columns)), 120, 30)
     said = "".join(span.text for line in drawing.head for span in line)
-    assert "core 700 1.9000, farthest of 640 to 767" in said
-    assert "% from the median core" in said
+    assert "core 700 1.9000  +" in said
+    assert "% from the median core, farthest of 640 to 767" in said
 
 
 def test_the_bar_of_the_player_is_scrubbed() -> None:

@@ -158,7 +158,7 @@ def _of_row(column: CoreColumn, row: range) -> Line:
     among = f", farthest of {row.start:,} to {row.stop - 1:,}" if len(row) > 1 and not wrong else ""
     share = (value - median) / abs(median) if median else math.nan
     away = f"  {share * 100:+.3g} % from the median core" if math.isfinite(share) else ""
-    return [Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"), Span(f"{among}{away}", "label")]
+    return [Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"), Span(f"{away}{among}", "label")]
 
 
 def _greatest(means: list[float]) -> Span:
