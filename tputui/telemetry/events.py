@@ -696,7 +696,7 @@ class NonFiniteFound(Event, frozen=True, kw_only=True, tag=True):
     step: Int
     """Step in which it began; in an evaluation the newest step before it."""
     cores: list[Int]
-    """Cores on which it began; none where it is of all of them or they are not told apart."""
+    """Cores on which it began; none of a gradient, which is of all of them, and where they are not told apart."""
     value: float
     """What it was on the first of them."""
     others_step: Int | None
