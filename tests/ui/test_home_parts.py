@@ -25,6 +25,7 @@ from tputui.ui.launch.desk import Option, TaskDescription
 from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, Wrong, read, shown, takes
 from tputui.ui.launch.toml import document, inline
+from tputui.ui.widgets import runshead
 from tputui.ui.widgets.runs import FIELDS, cell, short_age, short_span
 
 TEXTS = st.text(max_size=20)
@@ -296,3 +297,10 @@ def test_long_figures_keep_their_columns() -> None:
         "400d",
     ]
     assert [short_span(seconds) for seconds in (None, 3.9, 61, 3_700, 90_000)] == ["-", "3s", "1m01s", "1h01m", "1d01h"]
+
+
+def test_what_is_wrong_with_a_run_comes_before_why_it_ended() -> None:
+    long = row("runs/long", state="stopped", why="ended at once on request, at step 6886", alarms=("1 recompile",))
+    assert "".join(span.text for span in runshead.of_run(long)) == (
+        "! 1 recompile  long: ended at once on request, at step 6886"
+    )

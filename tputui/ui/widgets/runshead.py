@@ -54,11 +54,11 @@ def in_force(found: RunFilter, known: Sequence[RunRow]) -> Line:
 
 
 def of_run(row: RunRow | None) -> Line:
-    """Why the chosen run is as it is, and what is wrong besides."""
+    """What is wrong with the chosen run, first, since a narrow terminal cuts the end; and why it is as it is."""
     if row is None or not (row.why or row.alarms):
         return []
-    alarms = [Span(f"  ! {', '.join(row.alarms)}", "alert")] if row.alarms else []
-    return [Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim"), *alarms]
+    alarms = [Span(f"! {', '.join(row.alarms)}  ", "alert")] if row.alarms else []
+    return [*alarms, Span(clean(row.path.name), "label"), Span(f": {clean(row.why)}", "dim")]
 
 
 def empty(runs_dir: Path, listing: Listing | None, found: RunFilter, *, may_start: bool) -> tuple[str, ...]:
