@@ -127,7 +127,11 @@ def tidy(source: Path) -> None:
     Whatever this host does not know to be gone is left alone.
     """
     run_dir = source.resolve().parent.parent
-    writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
+    try:
+        writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
+    except OSError:
+        # A checkpoint may lie behind a link, below what this user cannot list.
+        return
     if writers and all(_is_gone(path) for _, path in writers):
         rundir.clear_half_written(run_dir)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.another_user import another_user, needs_root
 from tests.supervise.harness import Bench
 from tputui.cli.main import main
 from tputui.telemetry import control
@@ -110,7 +111,7 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@needs_root
 @pytest.mark.parametrize("words", [["stop"], ["stop", "--now"], ["checkpoint"], ["stacks"]])
 def test_another_user_can_ask_nothing_of_a_run(
     bench: Bench, capsys: pytest.CaptureFixture[str], words: list[str]
@@ -119,17 +120,8 @@ def test_another_user_can_ask_nothing_of_a_run(
     watched.worker_pid()
     assert main(["show", str(watched.run_dir)]) == 0  # everything that it takes is imported
     capsys.readouterr()
-    # What is above the run must not be what keeps them out.
-    modes = {folder: folder.stat().st_mode for folder in watched.run_dir.parents[:-1]}
-    try:
-        for folder, mode in modes.items():
-            folder.chmod(mode | 0o011)
-        os.seteuid(65_534)
+    with another_user(watched.run_dir):
         code = main([*words, str(watched.run_dir)])
-    finally:
-        os.seteuid(0)
-        for folder, mode in modes.items():
-            folder.chmod(mode)
 
     (sentence,) = capsys.readouterr().err.splitlines()
     assert code == 2

@@ -17,6 +17,7 @@ import torch
 from engine import checkpoint, saves, sums
 from engine.checkpoint import SaveFailed, Store
 from engine.errors import Refused
+from tests.another_user import another_user, needs_root
 from tests.engine.test_checkpoint import at_step, names, planned
 from tests.engine.workers import HERE, LINE, Run, make
 from tputui.telemetry import control
@@ -200,6 +201,17 @@ def test_what_a_living_run_is_writing_is_left_alone(tmp_path: Path) -> None:
     saves.tidy(run_dir / "checkpoints" / "last.pt")
     assert reporter.close()
     assert half.exists()
+
+
+@needs_root
+def test_a_checkpoint_below_a_folder_that_cannot_be_listed_is_gone_on_from(tmp_path: Path) -> None:
+    folder = tmp_path / "disk" / "mine"
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    with another_user(folder):
+        with pytest.raises(PermissionError):
+            os.listdir(folder.parent)
+        saves.tidy(folder / "last.pt")
 
 
 def fill(path: Path) -> None:
