@@ -354,6 +354,7 @@ def test_log_and_events_are_beside_each_other_at_160x45() -> None:
 
 def test_clean_takes_out_what_a_terminal_obeys() -> None:
     assert clean("a\x1b[31mb\x1b[0m\x07c\x9b2Jd\x1b]0;title\x07e\u202ef\tg") == "abcdef  g"
+    assert clean("\u2764\ufe0f\u00ad\u061c\U000e0041!") == "\u2764!"
     assert printed("50%\r60%\r") == "60%"
     assert clean("checkpoint a\rb") == "checkpoint ab", "what stands before is not hidden"
     assert clean("plain [bold]text[/]") == "plain [bold]text[/]"

@@ -64,8 +64,11 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
-_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
-"""Control characters, and those that reorder or hide text."""
+_INVISIBLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    r"\U000e0000-\U000e01ef]"
+)
+"""Control characters, those that reorder or hide text, and those that make terminals differ on how wide it is."""
 _NARROW = re.compile(r"[ -~\u2500-\u259f\u2800-\u28ff]*").fullmatch
 """Text whose characters take a cell each, as nearly everything drawn: ASCII, lines, blocks, dots."""
 
