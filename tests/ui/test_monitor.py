@@ -536,7 +536,7 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
 def test_a_narrow_header_still_says_for_how_long_the_run_has_been_starting() -> None:
     header = Header()
     header.show(made.changed(made.starting(), phase_s=94.0), replaying=False)
-    for width, doing in ((80, " starting 1 min 34 s "), (120, " imports, building data and model 1 min 34 s ")):
+    for width, doing in ((80, " preparing 1 min 34 s "), (120, " imports, building data and model 1 min 34 s ")):
         assert doing in "".join(span.text for span in header.paint(width, 4)[0])
 
 

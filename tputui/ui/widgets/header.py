@@ -119,11 +119,11 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
 
 def _doing(snapshot: Snapshot, room: int) -> str:
     """The phase with its age; in one word where the terminal is narrow, since the age is what tells most."""
-    said = (
-        words.phase_with_age(snapshot.phase, snapshot.phase_s),
-        words.phase_in_short(snapshot.phase, snapshot.phase_s),
-    )
-    return next((text for text in said if len(text) <= room), "")
+    phase, phase_s = snapshot.phase, snapshot.phase_s
+    short = words.phase_in_short(phase, phase_s)
+    # The condition beside it says that it starts.
+    short = short.replace("starting", "preparing") if phase == "starting" else short
+    return next((text for text in (words.phase_with_age(phase, phase_s), short) if len(text) <= room), "")
 
 
 def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
