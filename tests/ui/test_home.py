@@ -348,6 +348,19 @@ def test_no_size_breaks_it(tmp_path: Path) -> None:
     drive(home(tmp_path), script)
 
 
+def test_in_a_narrow_list_columns_give_way_to_the_names(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, run="digits-lr-0.01")
+
+    async def script(pilot: AppPilot) -> None:
+        for width in (40, 46, 60, 68, 72, 80):
+            await pilot.resize_terminal(width, 12)
+            await until(pilot, lambda: "\u2714 done" in text(pilot.app.screen))
+            row = next(line for line in text(pilot.app.screen).splitlines() if "\u2714 done" in line)
+            assert "digits-lr-0.01" in row, width
+
+    drive(home(tmp_path), script)
+
+
 def test_marked_runs_are_compared(tmp_path: Path) -> None:
     write_runs(tmp_path)
 

@@ -42,11 +42,11 @@ _NARROW_CURVE = 6
 
 FIELDS = (
     Field("state", "state", 12, 0, to_left=True),
-    Field("step", "step", 12, 0),
-    Field("loss", "loss", 8, 0),
+    Field("step", "step", 12, 60),
+    Field("loss", "loss", 8, 40),
     Field("best", "best", 8, 92),
-    Field("curve", "curve", _NARROW_CURVE, 62, to_left=True),
-    Field("age", "age", 5, 44),
+    Field("curve", "curve", _NARROW_CURVE, 68, to_left=True),
+    Field("age", "age", 5, 46),
     Field("took", "took", 7, 108),
     Field("cores", "cores", 5, 72),
     Field("task", "task", 14, 124, to_left=True),
