@@ -453,6 +453,21 @@ def test_a_recorded_run_that_is_followed_is_looked_back_at(tmp_path: Path) -> No
     drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script, size=WIDE)
 
 
+def test_what_was_said_of_an_event_goes_with_its_moment(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 60)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "DONE" in shown(pilot))
+        for key in ("home", "end", "b", "left", "space"):
+            await pilot.press("home", "n")
+            await until(pilot, lambda: "\u276f \u2575 step 1: epoch 1 began" in shown(pilot))
+            await pilot.press(key)
+            await until(pilot, lambda: "\u276f \u2575 step 1" not in shown(pilot))
+
+    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script)
+
+
 def test_home_goes_to_the_start_of_a_run_that_is_over(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     session = Session.live(run_dir, clock=lambda: recorded.T0 + 60)

@@ -5,6 +5,7 @@ Where now is followed, the cursor of the charts jumps in place of the moment tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic
 
 from textual import work
@@ -15,6 +16,7 @@ from tputui.model.snapshot import Mark
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.draw.lines import clean
 from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
+from tputui.ui.pump import Player
 from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.panelkeys import PanelKeys
 from tputui.ui.screens.watching import Watching
@@ -118,7 +120,7 @@ class TimeKeys(
         """To the beginning: of what can be played, else of the panel; at the end of a run the log is read from its."""
         reads_log = isinstance(self._body.panel, LogPanel)
         if self._in_past or (self._timed and self._is_over and not reads_log):
-            self._pump.ask(lambda player: player.seek(player.start))
+            self._move_time(lambda player: player.seek(player.start))
         else:
             self.action_scroll(-1_000_000)
 
@@ -131,15 +133,15 @@ class TimeKeys(
 
     def action_back_to_now(self) -> None:
         """To the newest moment: of the run, or of the recording."""
-        self._pump.ask(to_newest)
+        self._move_time(to_newest)
 
     def action_play_or_pause(self) -> None:
         """Plays or pauses; at the end of a replay it plays from the beginning."""
-        self._pump.ask(play_or_pause)
+        self._move_time(play_or_pause)
 
     def action_seek(self, direction: int) -> None:
         """Moves by a twentieth of the recording."""
-        self._pump.ask(lambda player: seek_by(player, direction))
+        self._move_time(lambda player: seek_by(player, direction))
 
     def action_speed(self, direction: int) -> None:
         """Doubles or halves the speed."""
@@ -148,4 +150,9 @@ class TimeKeys(
     def on_player_bar_scrubbed(self, message: PlayerBar.Scrubbed) -> None:
         """Goes to the moment under the mouse."""
         message.stop()
-        self._pump.ask(lambda player: player.seek(message.t))
+        self._move_time(lambda player: player.seek(message.t))
+
+    def _move_time(self, command: Callable[[Player], None]) -> None:
+        """Another moment is shown, of which what was said last is not true."""
+        self.hush()
+        self._pump.ask(command)

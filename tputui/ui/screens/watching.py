@@ -105,6 +105,11 @@ class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
         self.query_one(Header).tell(sentence)
         self.set_timer(shown_s, lambda: self._untell(number))
 
+    def hush(self) -> None:
+        """Takes the sentence away: it tells of a moment that is left."""
+        self._notices += 1
+        self.query_one(Header).tell("")
+
     def _untell(self, number: int) -> None:
         if number == self._notices:
             self.query_one(Header).tell("")
