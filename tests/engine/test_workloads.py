@@ -47,7 +47,7 @@ def test_a_unet_learns_mask_and_depth_and_keeps_pictures(tmp_path: Path) -> None
         "model.encoder=thin",
         "model.width=8",
         "optim.lr=0.003",
-        "epochs=6",
+        "epochs=10",
         "report.pictures=2",
     )
     epochs = learns(run)
