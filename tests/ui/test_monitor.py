@@ -546,6 +546,8 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, goes_on=True))
     lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
     assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
+    header.show(made.running(), replaying=False, behind=Behind(27.0, 440, goes_on=False))
+    assert width_of(header.paint(80, 4)[3]) <= 80, "how to come back is read whole"
 
 
 def test_a_narrow_header_still_says_for_how_long_the_run_has_been_starting() -> None:
