@@ -95,7 +95,7 @@ def _halved(text: str, width: int) -> tuple[str, str]:
 def _banner(behind: Behind, snapshot: Snapshot) -> Line:
     """That this is not now, and how to come back."""
     place = f"step {snapshot.steps:,} of {behind.steps:,} done by now"
-    to = "to now, the run goes on" if behind.goes_on else "to the end of the run"
+    to = "to now, the run goes on" if behind.goes_on else "to the end"
     back: Line = [Span("b", "strong"), Span(f" returns {to}", "label")]
     return [Span(f" \u25c2 looking back {words.seconds(behind.seconds)}: {place}  ", "alert"), *back]
 
