@@ -126,8 +126,8 @@ class StallConfig(Table, frozen=True, kw_only=True):
     after_s: float = 30.0
     """Seconds without a step that it takes at least."""
     compile_times: float = 5.0
-    """Times the longest compilation so far after which another one counts as a stall, once it has taken a minute. The
-    first compilation never does."""
+    """Times the longest compilation so far after which another one counts as a stall, once it has taken a minute, or
+    tracing that no step follows. The first compilation never does."""
     policy: Literal["notify", "save-stop", "continue"] = "notify"
     """What the supervisor does about a stall: `notify` tells who waits where, in the log and on the timeline;
     `save-stop` asks the run to save and stop besides, and ends it where it does not within two minutes; `continue`

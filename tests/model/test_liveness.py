@@ -47,8 +47,8 @@ TRAINING_DONE = ev.TrainingEnded(t=T0 + 1, outcome="done", step=11, reason="3 ep
 RUN_FAILED = ev.RunEnded(t=T0 + 2, outcome="failed", exit_code=3, reason="the worker was killed by SIGKILL")
 
 
-def compiled(before_s: float) -> list[ev.Event]:
-    """A worker that has been compiling for 70 s, and has compiled before, or has not."""
+def compiled(before_s: float, phase: ev.Phase = "compiling") -> list[ev.Event]:
+    """A worker that has been in a phase for 70 s, and has compiled before, or has not."""
     read = ev.XlaMetricsRead(
         t=T0,
         compiles=1 if before_s else 0,
@@ -62,7 +62,7 @@ def compiled(before_s: float) -> list[ev.Event]:
         bytes_from_device=0,
         fallbacks={},
     )
-    beating = ev.HeartbeatSent(t=T0 + 71, phase="compiling", phase_s=70.0, step=11, epoch=1)
+    beating = ev.HeartbeatSent(t=T0 + 71, phase=phase, phase_s=70.0, step=11, epoch=1)
     return [*stepping(T0), read, beating]
 
 
@@ -112,6 +112,11 @@ CASES = [
          "has been compiling for 1 min 10 s, and none before took more than 3.0 s"),
     Case("a compile that takes as long as before", compiled(30.0), SUPERVISED, (True, True), T0 + 71, "running",
          "compiling"),
+    Case("user code that hangs while it is traced", compiled(3.0, "tracing"), SUPERVISED, (True, True), T0 + 71,
+         "stalled", "has been tracing for 1 min 10 s without a step"),
+    Case("a long trace", compiled(20.0, "tracing"), SUPERVISED, (True, True), T0 + 71, "running", "tracing"),
+    Case("a first trace", [opened(T0 - 5, "worker", pid=4243), *kept_alive(T0, 400, "tracing", 0)], SUPERVISED,
+         (True, True), T0 + 401, "starting", "tracing"),
     Case("a first compile", compiled(0.0), SUPERVISED, (True, True), T0 + 71, "running", "compiling"),
     Case("stuck by the run's own measure", stepping(T0) + kept_alive(T0, 5, "data"), configured(after_s=3.0),
          (True, True), T0 + 5, "stalled", "waiting for data for 5 s without a step"),

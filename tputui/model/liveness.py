@@ -208,6 +208,8 @@ def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
         return f"lives, and has said nothing for {fmt.whole(silent_s)}"
     if beat is not None and beat.phase == "compiling":
         return _long_compile(beat, pace, now)
+    if beat is not None and beat.phase == "tracing":
+        return _long_trace(beat, pace, now)
     if beat is None or beat.phase not in STEPPING or worker.moved_t is None:
         return None
     stuck_s = now - worker.moved_t
@@ -222,6 +224,16 @@ def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
     if not pace.compile_s or lasts_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
         return None
     return f"has been compiling for {fmt.whole(lasts_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
+
+
+def _long_trace(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
+    """Why tracing takes too long. What is traced anew is compiled anew, so it may take what compiling may; that of the
+    first steps may take as long as it takes."""
+    lasts_s = beat.phase_s + max(0.0, now - beat.t)
+    least = pace.limits.after_s, pace.limits.after_steps * pace.step_s, pace.limits.compile_times * pace.compile_s
+    if not pace.step_s or lasts_s <= max(least):
+        return None
+    return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(lasts_s)} without a step"
 
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
