@@ -103,10 +103,32 @@ def test_a_run_of_another_user_is_listed_as_such(others_run: Path, capsys: pytes
 
     line = capsys.readouterr().out.splitlines()[1]
     assert line.split()[:2] == ["digits-1", "unreadable"]
-    assert line.endswith("another user's")
+    assert line.endswith("another user's; ask them for a copy of its directory")
 
 
 def test_attach_passes_over_a_run_of_another_user(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "--runs-dir", str(others_run.parent)]) == 2
 
     assert "no run is running in" in capsys.readouterr().err
+
+
+def test_a_run_of_ones_own_that_is_shut_is_not_called_another_users(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(tempfile.mkdtemp())
+    run_dir = recorded.write_run(folder)
+    folder.chmod(0o755)
+    run_dir.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.chown(run_dir, 65_534, 65_534)
+        os.seteuid(65_534)
+    try:
+        assert main(["show", str(run_dir)]) == 2
+        assert main(["runs", "--runs-dir", str(folder)]) == 0
+    finally:
+        if root:
+            os.seteuid(0)
+        run_dir.chmod(0o700)
+        shutil.rmtree(folder)
+    said = capsys.readouterr()
+    assert "yours, but its permissions shut you out; chmod u+rwx opens it" in said.err
+    assert said.out.splitlines()[1].endswith("chmod u+rwx opens it")

@@ -10,9 +10,10 @@ from tputui.cli import viewing
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.runs import created
-from tputui.cli.selecting import add_run_argument, find_run, is_readable, parent_of, runs_in
+from tputui.cli.selecting import add_run_argument, find_run, parent_of, runs_in
 from tputui.exit_codes import ExitCode
 from tputui.model.snapshot import ENDED
+from tputui.telemetry import rundir
 
 DESCRIPTION = """Shows a run from its first record on and follows it: the live screen in a terminal, a line a
 fact with --no-ui, the events with --json. Without RUN: the newest one that is running. Leaving it, Ctrl-C
@@ -48,6 +49,6 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 def _newest_running(parent: Path) -> Path:
     for run_dir in sorted(runs_in(parent), key=created, reverse=True):
-        if is_readable(run_dir) and session.load(run_dir).condition not in ENDED:
+        if not rundir.why_shut(run_dir) and session.load(run_dir).condition not in ENDED:
             return run_dir
     raise CommandError(ExitCode.USAGE, f"no run is running in {parent}; `tputui runs` lists those there are")

@@ -10,7 +10,7 @@ from typing import Any
 from tputui import session
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import is_readable, parent_of, runs_in
+from tputui.cli.selecting import parent_of, runs_in
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.model.snapshot import Snapshot
@@ -70,8 +70,8 @@ def created(run_dir: Path) -> float:
 def _row(run_dir: Path) -> dict[str, Any]:
     """What the table says of a run; None where it is not known."""
     row: dict[str, Any] = {"run": run_dir.name, "dir": str(run_dir), "created": created(run_dir)}
-    if not is_readable(run_dir):
-        return {**row, "state": "unreadable", "why": "another user's"}
+    if why := rundir.why_shut(run_dir):
+        return {**row, "state": "unreadable", "why": why}
     snapshot = session.load(run_dir)
     return {
         **row,

@@ -32,7 +32,7 @@ def find_run(name: str, parent: Path) -> Path:
     try:
         return rundir.find(name, parent)
     except PermissionError:
-        raise CommandError(ExitCode.USAGE, _not_yours(name)) from None
+        raise CommandError(ExitCode.USAGE, f"{name}: this run is {_why_shut(name, parent)}") from None
     except rundir.RunNotFound as error:
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
         hint = f"did you mean {near}?" if near else "`tputui runs` lists those there are"
@@ -47,10 +47,6 @@ def runs_in(parent: Path) -> list[Path]:
         raise CommandError(ExitCode.USAGE, f"{parent}: runs cannot be listed: {error.strerror}") from None
 
 
-def is_readable(run_dir: Path) -> bool:
-    """Whether this user may look into the directory."""
-    return os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True)
-
-
-def _not_yours(name: str) -> str:
-    return f"{name}: this run is another user's, and a run is its owner's alone; ask them for a copy of its directory"
+def _why_shut(name: str, parent: Path) -> str:
+    reasons = [rundir.why_shut(candidate) for candidate in (parent / name, Path(name)) if os.path.lexists(candidate)]
+    return next((why for why in reasons if why), "in a directory that you may not look into")

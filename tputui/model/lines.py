@@ -155,4 +155,5 @@ def _compiled(event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> str:
     late = (
         f"; {event.recompiles} in all after warm-up, when every shape should have been seen" if event.recompiles else ""
     )
-    return f"compiled {event.compiles - compiles} programs in {took}{late}"
+    fresh = event.compiles - compiles
+    return f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"

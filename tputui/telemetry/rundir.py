@@ -150,6 +150,19 @@ def find(name: str, parent: Path) -> Path:
     raise RunNotFound(f"{name}: no such run in {parent}; `tputui runs` lists those there are")
 
 
+def why_shut(run_dir: Path) -> str | None:
+    """Why this user may not look into a directory, and what to do; None where they may."""
+    if os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True):
+        return None
+    try:
+        owner = run_dir.stat().st_uid
+    except OSError as error:
+        return f"out of reach: {error.strerror}"
+    if owner == os.geteuid():
+        return "yours, but its permissions shut you out; chmod u+rwx opens it"
+    return "another user's; ask them for a copy of its directory"
+
+
 def is_run(path: Path) -> bool:
     """Whether the directory looks like a run, damaged or not."""
     return (path / MANIFEST).is_file() or any(journal_paths(path))

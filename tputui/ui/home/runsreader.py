@@ -8,7 +8,6 @@ be read. Must not know Textual.
 from __future__ import annotations
 
 import errno
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -155,20 +154,13 @@ class RunsReader:
 
 def signature_of(run_dir: Path) -> Signature:
     """What changes when something is written in a run. Raises `OSError` where it cannot be looked into."""
-    if not os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True):
-        raise PermissionError(errno.EACCES, _why_shut(run_dir), str(run_dir))
+    if why := rundir.why_shut(run_dir):
+        raise PermissionError(errno.EACCES, why, str(run_dir))
     found = []
     for name, path in rundir.journal_paths(run_dir):
         told = path.stat()
         found.append((name, told.st_size, told.st_mtime_ns))
     return tuple(found)
-
-
-def _why_shut(run_dir: Path) -> str:
-    """Why a directory lets nobody in, and what to do: its owner changes the permissions, anybody else asks."""
-    if run_dir.stat().st_uid == os.geteuid():
-        return "yours, but its permissions shut you out; chmod u+rwx opens it"
-    return "another user's; ask them for a copy of its directory"
 
 
 def _unreadable(path: Path, error: OSError) -> RunRow:
