@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +15,7 @@ import sys
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -438,20 +438,23 @@ def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
     keeper.finish(60.0)
 
 
-@pytest.fixture
-def _files_of_a_few_kilobytes() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+# In a process of its own: what a test prints may go to a file, which would be too large as well.
+_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from tputui.places.keeper import Keeper
+resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, resource.RLIM_INFINITY))
+keeper = Keeper(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
+keeper.finish(60.0)
+print(keeper.trouble)
+"""
 
 
-def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path, request: pytest.FixtureRequest) -> None:
+def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None:
     truth = longrun.told(run_dir)
-    request.getfixturevalue("_files_of_a_few_kilobytes")
-    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
-    keeper.finish(60.0)
-    assert keeper.trouble == os.strerror(27)  # EFBIG, as a full disk says ENOSPC
+    words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
+    trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    assert trouble == os.strerror(errno.EFBIG)  # as a full disk says ENOSPC
     assert list((run_dir / "places").iterdir()) == []
     assert longrun.told(run_dir) == truth
 
