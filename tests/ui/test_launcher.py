@@ -58,6 +58,7 @@ def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
 def test_every_field_stands_there_with_documentation_and_figures(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
+        await until(pilot, lambda: says(pilot, "channels"))  # the engine says which keys a task has
         for key in (
             "task",
             "epochs",
@@ -70,7 +71,8 @@ def test_every_field_stands_there_with_documentation_and_figures(place: Path) ->
             "seal",
         ):
             assert says(pilot, key), key
-        assert says(pilot, "8 TPU cores, spmd", "8 x 8 = 64 a step", "0.004 = 0.0005 x 8 cores", "22 steps")
+        figures = ("8 TPU cores, spmd", "8 x 8 = 64 a step", "0.004 = 0.0005 x 8 cores", "22 steps")
+        await until(pilot, lambda: says(pilot, *figures))
         await until(pilot, lambda: says(pilot, "408 KiB a core", "of 16.0 GiB"))
         pilot.app.screen.query_one(FieldsPanel).go("optim.lr")
         await until(pilot, lambda: says(pilot, "Learning rate for one core", "takes a number", "default 0.001"))
