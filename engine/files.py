@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,18 +20,13 @@ class Written(NamedTuple):
 
 def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
     """Writes a file whole or not at all, durably, and returns its size. Raises `OSError`, and what `fill` raises."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with _becoming(path) as temporary:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-            size = file.tell()
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return size
+            return file.tell()
 
 
 def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
@@ -40,8 +36,7 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
     is read back comes from the disk, as far as the system gives up the pages that it holds of it. Raises `OSError`,
     also where other bytes were read than were written, and what `fill` and `note` raise.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with _becoming(path) as temporary:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "r+b") as file:
             meant = _Hashed(file)
@@ -55,10 +50,19 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
         if found != meant.digest:
             raise OSError(f"what was read back from the disk is not what was written to it ({size} bytes)")
         note(found)
+    return Written(size, found)
+
+
+@contextmanager
+def _becoming(path: Path) -> Iterator[Path]:
+    """The name under which a file is made; at the end it becomes `path`. Nothing is left where that is not reached."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
         temporary.rename(path)
     finally:
+        # Renaming a name onto another of the same file does nothing, and leaves both.
         temporary.unlink(missing_ok=True)
-    return Written(size, found)
 
 
 class _Hashed:
@@ -98,14 +102,9 @@ class _Hashed:
 
 def link(path: Path, name: Path) -> None:
     """Makes `name` a further name of the file, in place of what it named before, at no moment naming nothing."""
-    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    os.link(path, temporary)
-    try:
-        temporary.rename(name)
-    finally:
-        # Renaming a name onto another of the same file does nothing, and leaves both.
+    with _becoming(name) as temporary:
         temporary.unlink(missing_ok=True)
+        os.link(path, temporary)
 
 
 def duplicate(path: Path, name: Path) -> None:
@@ -113,14 +112,10 @@ def duplicate(path: Path, name: Path) -> None:
     try:
         link(path, name)
     except OSError:
-        temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-        try:
+        with _becoming(name) as temporary:
             shutil.copyfile(path, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            temporary.rename(name)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:
