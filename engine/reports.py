@@ -83,7 +83,8 @@ class Reports(Announcer):
         self._train = self._tally(with_norm=plan.keeps_norms)
         self._valid = self._tally()
         policy, ids = plan.config.non_finite.policy, learner.strategy.core_ids
-        self._lookouts = [Lookout(split, ids, policy, reporter.emit) for split in ("train", "valid")]
+        self._lookout = Lookout("train", ids, policy, reporter.emit)
+        self._valid_lookout = Lookout("valid", ids, policy, reporter.emit)
         self._running = self._train
         self._due = False
         self._word: int | None = None
@@ -106,7 +107,7 @@ class Reports(Announcer):
     def not_finite(self) -> str | None:
         """Where a loss or gradient is NaN or infinite, in one sentence; None where all are finite, so far as was read.
         The same in every process."""
-        return next((lookout.found for lookout in self._lookouts if lookout.found), None)
+        return self._lookout.found or self._valid_lookout.found
 
     def open(self, at: Position) -> None:
         """Tells what is to be trained, and on what."""
@@ -224,7 +225,7 @@ class Reports(Announcer):
         with self.sections.section("report"):
             meters = self._train.meters
             self._report_steps(at, steps.means, step_s, lr=self._learner.lr, report_steps=self._train.cadence.steps)
-            self._lookouts[0].look(at.step - len(steps.means) + 1, steps.means, steps.norms)
+            self._lookout.look(at.step - len(steps.means) + 1, steps.means, steps.norms)
             self._report_meters(at, "train", meters.readings(), meters.reduced)
             self._report_runtime()
 
@@ -252,7 +253,7 @@ class Reports(Announcer):
             with self.sections.section("evaluate"):
                 backend.wait()
             # Sums: a core without an example has no mean.
-            self._lookouts[1].look(at.step, self._valid.read(self._valid.hold()).sums)
+            self._valid_lookout.look(at.step, self._valid.read(self._valid.hold()).sums)
             self._judge.fetch()
             self._valid.cadence.retune(self._step_s(steps))
             self._report_meters(at, "valid", self._valid.meters.readings(), self._valid.meters.reduced)

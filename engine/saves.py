@@ -64,7 +64,14 @@ class Saver:
         if _reason(asked) == "stop" and not last:
             raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self.reservation}")
 
-    def break_off(self, why: str, at: Position, policy: str) -> NoReturn:
+    def mind(self, found: str | None, policy: str, at: Position, settle: Callable[[Position], None]) -> None:
+        """Ends training where loss or gradient were `found` not finite and the policy says so, once `settle` has
+        reported every step up to there. Raises `NotFinite`."""
+        if found is not None and policy != "continue":
+            settle(at)
+            self._break_off(found, at, policy)
+
+    def _break_off(self, why: str, at: Position, policy: str) -> NoReturn:
         """Ends training for `why`, as the policy says: at once, or with a save. Raises `NotFinite`."""
         asked = f"{why}; training ended after step {at.step}, as non_finite.policy = {policy} says"
         if policy != "save-stop":

@@ -200,11 +200,8 @@ class Trainer:
 
     def _mind(self) -> None:
         """Ends training where loss or gradient are not finite and the configuration says so. Raises `NotFinite`."""
-        found, policy = self._reports.not_finite, self._plan.config.non_finite.policy
-        if found is None or policy == "continue":
-            return
-        self._reports.report_training(self.at)
-        self._saver.break_off(found, self.at, policy)
+        policy = self._plan.config.non_finite.policy
+        self._saver.mind(self._reports.not_finite, policy, self.at, self._reports.report_training)
 
     def _state(self) -> Checkpoint:
         meters = self._reports.train_meters.state() if self.at.batch else {}

@@ -223,11 +223,8 @@ class Follower(Callback):
 
     def _mind(self) -> None:
         """Ends training where the loss is not finite and the configuration says so. Raises `NotFinite`."""
-        found, policy = self._reports.not_finite, self._plan.config.non_finite.policy
-        if found is None or policy == "continue":
-            return
-        self._reports.report_training(self.at)
-        self.saver.break_off(found, self.at, policy)
+        policy = self._plan.config.non_finite.policy
+        self.saver.mind(self._reports.not_finite, policy, self.at, self._reports.report_training)
 
     def state(self) -> Checkpoint:
         """What our side keeps of the run as of now; Lightning's own state is the store's."""

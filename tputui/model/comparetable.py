@@ -35,12 +35,10 @@ def figure_rows(comparison: Comparison) -> list[FigureRow]:
 def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float | None]]]:
     """The same figures as they were told, not rounded: by name with its unit, a cell a run; None where nobody told."""
     rows = [(name, [tell(run) for run in comparison.runs]) for name, tell in _RAW]
-    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in comparison.runs]
-    for key in dict.fromkeys(key for one in found for key in one):
-        meters = [one.get(key) for one in found]
-        rows.append((f"{meter_name(*key)}, last", [meter.final if meter else None for meter in meters]))
-        rows.append((f"{meter_name(*key)}, best", [meter.best if meter else None for meter in meters]))
-        rows.append((f"{meter_name(*key)}, best epoch", [meter.best_epoch if meter else None for meter in meters]))
+    for name, meters in _by_meter(comparison.runs):
+        rows.append((f"{name}, last", [meter.final if meter else None for meter in meters]))
+        rows.append((f"{name}, best", [meter.best if meter else None for meter in meters]))
+        rows.append((f"{name}, best epoch", [meter.best_epoch if meter else None for meter in meters]))
     return rows
 
 
@@ -72,12 +70,16 @@ def _reasons(run: ComparedRun) -> Iterable[str]:
 
 
 def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
-    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
-    for key in dict.fromkeys(key for one in found for key in one):
-        meters = [one.get(key) for one in found]
-        name = meter_name(*key)
+    for name, meters in _by_meter(runs):
         yield FigureRow(f"{name}, last", [fmt.number(meter.final) if meter else fmt.UNKNOWN for meter in meters])
         yield FigureRow(f"{name}, best", [_best(meter) for meter in meters], _winner(meters))
+
+
+def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure | None]]]:
+    """Every meter that some run has, by its name: of each run, None where it has none."""
+    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
+    for key in dict.fromkeys(key for one in found for key in one):
+        yield meter_name(*key), [one.get(key) for one in found]
 
 
 def _best(meter: MeterFigure | None) -> str:

@@ -220,7 +220,7 @@ def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
 
 def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
     """Why a compilation takes too long; the first one may take as long as it takes."""
-    lasts_s = beat.phase_s + max(0.0, now - beat.t)
+    lasts_s = _lasts_s(beat, now)
     if not pace.compile_s or lasts_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
         return None
     return f"has been compiling for {fmt.whole(lasts_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
@@ -229,11 +229,16 @@ def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
 def _long_trace(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
     """Why tracing takes too long. What is traced anew is compiled anew, so it may take what compiling may; that of the
     first steps may take as long as it takes."""
-    lasts_s = beat.phase_s + max(0.0, now - beat.t)
+    lasts_s = _lasts_s(beat, now)
     least = pace.limits.after_s, pace.limits.after_steps * pace.step_s, pace.limits.compile_times * pace.compile_s
     if not pace.step_s or lasts_s <= max(least):
         return None
     return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(lasts_s)} without a step"
+
+
+def _lasts_s(beat: HeartbeatSent, now: float) -> float:
+    """Seconds that the phase of a beat has gone on for."""
+    return beat.phase_s + max(0.0, now - beat.t)
 
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
