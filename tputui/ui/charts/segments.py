@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from tputui.model.snapshot import Segment
-from tputui.ui.draw.columns import Column
+from tputui.ui.draw.columns import Column, runs_of
 
 
 class SegmentMemory:
@@ -41,17 +41,12 @@ class SegmentMemory:
     def columns(self, dots: Sequence[int]) -> list[Column]:
         """The columns of the segments whose dot columns are `dots`; those of one stand next to each other."""
         known, kept, found = self._columns, dict[tuple[int, int], Column](), list[Column]()
-        start, count = 0, len(dots)
-        while start < count:
-            x, stop = dots[start], start + 1
-            while stop < count and dots[stop] == x:
-                stop += 1
+        for x, start, stop in runs_of(dots):
             column = known.get((start, stop))
             if column is None or column.x != x:
                 column = self._merged(x, start, stop)
             kept[start, stop] = column
             found.append(column)
-            start = stop
         self._columns = kept
         return found
 
@@ -65,7 +60,7 @@ class SegmentMemory:
         self._bads = self._bads[:same] + [one.num_bad for one in fresh]
 
     def _merged(self, x: int, start: int, stop: int) -> Column:
-        """The same as `draw.columns.merge` of these segments."""
+        """The column that `draw.columns.gather` makes of these segments."""
         counts = self._counts[start:stop]
         count, bad = sum(counts), sum(self._bads[start:stop])
         if not count:

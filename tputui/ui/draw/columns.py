@@ -7,7 +7,7 @@ is not finite are in it, so that a spike of one step on one core is never lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tputui.model.snapshot import Segment
@@ -40,18 +40,21 @@ def columns(segments: Sequence[Segment], first_step: int, last_step: int, width:
 
 def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[Column]:
     """The columns of segments whose dot columns are `places`; those of one column stand next to each other."""
-    found: list[Column] = []
-    start, count = 0, len(segments)
+    return [_merge(x, segments[start:stop]) for x, start, stop in runs_of(places)]
+
+
+def runs_of(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Neighbours of one place: the place, the number of the first of them, and of the first one after them."""
+    start, count = 0, len(places)
     while start < count:
         x, stop = places[start], start + 1
         while stop < count and places[stop] == x:
             stop += 1
-        found.append(merge(x, segments[start:stop]))
+        yield x, start, stop
         start = stop
-    return found
 
 
-def merge(x: int, group: Sequence[Segment]) -> Column:
+def _merge(x: int, group: Sequence[Segment]) -> Column:
     """The column at dot column `x` that holds these segments, one at least."""
     if len(group) == 1:
         only = group[0]

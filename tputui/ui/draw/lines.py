@@ -6,6 +6,7 @@ and escape sequences out, and nothing here interprets markup. Pure; must not imp
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -91,6 +92,12 @@ def width_of(line: Iterable[Span]) -> int:
     # Of many spans nearly all are narrow, which is asked of them once.
     whole = "".join(texts)
     return len(whole) if _NARROW(whole) else sum(map(cell_len, texts))
+
+
+def joined(line: Iterable[Span]) -> Line:
+    """The line with neighbours of one look in one span."""
+    groups = itertools.groupby(line, key=lambda span: span[1:])
+    return [Span("".join([span.text for span in spans]), *look) for look, spans in groups]
 
 
 def crop(text: str, width: int) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tputui.ui.draw.columns import Column
-from tputui.ui.draw.lines import Line, Span
+from tputui.ui.draw.lines import Line, Span, joined
 from tputui.ui.draw.plot import NON_FINITE_MARK
 
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -53,7 +53,7 @@ def _line(sums: Mapping[int, Sequence[float]], bad: Collection[int], width: int)
             line.append(Span(" "))
         else:
             line.append(Span(BLOCKS[_level(mean, low, high)], "accent"))
-    return _joined(line)
+    return joined(line)
 
 
 def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None]:
@@ -75,13 +75,3 @@ def _level(value: float, low: float, high: float) -> int:
     if span <= 0 or not math.isfinite(span):
         return 0
     return min(int((value / 2 - low / 2) / span * len(BLOCKS)), len(BLOCKS) - 1)
-
-
-def _joined(line: Line) -> Line:
-    joined: Line = []
-    for span in line:
-        if joined and joined[-1].tone == span.tone:
-            joined[-1] = Span(joined[-1].text + span.text, span.tone)
-        else:
-            joined.append(span)
-    return joined

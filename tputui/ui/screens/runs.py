@@ -196,13 +196,17 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_line_edit_done(self, message: LineEdit.Done) -> None:
         """Leaves the filter in force with enter, shows all with escape."""
-        self._sift(message.text if message.kept else "", self._sifted_by)
+        self._sift(message.text if message.kept else "")
         self.query_one(RunsTable).focus()
 
-    def _sift(self, text: str, before: str) -> None:
+    def _sift(self, text: str) -> None:
         """Shows the runs that meet a filter."""
+        before = self._sifted_by
         if text != before:
-            undo_of(self.app).push("filter of the runs", lambda: self._sift(before, before))
+            undo_of(self.app).push("filter of the runs", lambda: self._sift_by(before))
+        self._sift_by(text)
+
+    def _sift_by(self, text: str) -> None:
         self._filter, self._sifted_by = runfilter.parse(text), text
         self._show()
 
@@ -262,7 +266,7 @@ class RunsScreen(Screen[MonitorResult]):
     def action_back(self) -> None:
         """Shows all runs again; leaves where they all are shown."""
         if self._filter.text:
-            self._sift("", self._sifted_by)
+            self._sift("")
         else:
             self.action_leave()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import NamedTuple
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import CoreView, Snapshot
 from tputui.ui import words
-from tputui.ui.draw.lines import Line, Span, Tone, bar, paragraph
+from tputui.ui.draw.lines import Line, Span, Tone, bar, joined, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
 
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -208,7 +207,7 @@ def _map(cores: list[CoreView], odd: Outlier | None, width: int, height: int, no
         for place in range(first, min(first + across, len(shown))):
             found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
             line.append(_block(losses[place], min(found, default=None), bounds, each))
-        rows.append(_joined(line))
+        rows.append(joined(line))
     legend = "a block a core" if group == 1 else f"a block {group} cores, the worst told"
     head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; high is a high loss", "dim")])
     return Drawing(rows, head=head, note=note)
@@ -256,12 +255,6 @@ def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], w
     if sign == _ODD:
         return Span(_wide(level, width), "alert")
     return Span(_wide(level, width), "accent" if share > 2 / 3 else "band")
-
-
-def _joined(line: Line) -> Line:
-    """Neighbours of one tone in one span."""
-    groups = itertools.groupby(line, key=lambda span: span.tone)
-    return [Span("".join([span.text for span in spans]), tone) for tone, spans in groups]
 
 
 def _wide(mark: str, width: int) -> str:

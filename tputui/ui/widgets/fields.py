@@ -159,12 +159,14 @@ class FieldsPanel(ListPanel[FieldsPart]):
 
     def figures(self) -> Figures:
         """Every field in sight with its value as it would be written, and what is wrong with it."""
-        part = self._part
-        keys = part.keys if part is not None else ()
+        head, part = ("key", "value", "changed", "problem"), self._part
+        if part is None:
+            return Figures(head, [])
+        form = part.form
         rows: list[tuple[Figure, ...]] = [
-            (key, part.form.text(key), part.form.is_changed(key), part.problems.get(key)) for key in keys if part
+            (key, form.text(key), form.is_changed(key), part.problems.get(key)) for key in part.keys
         ]
-        return Figures(("key", "value", "changed", "problem"), rows)
+        return Figures(head, rows)
 
     def _type(self, edited: Edited) -> None:
         self._edited = edited
