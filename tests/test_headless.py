@@ -79,6 +79,11 @@ def test_json_keeps_stdout_for_facts_and_tells_damage_on_stderr(tmp_path: Path) 
     assert narrated == ""
 
 
+def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    out, _, _ = followed(Session.live(tmp_path / "gone"))
+    assert f"warning: the run's directory {tmp_path / 'gone'} is gone" in out.splitlines()
+
+
 class Closed(io.StringIO):
     """A pipe whose reader leaves after some lines."""
 

@@ -167,7 +167,7 @@ def test_a_run_without_its_manifest_shows_what_the_journals_say(recorded_run: Pa
     (recorded_run / "run.json").write_bytes(b"{damaged")
     snapshot = load(recorded_run)
     assert (snapshot.run, snapshot.condition, snapshot.config, snapshot.created) == ("digits-1", "done", CONFIG, None)
-    assert any("run.json" in text for text in snapshot.warnings)
+    assert [region.journal for region in snapshot.damage.regions] == ["run.json"]
 
 
 def test_a_directory_with_nothing_in_it_is_told_lost(tmp_path: Path) -> None:
@@ -182,14 +182,14 @@ def test_a_directory_that_vanishes_while_it_is_watched_is_told(recorded_run: Pat
     session.poll()
     after = session.snapshot()
     assert (after.condition, after.steps, after.run) == (before.condition, 66, "digits-1")
-    assert any("is gone" in text for text in after.warnings)
+    assert any("is gone" in text for text in after.troubles)
     session.close()
 
 
 def test_a_directory_that_was_never_there_is_told(tmp_path: Path) -> None:
     snapshot = load(tmp_path / "nowhere")
     assert snapshot.condition == "lost"
-    assert any("is gone" in text for text in snapshot.warnings)
+    assert any("is gone" in text for text in snapshot.troubles)
 
 
 # Replay

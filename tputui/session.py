@@ -6,6 +6,7 @@ nothing else; nothing here can reach the run. Whatever is missing or damaged is 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -93,7 +94,7 @@ class Session:
         """What is true now, or at the moment looked at; of a run that is still being read in, as far as it was read."""
         track = self._shown
         now, verdict = self._judge()
-        manifest, why = self._read_manifest()
+        manifest = self._read_manifest()
         final = self._is_through() if track is not self._track or self._recorded else verdict.condition in ENDED
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
         around = Surroundings(
@@ -104,7 +105,7 @@ class Session:
             config=manifest.config if manifest else None,
             requests=[_request_view(request) for request in self._requests(now)],
             damage=[_region(damage) for damage in self._damage(final)],
-            warnings=[text for text in (gone, track.trouble, None if gone else why) if text],
+            troubles=[text for text in (gone, track.trouble) if text],
         )
         return take(track.state, around, verdict)
 
@@ -163,7 +164,7 @@ class Session:
         """What of the run cannot be read, or is not there; `final` says that no more will be written."""
         if not self.run_dir.is_dir():
             return self._shown.damage(final=final)
-        manifest, _ = self._read_manifest()
+        manifest = self._read_manifest()
         regions = [*([] if manifest else manifest_damage(self.run_dir)), *self._shown.damage(final=final)]
         if not (final and self.caught_up):
             return regions
@@ -190,7 +191,7 @@ class Session:
         state, now = self._track.state, self._clock()
         if not self._track.opened and state.writers:
             return _half_read(state, now)
-        manifest, _ = self._read_manifest()
+        manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.writers}
         verdict = judge(state, alive, now, manifest.created if manifest else None)
         self._over = verdict.condition in ENDED
@@ -221,14 +222,12 @@ class Session:
             return requests
         return [request for request in requests if request.t <= now]
 
-    def _read_manifest(self) -> tuple[rundir.Manifest | None, str | None]:
-        """The manifest, or why it cannot be read."""
+    def _read_manifest(self) -> rundir.Manifest | None:
+        """The manifest; of one that cannot be read the damage tells why."""
         if self._manifest is None:
-            try:
+            with contextlib.suppress(rundir.RunNotFound):
                 self._manifest = rundir.read_manifest(self.run_dir)
-            except rundir.RunNotFound as error:
-                return None, str(error)
-        return self._manifest, None
+        return self._manifest
 
 
 def _half_read(state: RunState, now: float) -> tuple[float, Verdict]:

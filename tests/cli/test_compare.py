@@ -110,7 +110,7 @@ def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
 
     out = capsys.readouterr().out
     assert "no verdict on B: B: nothing of it can be read" in out
-    assert "run.json: cannot be read" in out
+    assert "run.json, bytes 0 to 1: cannot be read" in out
     assert "\x1b" not in out
 
 

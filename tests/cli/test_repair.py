@@ -94,7 +94,7 @@ def test_a_manifest_is_rebuilt_from_the_supervisors_journal(recorded_run: Path, 
     copy = recorded_run.with_name("digits-1-repaired")
     assert told(copy, capsys)["regions"] == []
     snapshot = session.load(copy)
-    assert (snapshot.run, snapshot.config, snapshot.warnings) == ("digits-1", recorded.CONFIG, [])
+    assert (snapshot.run, snapshot.config, snapshot.troubles) == ("digits-1", recorded.CONFIG, [])
 
 
 def test_a_manifest_is_rebuilt_whatever_time_its_start_tells(tmp_path: Path, capsys: Capture) -> None:

@@ -351,7 +351,7 @@ def test_the_configuration_tells_which_way_its_monitored_meter_is_better() -> No
 
 
 def test_a_run_of_which_nothing_was_read_says_why() -> None:
-    gone = made.changed(made.empty(), condition="lost", warnings=["the run's directory /runs/b is gone"])
+    gone = made.changed(made.empty(), condition="lost", troubles=["the run's directory /runs/b is gone"])
     found = compare([paces.run("a"), gone])
     assert found.runs[0].trouble is None
     assert found.runs[1].trouble == "the run's directory /runs/b is gone"

@@ -105,4 +105,3 @@ def test_the_page_of_many_cores_is_still_a_page(recorded_run: Path) -> None:
 def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
     page = show_text(load(tmp_path))
     assert "state        lost" in page
-    assert "warning" in page

@@ -544,7 +544,7 @@ def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
 
 def test_strangers_text_is_inert() -> None:
     evil = "[bold red]x[/] \x1b[2J\x1b]0;title\x07 \u202etxet"
-    run = paces.run("b", run=evil, condition_reason=evil, config={"optim": {"name": evil}}, warnings=[evil])
+    run = paces.run("b", run=evil, condition_reason=evil, config={"optim": {"name": evil}}, troubles=[evil])
     bench = Bench([paces.run("a"), run])
 
     async def script(pilot: AppPilot) -> None:
@@ -639,7 +639,7 @@ def test_a_run_that_cannot_be_opened_does_not_stop_the_others() -> None:
     CompareReader([Path("a"), Path("runs/b")], readings.append, open_run, lambda: 5.0).run()
     first, second = readings[-1].snapshots
     assert first.run == "a"
-    assert (second.run, second.warnings) == ("b", ["the run cannot be read: Permission denied: runs/b"])
+    assert (second.run, second.troubles) == ("b", ["the run cannot be read: Permission denied: runs/b"])
 
 
 # Pictures.

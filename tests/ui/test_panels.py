@@ -126,6 +126,14 @@ def test_alarms_stand_in_the_header() -> None:
         assert part in said
 
 
+@pytest.mark.parametrize("condition", ["running", "done", "lost"])
+@pytest.mark.parametrize("width", [80, 160])
+def test_what_cannot_be_seen_of_a_run_stands_in_the_header(condition: str, width: int) -> None:
+    run = made.changed(made.running(), condition=condition, troubles=["the run's directory /runs/b is gone"])
+    warned = made.changed(run, warnings=["the losses of epoch 2 could not be kept"], requests=[])
+    assert "\u25b2 the run's directory /runs/b is gone" in header_text(warned, width)
+
+
 def test_an_awaited_receipt_comes_before_alarms() -> None:
     request = msgspec.structs.replace(made.running().requests[0], state="seen", applied_step=None, t=made.NOW - 500)
     said = header_text(made.changed(made.diverged(), requests=[request]))

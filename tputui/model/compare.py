@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from tputui.model import format as fmt
 from tputui.model import steady as pacing
 from tputui.model.configdiff import ConfigDiff, diff
 from tputui.model.snapshot import EpochView, RunCondition, Snapshot, View
@@ -188,7 +189,8 @@ def _trouble(snapshot: Snapshot) -> str | None:
     """Why nothing can be told of a run of which no fact was read; None where there is one."""
     if snapshot.newest_fact is not None:
         return None
-    return "; ".join(snapshot.warnings) or "nothing is recorded of it yet"
+    unread = [*snapshot.troubles, *map(fmt.damage, snapshot.damage.regions)]
+    return "; ".join(unread) or "nothing is recorded of it yet"
 
 
 def _peak_memory(snapshot: Snapshot) -> PeakMemory:

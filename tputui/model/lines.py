@@ -136,8 +136,9 @@ class Teller:
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:
-    """What is to be said when nothing more will come: damage, and an end that no record tells."""
-    lines = [f"damage: {fmt.damage(region)}" for region in snapshot.damage.regions]
+    """What is to be said when nothing more will come: what could not be read, and an end that no record tells."""
+    lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
+    lines += [f"damage: {fmt.damage(region)}" for region in snapshot.damage.regions]
     if snapshot.newer_format:
         lines.append(f"warning: {snapshot.newer_format}")
     if snapshot.exit_code is None:

@@ -241,7 +241,7 @@ def _wrong(snapshot: Snapshot) -> list[str]:
         lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
     if snapshot.num_senseless:
         lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} records that contradict themselves"))
-    lines += [_row("warning", text) for text in snapshot.warnings]
+    lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings)]
     lines += [_row("damage", fmt.damage(region)) for region in snapshot.damage.regions]
     if snapshot.newer_format:
         lines.append(_row("newer", snapshot.newer_format))

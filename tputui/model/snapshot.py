@@ -474,6 +474,7 @@ class Snapshot(View, frozen=True, kw_only=True):
     skipped: SkippedView
     pictures: PicturesView | None
     warnings: list[str]
+    """What the run itself warned of; the newest ones."""
     failure: Failure | None
     exit_code: int | None
     logs: list[LogLine]
@@ -483,6 +484,8 @@ class Snapshot(View, frozen=True, kw_only=True):
     damage: DamageView
     newer_format: str | None
     """Says so where a writer is newer than this reader, or wrote kinds of facts that it does not know."""
+    troubles: list[str] = []
+    """What keeps the viewer from seeing all of the run: its directory is gone, a file of it cannot be read."""
     num_senseless: int = 0
     """Records of steps that contradict themselves and were left out."""
     core_columns: list[CoreColumn] = []

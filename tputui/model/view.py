@@ -37,8 +37,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The request files."""
     damage: list[DamageRegion] = []
     """What of the journals cannot be read."""
-    warnings: list[str] = []
-    """What the viewer itself met."""
+    troubles: list[str] = []
+    """What keeps the viewer from seeing all of the run."""
 
 
 def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) -> Snapshot:
@@ -97,13 +97,14 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         num_senseless=sum(w.num_senseless for w in state.writers.values()),
         skipped=happenings.skipped(state),
         pictures=happenings.pictures(state),
-        warnings=around.warnings + [text for w in state.in_order for text in w.told.warnings],
+        warnings=[text for w in state.in_order for text in w.told.warnings],
         failure=blame.failure(state),
         exit_code=verdict.exit_code,
         logs=happenings.logs(state),
         loss=loss,
         damage=happenings.damage(state, around.damage),
         newer_format=happenings.newer_format(state),
+        troubles=around.troubles,
         core_columns=_core_columns(state),
         marks=marks,
         num_marks=num_marks,

@@ -133,7 +133,7 @@ class CompareReader:
     def _unreadable(self, run_dir: Path, error: OSError) -> Snapshot:
         why = f"the run cannot be read: {error.strerror or error}: {error.filename or run_dir}"
         return take(
-            RunState(), Surroundings(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), warnings=[why])
+            RunState(), Surroundings(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
         )
 
 
