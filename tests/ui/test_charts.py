@@ -24,6 +24,7 @@ from tputui.ui.charts.scene import Whole
 from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.smooth import WEIGHTS, smoothed
 from tputui.ui.charts.watch import CoreWatch, judge
+from tputui.ui.draw import axis
 from tputui.ui.draw.braille import Canvas
 from tputui.ui.draw.columns import gather
 from tputui.ui.draw.lines import Line, Span, width_of
@@ -121,6 +122,31 @@ def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
     for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
         assert why in grounds_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
     assert drawn(snapshot, Look(x="examples")) == drawn(snapshot, Look())
+
+
+@given(st.floats(min_value=0.0, max_value=1e300))
+def test_room_is_little_and_lasts(length: float) -> None:
+    roomy = axis.with_room(length)
+    assert length <= roomy <= length * 17 / 16
+    assert axis.with_room(roomy) == roomy
+
+
+@pytest.mark.parametrize("view", ["band", "overlay", "heat"])
+def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: ViewKind) -> None:
+    before = made.running()
+    steps = [point(step, before.loss[-1].mean) for step in range(331, 335)]
+    after = made.changed(before, loss=[*before.loss, *steps])
+    curve, longer = (drawn(run, Look(view=view), 107, 20).splitlines()[:-3] for run in (before, after))
+    end = 6 + math.floor(329 / axis.with_room(329) * 100) - 1
+    assert [line[:end] for line in longer] == [line[:end] for line in curve]
+
+
+@pytest.mark.parametrize("view", ["band", "overlay", "heat"])
+def test_the_curve_of_a_run_that_ended_fills_the_chart(view: ViewKind) -> None:
+    run = made.running()
+    for condition, is_full in (("running", False), ("done", True)):
+        lines = drawn(made.changed(run, condition=condition), Look(view=view), 107, 20).splitlines()[:-3]
+        assert any(line[6:].rstrip("\u2800 ")[100:] for line in lines) == is_full
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=80), st.integers(2, 300), st.data())
@@ -244,7 +270,7 @@ def test_events_stand_below_the_chart_at_their_steps() -> None:
     lines = drawn(made.running(), Look(), 107, 20).splitlines()
     strip = lines[-1]
     best = strip.index(timeline.SIGNS["best"].mark)
-    assert best == pytest.approx(6 + 109 / 329 * 100, abs=1)
+    assert best == pytest.approx(6 + 109 / axis.with_room(329) * 100, abs=1)
     assert strip.index(timeline.SIGNS["compile"].mark) == 6
     assert all(timeline.SIGNS["best"].mark not in line for line in lines[:-1])
 

@@ -11,7 +11,7 @@ from tputui.ui.charts import frame, layers
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log, rows_for, scale_of
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, finish, hidden_by_log, rows_for, scale_of
 from tputui.ui.draw import axis
 from tputui.ui.draw.braille import DOTS_X, Canvas
 from tputui.ui.draw.columns import Column
@@ -32,8 +32,7 @@ def setting(scene: Scene, width: int, height: int) -> Setting:
     scale = scale_of(scene, scene.look.log)
     labels = frame.y_labels(scale, rows)
     area = Area(frame.left_of(labels), width - frame.left_of(labels), rows)
-    dots, middles = area.across * DOTS_X, scene.figures.middles
-    return Setting(scale, labels, area, Domain(scene.segments, scene.look.x, scene.grounds, dots, middles))
+    return Setting(scale, labels, area, domain_of(scene, area.across * DOTS_X))
 
 
 def draw(scene: Scene, width: int, height: int) -> Chart:

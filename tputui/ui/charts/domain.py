@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import Segment, Snapshot
+from tputui.model.snapshot import ENDED, Segment, Snapshot
 from tputui.ui.draw import axis
 
 XKind = Literal["step", "epoch", "time", "examples"]
@@ -30,6 +30,8 @@ class Grounds(NamedTuple):
     """Examples of a step; 0 where nobody told."""
     started: float | None = None
     """Unix time from which time is counted."""
+    growing: bool = False
+    """Whether steps may still come."""
 
     def why_not(self, kind: XKind, segments: Sequence[Segment]) -> str:
         """Why an axis cannot be shown; empty where it can."""
@@ -62,6 +64,7 @@ def grounds_of(snapshot: Snapshot) -> Grounds:
         steps_per_epoch=plan.steps_per_epoch if plan is not None else 0,
         global_batch=plan.global_batch if plan is not None else 0,
         started=snapshot.started,
+        growing=snapshot.condition not in ENDED,
     )
 
 
@@ -75,8 +78,13 @@ class Domain:
         grounds: Grounds,
         width: int,
         middles: list[float] | None = None,
+        *,
+        spare: bool = False,
     ) -> None:
-        """`middles` are the steps in the middle of each segment, where those are known already."""
+        """`middles` are the steps in the middle of each segment, where those are known already.
+
+        `spare` leaves a little room for what comes next, so that not every step that comes moves all of the curve.
+        """
         self.kind = kind
         self.width = width
         self._grounds = grounds
@@ -88,6 +96,8 @@ class Domain:
         """Where each segment lies on the axis."""
         ends = [self.at(segments[0].first_step), self.at(segments[-1].last_step)] if segments else [0.0, 0.0]
         self.low, self.high = ends if kind != "time" or not segments else (self.xs[0], self.xs[-1])
+        if spare:
+            self.high = self.low + axis.with_room(self.high - self.low)
         self._dots: list[int] | None = None
 
     def at(self, step: float) -> float:

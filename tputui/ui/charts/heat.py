@@ -17,7 +17,7 @@ from tputui.ui.charts import frame
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.look import Look
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, rows_for
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, finish, rows_for
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
 from tputui.ui.draw.braille import DOTS_X
@@ -62,7 +62,7 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     groups = grouped(num_cores, rows)
     left = max(len(str(num_cores)) + 2, 6)
     area = Area(left, width - left, rows)
-    domain = Domain(scene.segments, scene.look.x, scene.grounds, area.across * DOTS_X)
+    domain = domain_of(scene, area.across * DOTS_X)
     loss = scene.look.log or num_cores < 2
     held = cells_of(scene.cores, domain, area.across)
     reduced = memory.reduced(scene.cores, groups, loss=loss)
@@ -96,13 +96,14 @@ def thickness(count: int, rows: int) -> int:
 
 
 def cells_of(columns: Sequence[CoreColumn], domain: Domain, across: int) -> list[tuple[int, int]]:
-    """For every cell the columns in it, from and to; a column reaches up to where the next one begins."""
+    """For every cell up to the last step the columns in it, from and to; each reaches up to where the next begins."""
+    end = min(frame.cell_of(domain, columns[-1].last_step) + 1, across) if columns else 0
     starts = [min(max(frame.cell_of(domain, column.first_step), 0), across - 1) for column in columns]
-    held = [(0, 0)] * across
+    held = [(0, 0)] * end
     for cell, group in itertools.groupby(range(len(columns)), key=starts.__getitem__):
         numbers = list(group)
-        stop = starts[numbers[-1] + 1] if numbers[-1] + 1 < len(columns) else across
-        for each in range(cell, max(stop, cell + 1)):
+        stop = starts[numbers[-1] + 1] if numbers[-1] + 1 < len(columns) else end
+        for each in range(cell, min(max(stop, cell + 1), end)):
             held[each] = (numbers[0], numbers[-1] + 1)
     return held
 

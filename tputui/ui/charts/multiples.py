@@ -13,7 +13,7 @@ from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, hidden_by_log, place_of, scale_of
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, hidden_by_log, place_of, scale_of
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
 from tputui.ui.draw import axis
@@ -60,7 +60,7 @@ class _Tiling(NamedTuple):
 
 def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Chart:
     """The charts in reading order, and the line of events of all of them below."""
-    domain_whole = Domain(scene.segments, scene.look.x, scene.grounds, width * DOTS_X)
+    domain_whole = domain_of(scene, width * DOTS_X)
     area = Area(0, width, 0)
     num_cores = len(scene.cores[-1].means) if scene.cores else 0
     tiling = _tile(num_cores, width, height - 1)
@@ -68,7 +68,7 @@ def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Char
         why = "no room for small charts here" if num_cores else "what each core said is not known"
         return Chart(paragraph(why, width, height), area, domain_whole)
     scale = scale_of(scene, scene.look.log)
-    domain = Domain(scene.segments, scene.look.x, scene.grounds, (tiling.width - 2) * DOTS_X)
+    domain = domain_of(scene, (tiling.width - 2) * DOTS_X)
     dots = dots_of(scene.cores, domain)
     wrong = {core for column in scene.cores for core in column.bad_cores}
     spans = memory.reduced(scene.cores, tiling.groups)

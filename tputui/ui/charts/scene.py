@@ -77,6 +77,12 @@ def cut(whole: Whole, smooth: list[float], look: Look, memory: SegmentMemory | N
     return Scene(segments[start:stop], smooth[start:stop], cores, marks, whole.grounds, look, None, figures)
 
 
+def domain_of(scene: Scene, width: int) -> Domain:
+    """The x axis, `width` dots wide; where it is the whole of a run that goes on, with room for what comes next."""
+    spare = scene.grounds.growing and scene.look.window is None
+    return Domain(scene.segments, scene.look.x, scene.grounds, width, scene.figures.middles, spare=spare)
+
+
 def place_of(domain: Domain, mark: Mark, grounds: Grounds) -> int:
     """The cell of an event: by its time where time is the axis, by its step elsewhere."""
     if domain.kind == "time" and grounds.started is not None:
