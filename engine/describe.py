@@ -22,7 +22,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from engine import machine, plan
+from engine import machine, plan, versions
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options
@@ -105,7 +105,8 @@ def _memory(planned: plan.Plan) -> dict[str, Any]:
     except Refused:
         raise
     except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
-        return {"memory": None, "memory_why": registry.reason(error)}
+        lacking = versions.problem() if isinstance(error, ImportError) else None
+        return {"memory": None, "memory_why": lacking or registry.reason(error)}
 
 
 def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> dict[str, Any]:

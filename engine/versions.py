@@ -10,9 +10,14 @@ from tputui.versions import version_problem
 
 def require() -> None:
     """Raises `Unable` where training cannot be tried."""
-    problem = version_problem(_installed("torch"), _installed("torch_xla"))
-    if problem is not None:
-        raise Unable(problem)
+    why_not = problem()
+    if why_not is not None:
+        raise Unable(why_not)
+
+
+def problem() -> str | None:
+    """Why training cannot be tried, with what to type; None where it can."""
+    return version_problem(_installed("torch"), _installed("torch_xla"))
 
 
 def _installed(package: str) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,25 @@ def test_memory_that_cannot_be_predicted_says_why() -> None:
     assert answer["problems"] == []
     assert answer["memory"] is None
     assert "loop of its own" in answer["memory_why"]
+
+
+def test_memory_on_a_machine_without_torch_says_what_to_install(tmp_path: Path) -> None:
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not package.name.startswith(("torch", "functorch", "numpy")):
+            (tmp_path / package.name).symlink_to(package)
+    tables = json.dumps(config.to_builtins(config.load(DIGITS)))
+    done = subprocess.run(
+        [sys.executable, "-P", "-S", "-m", "engine.describe", "digits", "--check", "--memory"],
+        input=tables,
+        env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parents[1])])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    assert answer["problems"] == []
+    assert answer["memory_why"] == "torch and torch_xla are not installed; pip install 'tputui[xla]'"
 
 
 def test_every_option_is_documented() -> None:
