@@ -86,7 +86,7 @@ class Frame(NamedTuple):
 class Pump:
     """Reads a source until stopped, and closes it."""
 
-    def __init__(self, source: Source, deliver: Callable[[Frame], None], *, frame_s: float = FRAME_S) -> None:
+    def __init__(self, source: Source, deliver: Callable[[Frame], object], *, frame_s: float = FRAME_S) -> None:
         self._source = source
         self._deliver = deliver
         self._frame_s = frame_s

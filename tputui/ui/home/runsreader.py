@@ -43,7 +43,7 @@ class Listing(NamedTuple):
 class RunsReader:
     """Reads runs until stopped."""
 
-    def __init__(self, runs_dir: Path, tell: Callable[[Listing], None], clock: Callable[[], float]) -> None:
+    def __init__(self, runs_dir: Path, tell: Callable[[Listing], object], clock: Callable[[], float]) -> None:
         """`tell` is called from the thread; `clock` gives unix time."""
         self._runs_dir = runs_dir
         self._tell = tell

@@ -44,7 +44,7 @@ class Told(NamedTuple):
 class Checker:
     """Checks until stopped."""
 
-    def __init__(self, desk: Desk, tell: Callable[[Told], None], *, calm_s: float = CALM_S) -> None:
+    def __init__(self, desk: Desk, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
         """`tell` is called from the thread."""
         self._desk = desk
         self._tell = tell

@@ -69,7 +69,7 @@ class LauncherScreen(Screen[Path | None]):
         self._desk = desk
         self._start = start
         self._draft = Draft(picked, taken)
-        self._checker = Checker(desk, lambda told: _void(self.post_message(self.News(told))))
+        self._checker = Checker(desk, lambda told: self.post_message(self.News(told)))
         self._words = ""
         """What fields must have to be in sight."""
         self._asking: Literal["find", "write"] = "find"
@@ -366,7 +366,3 @@ class LauncherScreen(Screen[Path | None]):
     def action_help(self) -> None:
         """Shows the keys."""
         self.app.push_screen(HelpScreen(keys.LAUNCH))
-
-
-def _void(_: object) -> None:
-    """For callbacks whose result nobody wants."""

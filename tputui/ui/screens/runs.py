@@ -12,10 +12,8 @@ from pathlib import Path
 from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 
 from tputui.session import Session
-from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui import keys
 from tputui.ui.draw.lines import Line, Span, clean
@@ -27,7 +25,7 @@ from tputui.ui.home.runorder import Order
 from tputui.ui.home.runsreader import Listing, RunsReader
 from tputui.ui.launch.desk import Desk
 from tputui.ui.launch.launching import Launching
-from tputui.ui.screens.confirm import ConfirmStop
+from tputui.ui.screens.asking import NOTICE_S, Asking
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets import runshead
@@ -36,10 +34,7 @@ from tputui.ui.widgets.lineedit import LineEdit
 from tputui.ui.widgets.preview import PreviewPart, RunPreview
 from tputui.ui.widgets.runs import RunsTable
 from tputui.ui.widgets.runshead import RunsHead
-from tputui.ui.words import REQUEST_NAMES
 
-NOTICE_S = 6.0
-"""Seconds that a sentence to the user stays."""
 LEAST_COMPARED, MOST_COMPARED = 2, 8
 KEPT_ORDER = "runs.order"
 """Name under which the user's order is kept."""
@@ -47,8 +42,10 @@ PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
 
 
-class RunsScreen(Screen[MonitorResult]):
+class RunsScreen(Asking[MonitorResult]):
     """Every run of a directory."""
+
+    asked = "asked; open the run to see what becomes of it"
 
     BINDINGS = keys.bindings(keys.RUNS)
     CSS_PATH = "../runs.tcss"
@@ -59,13 +56,6 @@ class RunsScreen(Screen[MonitorResult]):
         def __init__(self, listing: Listing) -> None:
             super().__init__()
             self.listing = listing
-
-    class Answered(Message):
-        """What became of a request, or of opening a run."""
-
-        def __init__(self, sentence: str) -> None:
-            super().__init__()
-            self.sentence = sentence
 
     def __init__(
         self,
@@ -84,7 +74,7 @@ class RunsScreen(Screen[MonitorResult]):
         self._start = start
         self._read_only = read_only
         self._clock = clock
-        self._reader = RunsReader(runs_dir, lambda listing: _void(self.post_message(self.Read(listing))), clock)
+        self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.Read(listing)), clock)
         self._listing: Listing | None = None
         self._filter = RunFilter()
         self._sifted_by = ""
@@ -270,7 +260,7 @@ class RunsScreen(Screen[MonitorResult]):
         else:
             self.action_leave()
 
-    # Opening, and what may be asked of a run.
+    # Opening.
 
     def action_open(self) -> None:
         """Opens the chosen run."""
@@ -321,56 +311,36 @@ class RunsScreen(Screen[MonitorResult]):
         self._reader.wake()
         self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._come_back)
 
-    def action_checkpoint(self) -> None:
-        """Asks for a checkpoint."""
+    # What may be asked of a run.
+
+    def _run_asked(self) -> Path | None:
         row = self.query_one(RunsTable).row
-        if row is not None and self._may_ask(row, "checkpoint"):
-            self._submit(row.path, "checkpoint")
+        return row.path if row is not None else None
 
-    def action_stop(self) -> None:
-        """Asks how to stop, then for it."""
-        row = self.query_one(RunsTable).row
-        if row is not None and self._may_ask(row, "stop"):
-            path = row.path
+    def _why_not(self, run_dir: Path, kind: RequestKind) -> str:
+        if self._read_only:
+            return "this view is read-only"
+        row = self._listing.rows.get(run_dir) if self._listing is not None else None
+        if row is None:
+            return "it is gone"
+        if row.state == "unreadable":
+            return row.why
+        return f"the run has ended ({row.state})" if row.ended else ""
 
-            def ask(kind: RequestKind | None) -> None:
-                if kind is not None:
-                    self._submit(path, kind)
+    def _called(self, run_dir: Path) -> str:
+        return f"{run_dir.name}: "
 
-            self.app.push_screen(ConfirmStop(path.name), ask)
-
-    def _may_ask(self, row: RunRow, kind: RequestKind) -> bool:
-        """Whether a request may be made; where not, the reason is told."""
-        why = "this view is read-only" if self._read_only else ""
-        why = why or (row.why if row.state == "unreadable" else "")
-        why = why or (f"the run has ended ({row.state})" if row.ended else "")
-        if why:
-            self.tell(f"{row.path.name}: {REQUEST_NAMES[kind]}: {why}")
-        return not why
-
-    @work(thread=True, group="requests")
-    def _submit(self, run_dir: Path, kind: RequestKind) -> None:
-        try:
-            control.submit(run_dir, kind, by="screen", now=time.time())
-        except OSError as error:
-            words = f"the request cannot be written: {error}"
-        else:
-            words = "asked; open the run to see what becomes of it"
-        self.post_message(self.Answered(f"{run_dir.name}: {REQUEST_NAMES[kind]}: {words}"))
-
-    def on_runs_screen_answered(self, message: Answered) -> None:
-        """Tells what became of it."""
-        message.stop()
-        self.tell(message.sentence)
+    def on_asking_answered(self, message: Asking.Answered) -> None:
+        """Looks at once what becomes of it; the sentence is told by the class that asks."""
         self._reader.wake()
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
         """Shows a sentence for a while."""
         self._notices += 1
         number = self._notices
         self._notice = clean(sentence)
         self._show_chosen()
-        self.set_timer(NOTICE_S, lambda: self._untell(number))
+        self.set_timer(shown_s, lambda: self._untell(number))
 
     def _untell(self, number: int) -> None:
         if number == self._notices:
@@ -384,7 +354,3 @@ class RunsScreen(Screen[MonitorResult]):
     def action_leave(self) -> None:
         """Leaves; the runs go on."""
         self.dismiss(MonitorResult("quit", None))
-
-
-def _void(_: object) -> None:
-    """For callbacks whose result nobody wants."""

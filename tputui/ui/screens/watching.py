@@ -15,10 +15,8 @@ from textual.screen import Screen, ScreenResultType
 
 from tputui.model.snapshot import ENDED, Mark, Snapshot
 from tputui.ui.pump import Frame, Pump, Source
+from tputui.ui.screens.asking import NOTICE_S
 from tputui.ui.widgets.header import Behind, Header
-
-NOTICE_S = 6.0
-"""Seconds that a sentence to the user stays."""
 
 
 class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
@@ -45,7 +43,7 @@ class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
         """The newest one of a live run, also while somebody looks back."""
         self._known_marks: list[Mark] = []
         """What happened in all of a recording, once somebody asked for it."""
-        self._pump = Pump(source, lambda frame: void(self.post_message(self.FrameTaken(frame))))
+        self._pump = Pump(source, lambda frame: self.post_message(self.FrameTaken(frame)))
         self._notices = 0
 
     def on_unmount(self) -> None:
@@ -113,7 +111,3 @@ class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
     def _untell(self, number: int) -> None:
         if number == self._notices:
             self.query_one(Header).tell("")
-
-
-def void(_: object) -> None:
-    """For callbacks whose result nobody wants."""
