@@ -19,7 +19,7 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.comparison.curves import Curve
 from tputui.ui.draw import axis
 from tputui.ui.draw.braille import DOTS_X, DOTS_Y, Canvas
-from tputui.ui.draw.lines import Line, Span, Tone, paragraph, width_of
+from tputui.ui.draw.lines import Line, Span, Tone, joined, paragraph, width_of
 
 Row = Callable[[float], int]
 """Gives the dot row of a value."""
@@ -85,7 +85,7 @@ def _body(
         return [*said, *([] for _ in range(area.rows - len(said)))]
     row = dot_of(scale, area.rows * DOTS_Y)
     found: list[Layer] = []
-    letters: dict[tuple[int, int], tuple[str, Tone]] = {}
+    letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
         if curve.raw and curve.run == chosen:
             found.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
@@ -126,7 +126,7 @@ def _layer(points: Sequence[tuple[int, float]], row: Row, area: Area, tone: Tone
 
 def _letters(
     curve: Curve, points: Sequence[tuple[int, float]], row: Row, num_curves: int
-) -> dict[tuple[int, int], tuple[str, Tone]]:
+) -> dict[tuple[int, int], Span]:
     """The letter of a curve at its end and, at places of its own, along it; none in a gap."""
     rows: dict[int, int] = {}
     for (start, low), (end, high) in itertools.pairwise(points):
@@ -139,22 +139,16 @@ def _letters(
     period = _LETTERS_APART * max(num_curves, 2)
     first_cell = _LETTERS_APART * curve.run + _LETTERS_APART // 2
     found = [(cell, dot_row) for cell, dot_row in rows.items() if (cell - first_cell) % period == 0]
-    return {(dot_row // DOTS_Y, cell): (curve.label, curve.tone) for cell, dot_row in (*found, *ends)}
+    return {(dot_row // DOTS_Y, cell): Span(curve.label, curve.tone) for cell, dot_row in (*found, *ends)}
 
 
-def _lettered(line: Line, letters: Mapping[tuple[int, int], tuple[str, Tone]], row: int) -> Line:
+def _lettered(line: Line, letters: Mapping[tuple[int, int], Span], row: int) -> Line:
     """The line with the letters of its row put in place of what stands there."""
     mine = sorted((cell, letter) for (its_row, cell), letter in letters.items() if its_row == row)
     if not mine:
         return line
-    cells = [(character, span.tone) for span in line for character in span.text]
-    cells += [(" ", "plain")] * (mine[-1][0] + 1 - width_of(line))
+    cells = [Span(character, span.tone) for span in line for character in span.text]
+    cells += [Span(" ")] * (mine[-1][0] + 1 - width_of(line))
     for cell, letter in mine:
         cells[cell] = letter
-    joined: Line = []
-    for text, tone in cells:
-        if joined and joined[-1].tone == tone:
-            joined[-1] = Span(joined[-1].text + text, tone)
-        else:
-            joined.append(Span(text, tone))
-    return joined
+    return joined(cells)
