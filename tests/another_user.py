@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import recorded
+
 NOBODY = 65_534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+IS_ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not IS_ROOT, reason="needs root, to become another user")
 
 
 @contextmanager
@@ -26,3 +29,30 @@ def another_user(folder: Path) -> Iterator[None]:
         os.seteuid(0)
         for above, mode in modes.items():
             above.chmod(mode)
+
+
+@contextmanager
+def shut(folder: Path) -> Iterator[None]:
+    """Shuts a folder of one's own to oneself. Root, whom no permission keeps out, is meanwhile a user who owns it."""
+    before = folder.stat()
+    folder.chmod(0)
+    try:
+        if IS_ROOT:
+            os.chown(folder, NOBODY, NOBODY)
+            with another_user(folder):
+                yield
+        else:
+            yield
+    finally:
+        if IS_ROOT:
+            os.chown(folder, before.st_uid, before.st_gid)
+        folder.chmod(before.st_mode)
+
+
+@contextmanager
+def shut_run(parent: Path, *, owned: bool = False) -> Iterator[Path]:
+    """A run that can be listed and not looked into: of another user, or (`owned`) of one's own, who shut it."""
+    run_dir = recorded.write_run(parent)
+    parent.chmod(0o755)
+    with shut(run_dir) if owned else another_user(run_dir):
+        yield run_dir

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import recorded
+from tests.another_user import needs_root, shut_run
 from tputui.cli.main import main
 from tputui.cli.runs import age
 
@@ -69,19 +67,13 @@ def test_an_age_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
 
 
 @pytest.fixture
-def others_run() -> Iterator[Path]:
+def others_run(tmp_path: Path) -> Iterator[Path]:
     """A run of root, while this process is another user."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become another user")
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    run_dir = recorded.write_run(folder)
-    os.seteuid(65_534)
-    yield run_dir
-    os.seteuid(0)
-    shutil.rmtree(folder)
+    with shut_run(tmp_path) as run_dir:
+        yield run_dir
 
 
+@needs_root
 @pytest.mark.parametrize("command", ["show", "stop", "check", "attach"])
 def test_a_run_of_another_user_is_refused_in_one_sentence(
     command: str, others_run: Path, capsys: pytest.CaptureFixture[str]
@@ -94,6 +86,7 @@ def test_a_run_of_another_user_is_refused_in_one_sentence(
     assert "this run is another user's" in said.err
 
 
+@needs_root
 def test_a_run_of_another_user_is_listed_as_such(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--runs-dir", str(others_run.parent)]) == 0
 
@@ -102,29 +95,19 @@ def test_a_run_of_another_user_is_listed_as_such(others_run: Path, capsys: pytes
     assert line.endswith("another user's; ask them for a copy of its directory")
 
 
+@needs_root
 def test_attach_passes_over_a_run_of_another_user(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "--runs-dir", str(others_run.parent)]) == 2
 
     assert "no run is running in" in capsys.readouterr().err
 
 
-def test_a_run_of_ones_own_that_is_shut_is_not_called_another_users(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(tempfile.mkdtemp())
-    run_dir = recorded.write_run(folder)
-    folder.chmod(0o755)
-    run_dir.chmod(0)
-    root = os.geteuid() == 0
-    if root:
-        os.chown(run_dir, 65_534, 65_534)
-        os.seteuid(65_534)
-    try:
+def test_a_run_of_ones_own_that_is_shut_is_not_called_another_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shut_run(tmp_path, owned=True) as run_dir:
         assert main(["show", str(run_dir)]) == 2
-        assert main(["runs", "--runs-dir", str(folder)]) == 0
-    finally:
-        if root:
-            os.seteuid(0)
-        run_dir.chmod(0o700)
-        shutil.rmtree(folder)
+        assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert "yours, but its permissions shut you out; chmod u+rwx opens it" in said.err
     assert said.out.splitlines()[1].endswith("chmod u+rwx opens it")

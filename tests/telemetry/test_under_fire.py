@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests import recorded
+from tests.another_user import NOBODY, needs_root
 from tests.telemetry.test_fuzz import PACK, frame, read
 from tests.telemetry.test_journal import LINES, WHOLE
 from tputui import session
@@ -279,7 +280,7 @@ def test_of_two_supervisors_at_once_one_writes(tmp_path: Path) -> None:
     writer.close()
 
 
-AS_NOBODY = """
+AS_NOBODY = f"""
 import os, sys
 from pathlib import Path
 import encodings.idna
@@ -289,13 +290,11 @@ from tputui.cli.main import main
 from tputui.supervise import __main__ as supervise, supervisor
 from tputui.telemetry import control
 os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
+os.setgid({NOBODY})
+os.setuid({NOBODY})
 os.umask(0)
 """
 """Everything imported, then everything given up that a superuser may do."""
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only a superuser can become somebody else")
 
 
 def as_nobody(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
 from textual import events
 
 from tests import recorded
+from tests.another_user import needs_root, shut, shut_run
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.telemetry import control
 from tputui.telemetry import events as ev
@@ -134,48 +132,23 @@ def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs").chmod(0)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65_534)
-    try:
-        told: list[Listing] = []
-        RunsReader(tmp_path / "runs", told.append, lambda: NOW).look_once()
-    finally:
-        if root:
-            os.seteuid(0)
-        (tmp_path / "runs").chmod(0o700)
+    told: list[Listing] = []
+    with shut(tmp_path):
+        RunsReader(tmp_path, told.append, lambda: NOW).look_once()
     assert "cannot be listed: Permission denied" in told[-1].why_not
 
 
 @pytest.mark.parametrize(
     ("owned", "why"),
     [
-        (False, "another user's; ask them for a copy of its directory"),
+        pytest.param(False, "another user's; ask them for a copy of its directory", marks=needs_root),
         (True, "yours, but its permissions shut you out; chmod u+rwx opens it"),
     ],
 )
-def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(owned: bool, why: str) -> None:
-    root = os.geteuid() == 0
-    if not root and not owned:
-        pytest.skip("needs root, to become another user")
-    folder = Path(tempfile.mkdtemp())
-    run_dir = recorded.write_run(folder, run="run-00")
-    folder.chmod(0o755)
-    run_dir.chmod(0 if owned else 0o700)
-    if root:
-        if owned:
-            os.chown(run_dir, 65_534, 65_534)
-        os.seteuid(65_534)
-    try:
-        told: list[Listing] = []
-        RunsReader(folder, told.append, lambda: NOW).look_once()
-    finally:
-        if root:
-            os.seteuid(0)
-        run_dir.chmod(0o700)
-        shutil.rmtree(folder)
+def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(tmp_path: Path, owned: bool, why: str) -> None:
+    told: list[Listing] = []
+    with shut_run(tmp_path, owned=owned) as run_dir:
+        RunsReader(tmp_path, told.append, lambda: NOW).look_once()
     row = told[-1].rows[run_dir]
     assert (row.state, row.why) == ("unreadable", f"it cannot be read: {why}")
 
