@@ -26,7 +26,8 @@ from pathlib import Path
 import msgspec
 
 from tests.cli.helpers import tputui
-from tests.faults.harness import PATIENCE_S, Run, kept_step, processes_of
+from tests.faults.harness import PATIENCE_S, Run, kept_step
+from tests.live import processes_of
 from tests.supervise.harness import facts, is_running, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail

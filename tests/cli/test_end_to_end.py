@@ -22,6 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import Said, tputui
+from tests.live import LiveRun
 from tests.supervise.harness import DEADLINE_S, facts, is_running, wait_for
 from tputui.telemetry import events as ev
 
@@ -68,50 +69,15 @@ class Terminal:
                     self.drawn += os.read(self._master, 65_536).decode("utf-8", "replace")
 
 
-class Live:
-    """A run that goes on, and the process that started it."""
+class Live(LiveRun):
+    """A run of the sample configuration."""
 
-    def __init__(self, run_dir: Path, viewer: subprocess.Popen[str]) -> None:
-        self.run_dir = run_dir
-        self.viewer = viewer
-
-    @property
-    def supervisor_pid(self) -> int:
-        """Process id of the supervisor."""
-        return facts(self.run_dir, "supervisor-0", ev.JournalOpened)[0].pid
-
-    @property
-    def worker_pid(self) -> int:
-        """Process id of the training process."""
-        return facts(self.run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
-
-    def step(self) -> int:
-        """Newest step whose losses are in the journal."""
-        return max((fact.first + fact.n - 1 for fact in facts(self.run_dir, "worker-0", ev.StepsRecorded)), default=0)
-
-    def trains_on(self) -> None:
-        """Waits until it has made another step."""
-        before = self.step()
-        wait_for(lambda: self.step() > before, "another step", START_S)
+    patience_s = START_S
 
     def shown(self) -> dict[str, object]:
         """What `show --json` says."""
-        told: dict[str, object] = json.loads(tputui("show", self.run_dir, "--json").out)
+        told: dict[str, object] = json.loads(tputui("show", self.dir, "--json").out)
         return told
-
-    def left(self) -> Said:
-        """What the viewer said, once it is gone."""
-        out, err = self.viewer.communicate(timeout=START_S)
-        return Said(self.viewer.returncode, out, err)
-
-    def clean_up(self) -> None:
-        """Ends what is left of it."""
-        opened = [fact.pid for fact in facts(self.run_dir, "supervisor-0", ev.JournalOpened)]
-        started = [fact.pid for fact in facts(self.run_dir, "supervisor-0", ev.WorkerStarted)]
-        for leader in [self.viewer.pid, *opened, *started]:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(leader, signal.SIGKILL)
-        self.viewer.communicate()
 
 
 class Runs:
@@ -134,8 +100,7 @@ class Runs:
             text=True,
             start_new_session=True,
         )
-        run_dir = self.folder / "runs" / name
-        live = Live(run_dir, viewer)
+        live = Live(self.folder / "runs" / name, viewer)
         self.started.append(live)
         wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps", START_S)
         assert viewer.poll() is None, viewer.communicate()
@@ -170,7 +135,7 @@ def terminal() -> Iterator[Terminal]:
 class Done(NamedTuple):
     """A run that trained to its end."""
 
-    run_dir: Path
+    dir: Path
     said: Said
 
 
@@ -209,18 +174,18 @@ def test_a_run_that_is_done_exits_with_0_and_prints_its_events(done: Done) -> No
 
 
 def test_an_engine_of_the_users_own_does_not_shadow_ours(done: Done) -> None:
-    assert "decoy" not in (done.run_dir / "worker-0.log").read_text()
+    assert "decoy" not in (done.dir / "worker-0.log").read_text()
     assert "decoy" not in done.said.err
 
 
 def test_a_run_is_its_owners_alone(done: Done) -> None:
-    assert stat.S_IMODE(done.run_dir.stat().st_mode) == 0o700
-    for path in done.run_dir.rglob("*"):
+    assert stat.S_IMODE(done.dir.stat().st_mode) == 0o700
+    for path in done.dir.rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
 def test_show_tells_the_whole_of_it(done: Done) -> None:
-    said = tputui("show", done.run_dir, "--json")
+    said = tputui("show", done.dir, "--json")
     told = json.loads(said.out)
 
     assert said.code == 0
@@ -247,13 +212,13 @@ def test_show_tells_the_whole_of_it(done: Done) -> None:
 
 
 def test_it_is_listed_sound_and_replayed(done: Done) -> None:
-    listed = json.loads(tputui("runs", "--json", "--runs-dir", done.run_dir.parent).out)
-    replayed = tputui("replay", done.run_dir, "--no-ui")
-    replayed_events = tputui("replay", done.run_dir, "--json")
+    listed = json.loads(tputui("runs", "--json", "--runs-dir", done.dir.parent).out)
+    replayed = tputui("replay", done.dir, "--no-ui")
+    replayed_events = tputui("replay", done.dir, "--json")
 
     row = next(row for row in listed if row["run"] == "done")
     assert (row["state"], row["epoch"], row["num_cores"]) == ("done", 2, 8)
-    assert tputui("check", done.run_dir).code == 0
+    assert tputui("check", done.dir).code == 0
     assert replayed.code == 0
     assert len(replayed.out.splitlines()) > 5
     live, again = (sorted(said.out.splitlines()) for said in (done.said, replayed_events))
@@ -261,12 +226,12 @@ def test_it_is_listed_sound_and_replayed(done: Done) -> None:
 
 
 def test_attach_to_a_run_that_ended_exits_with_its_code(done: Done, interrupted: Interrupted) -> None:
-    assert tputui("attach", done.run_dir, "--no-ui").code == 0
-    assert tputui("attach", interrupted.live.run_dir, "--no-ui").code == 4
+    assert tputui("attach", done.dir, "--no-ui").code == 0
+    assert tputui("attach", interrupted.live.dir, "--no-ui").code == 4
 
 
 def test_attach_without_a_name_says_that_none_is_running(done: Done) -> None:
-    said = tputui("attach", "--runs-dir", done.run_dir.parent / "none")
+    said = tputui("attach", "--runs-dir", done.dir.parent / "none")
 
     assert said.code == 2
     assert "no run is running in" in said.err
@@ -278,7 +243,7 @@ def test_a_checkpoint_on_request_has_its_receipts(interrupted: Interrupted) -> N
     assert requested.startswith("requested: checkpoint (")
     assert seen.startswith("seen: in phase ")
     path = applied.partition("checkpoints/")[2].partition(",")[0]
-    assert (interrupted.live.run_dir / "checkpoints" / path).is_file()
+    assert (interrupted.live.dir / "checkpoints" / path).is_file()
     assert applied.startswith("applied: after step ")
 
 
@@ -287,22 +252,22 @@ def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
     assert "asked the run to save and stop; Ctrl-C again stops it at once" in interrupted.said.err
     told = interrupted.live.shown()
     assert told["state"] == "stopped"
-    request = facts(interrupted.live.run_dir, "worker-0", ev.RequestApplied)[-1]
+    request = facts(interrupted.live.dir, "worker-0", ev.RequestApplied)[-1]
     assert request.kind == "stop"
     assert request.path is not None
-    assert (interrupted.live.run_dir / request.path).is_file()
+    assert (interrupted.live.dir / request.path).is_file()
     assert not is_running(interrupted.live.worker_pid)
 
 
 def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_once(
     interrupted: Interrupted, runs: Runs
 ) -> None:
-    saved = facts(interrupted.live.run_dir, "worker-0", ev.CheckpointSaved)[-1]
+    saved = facts(interrupted.live.dir, "worker-0", ev.CheckpointSaved)[-1]
 
     live = runs.start("resumed", "--no-ui", "--resume", "interrupted", *FOREVER)
-    assert facts(live.run_dir, "worker-0", ev.TrainingPlanned)[0].first_step == saved.step + 1
+    assert facts(live.dir, "worker-0", ev.TrainingPlanned)[0].first_step == saved.step + 1
     live.viewer.send_signal(signal.SIGINT)
-    wait_for(lambda: len(list((live.run_dir / "requests").glob("*.json"))) == 1, "the first request")
+    wait_for(lambda: len(list((live.dir / "requests").glob("*.json"))) == 1, "the first request")
     live.viewer.send_signal(signal.SIGINT)
     said = live.left()
 
@@ -326,7 +291,7 @@ def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_al
     assert live.shown()["state"] == "running"
 
     attached = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tputui", "attach", "--json", "--runs-dir", str(live.run_dir.parent)],
+        [sys.executable, "-P", "-m", "tputui", "attach", "--json", "--runs-dir", str(live.dir.parent)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -336,7 +301,7 @@ def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_al
     attached.communicate()
 
     live.trains_on()
-    stopped = tputui("stop", live.run_dir)
+    stopped = tputui("stop", live.dir)
     assert (stopped.code, stopped.out.splitlines()[-1].split(":")[0]) == (0, "applied")
     wait_for(lambda: not is_running(live.worker_pid), "the end of training", START_S)
     assert live.shown()["state"] == "stopped"
@@ -355,9 +320,9 @@ def test_q_only_leaves_the_screen_and_sigterm_to_the_supervisor_saves_and_stops(
     wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", START_S)
 
     assert live.shown()["state"] == "stopped"
-    saved = facts(live.run_dir, "worker-0", ev.CheckpointSaved)[-1]
+    saved = facts(live.dir, "worker-0", ev.CheckpointSaved)[-1]
     assert saved.reason == "stop"
-    assert [fact.kind for fact in facts(live.run_dir, "worker-0", ev.RequestApplied)] == ["stop"]
+    assert [fact.kind for fact in facts(live.dir, "worker-0", ev.RequestApplied)] == ["stop"]
 
 
 def test_kill_9_of_the_worker_is_a_failure_with_3_and_nothing_reported_is_lost(runs: Runs) -> None:
@@ -369,7 +334,7 @@ def test_kill_9_of_the_worker_is_a_failure_with_3_and_nothing_reported_is_lost(r
     told = live.shown()
 
     assert said.code == 3
-    assert (told["state"], tputui("check", live.run_dir).code) == ("failed", 0)
+    assert (told["state"], tputui("check", live.dir).code) == ("failed", 0)
     assert int(str(told["steps"])) >= step
     assert "SIGKILL" in said.out + said.err
 
@@ -416,7 +381,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_taken_is_refused(done: Done) -> None:
-    said = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.run_dir.parent)
+    said = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.dir.parent)
 
     assert said.code == 2
     assert "choose another --name" in said.err
@@ -431,7 +396,7 @@ def test_there_is_nothing_to_go_on_from_without_a_checkpoint(tmp_path: Path, rec
 
 
 def test_a_checkpoint_that_does_not_go_on_under_this_configuration_is_refused(done: Done, tmp_path: Path) -> None:
-    said = tputui("run", CONFIG, "--resume", done.run_dir, "--set", "model.channels=16", cwd=tmp_path)
+    said = tputui("run", CONFIG, "--resume", done.dir, "--set", "model.channels=16", cwd=tmp_path)
 
     assert said.code == 2
     assert str(CONFIG) in said.err
@@ -441,7 +406,7 @@ def test_a_checkpoint_that_does_not_go_on_under_this_configuration_is_refused(do
 
 def test_tputui_alone_opens_the_list_in_a_terminal(interrupted: Interrupted, terminal: Terminal) -> None:
     with subprocess.Popen(
-        [sys.executable, "-P", "-c", _IN_A_TERMINAL, "--runs-dir", str(interrupted.live.run_dir.parent)],
+        [sys.executable, "-P", "-c", _IN_A_TERMINAL, "--runs-dir", str(interrupted.live.dir.parent)],
         env={**os.environ, "TERM": "xterm-256color"},
         stdin=terminal.slave,
         stdout=terminal.slave,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Literal
 
-from tests.cli.helpers import Said, tputui
+from tests.cli.helpers import tputui
 from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.live import LiveRun
+from tests.supervise.harness import facts, wait_for
 from tputui.telemetry import events as ev
 
 Moment = Literal["start", "trace", "compile", "train", "data", "evaluate", "save"]
@@ -44,12 +44,13 @@ RECURRENT_STEPS = 12
 """Unrolled, they keep the compiler busy for a while."""
 
 
-class Run:
-    """A run, the viewer that started it, and its gate."""
+class Run(LiveRun):
+    """A run that is brought to a moment, and its gate."""
+
+    patience_s = PATIENCE_S
 
     def __init__(self, folder: Path, moment: Moment, *, name: str = "", resume: str = "") -> None:
         self.moment = moment
-        self.dir = folder / "runs" / (name or moment)
         self.gate = folder / "gate"
         self.gate.mkdir(exist_ok=True)
         (folder / "config.toml").write_text(CONFIG)
@@ -58,8 +59,9 @@ class Run:
         overrides += [f"data.at={moment}"] if moment in HELD else []
         words = [word for override in overrides for word in ("--set", override)]
         words += ["--resume", resume] if resume else []
-        self.viewer = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", self.dir.name, *words],
+        called = name or moment
+        viewer = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", called, *words],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": ""},
             stdin=subprocess.DEVNULL,
@@ -68,16 +70,7 @@ class Run:
             text=True,
             start_new_session=True,
         )
-
-    @property
-    def supervisor_pid(self) -> int:
-        """Process id of the supervisor."""
-        return facts(self.dir, "supervisor-0", ev.JournalOpened)[0].pid
-
-    @property
-    def worker_pid(self) -> int:
-        """Process id of the training process."""
-        return facts(self.dir, "supervisor-0", ev.WorkerStarted)[0].pid
+        super().__init__(folder / "runs" / called, viewer)
 
     def reach(self) -> None:
         """Waits for the moment."""
@@ -97,34 +90,9 @@ class Run:
         written.write_text(word)
         written.rename(self.gate / "open")
 
-    def step(self) -> int:
-        """Newest step whose losses are in the journal."""
-        return max((fact.first + fact.n - 1 for fact in facts(self.dir, "worker-0", ev.StepsRecorded)), default=0)
-
-    def trains_on(self) -> None:
-        """Waits until it has made another step."""
-        before = self.step()
-        wait_for(lambda: self.step() > before, "another step", PATIENCE_S)
-
     def show(self) -> str:
         """What `show` prints, its words one space apart."""
         return " ".join(tputui("show", self.dir).out.split())
-
-    def left(self) -> Said:
-        """What the viewer said, once it is gone."""
-        out, err = self.viewer.communicate(timeout=PATIENCE_S)
-        return Said(self.viewer.returncode, out, err)
-
-    def gone(self) -> None:
-        """Waits until no process of the run lives."""
-        wait_for(lambda: not processes_of(self.dir), "the end of every process", PATIENCE_S)
-
-    def clean_up(self) -> None:
-        """Ends what is left of it."""
-        for pid in {self.viewer.pid, *processes_of(self.dir)}:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(os.getpgid(pid), signal.SIGKILL)
-        self.viewer.communicate()
 
 
 def kept_step(run_dir: Path) -> int | None:
@@ -136,17 +104,6 @@ def kept_step(run_dir: Path) -> int | None:
         return None
     step: int = torch.load(path, map_location="cpu", weights_only=True)["position"]["step"]
     return step
-
-
-def processes_of(run_dir: Path) -> list[int]:
-    """Every living process that was started with the run's directory on its command line, but viewers."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if os.fsencode(run_dir) in words and b"tputui" not in words and is_running(int(entry.name)):
-                found.append(int(entry.name))
-    return found
 
 
 def stray_files(run_dir: Path) -> list[str]:

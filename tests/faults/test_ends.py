@@ -15,7 +15,8 @@ import pytest
 
 from tests.cli.helpers import tputui
 from tests.faults.gated import STEPS_PER_EPOCH
-from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, kept_step, processes_of, stray_files
+from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, kept_step, stray_files
+from tests.live import processes_of
 from tests.supervise.harness import facts
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
@@ -100,7 +101,11 @@ FAULTS: dict[str, Fault] = {
         "failed: the exception with the user's own lines first",
     ),
     "abort() in native code": Fault(
-        lambda run: run.open("abort"), ExitCode.FAILED, "SIGABRT", HELD, "failed: SIGABRT, with the Python stack there"
+        lambda run: run.open("abort"),
+        ExitCode.FAILED,
+        "SIGABRT",
+        HELD,
+        "failed: SIGABRT, with the Python stack there",
     ),
     "an exit without a word": Fault(
         lambda run: run.open("exit"),
