@@ -17,8 +17,8 @@ import torch
 from engine import sums
 from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import make
-from tests.faults.gated import STEPS_PER_EPOCH
-from tests.faults.harness import CONFIG, REPOSITORY
+from tests.faults.gated import STEPS_PER_EPOCH, GateKeeper
+from tests.faults.harness import CONFIG, REPOSITORY, is_compiling
 from tests.supervise.harness import facts, is_running, wait_for
 from tputui.supervise.escalation import Timing
 from tputui.telemetry import control
@@ -47,9 +47,9 @@ class Held(Watched):
     """A run of the task that is held at its gate."""
 
     def __init__(self, parent: Path, name: str) -> None:
-        self.gate = parent / f"gate-{name}"
-        self.gate.mkdir()
-        overrides = ["device.cores=2", "data.batch_per_core=8", f"data.gate={self.gate}", *SETUPS[name]]
+        self.gate = GateKeeper(parent / f"gate-{name}")
+        self.gate.folder.mkdir()
+        overrides = ["device.cores=2", "data.batch_per_core=8", f"data.gate={self.gate.folder}", *SETUPS[name]]
         super().__init__(make(parent, name, overrides, text=CONFIG, cwd=REPOSITORY))
 
     def pids(self) -> list[int]:
@@ -65,13 +65,8 @@ class Held(Watched):
         if name == "replica":
             return bool(facts(self.dir, "worker-0", ev.EpochEnded))
         if name == "compile":
-            return any(beat.phase == "compiling" for beat in facts(self.dir, "worker-0", ev.HeartbeatSent))
-        return (self.gate / "reached").exists()
-
-    def open(self) -> None:
-        """Opens the gate."""
-        (self.gate / "written").write_text("go")
-        (self.gate / "written").rename(self.gate / "open")
+            return is_compiling(self.dir)
+        return self.gate.is_reached
 
     def ended(self) -> ev.RunEnded:
         """Its end record, once nothing of it lives."""
@@ -109,7 +104,7 @@ def test_sigterm_to_every_process_at_once_saves_and_ends_within_the_grace(runs: 
     if name == "save":
         # Seen while the other save runs, which goes on then.
         wait_for(lambda: facts(run.dir, "worker-0", ev.RequestSeen), "that it is seen", PATIENCE_S)
-        run.open()
+        run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
     assert ended.t - asked < PREEMPTED_S

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from engine.tasks.base import Options, Sizes, Splits, Task
+from engine.tasks.base import Options, Splits
+from tests.engine.mytask import Line, Points, PointsData, PointsModel
 
 NUM_CORES = 8
 BATCH = 2 * NUM_CORES
@@ -20,9 +21,11 @@ BALLAST = 1 << 18
 Place = Literal["nowhere", "start", "trace", "data", "evaluate", "save"]
 
 
-class GatedData(Options, frozen=True, kw_only=True):
+class GatedData(PointsData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
+    num_train: int = STEPS_PER_EPOCH * BATCH
+    num_valid: int = VALID_STEPS * BATCH
     gate: str = ""
     """Folder in which a test and the task meet."""
     at: Place = "nowhere"
@@ -35,19 +38,42 @@ class Gate:
     """Waits at a place, at most once."""
 
     def __init__(self, data: GatedData, place: Place) -> None:
-        self._folder = Path(data.gate)
+        self._keeper = GateKeeper(Path(data.gate))
         self._here = data.at == place
 
     def __call__(self) -> None:
-        """Says that it was reached, waits for the file `open`, and does what stands in it."""
+        """Says that it was reached, waits until it is opened, and does what stands on it."""
         if not self._here:
             return
         self._here = False
-        (self._folder / "reached").touch()
-        opened = self._folder / "open"
-        while not opened.exists():
+        act(self._keeper.wait())
+
+
+class GateKeeper:
+    """What a test and the task say to each other in the gate's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._reached = folder / "reached"
+        self._opened = folder / "open"
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the task waits, or has waited."""
+        return self._reached.exists()
+
+    def open(self, word: str = "go") -> None:
+        """Lets the task go on with a word; whole at once, since it reads what it finds."""
+        written = self.folder / "written"
+        written.write_text(word)
+        written.rename(self._opened)
+
+    def wait(self) -> str:
+        """The task waits here; gives the word with which it is let go."""
+        self._reached.touch()
+        while not self._opened.exists():
             threading.Event().wait(0.02)
-        act(opened.read_text())
+        return self._opened.read_text()
 
 
 def act(word: str) -> None:
@@ -60,59 +86,37 @@ def act(word: str) -> None:
         os._exit(0)
 
 
-class Points:
-    """Points on a line; the gate stands before a batch of the second epoch."""
+class GatedPoints(Points):
+    """Points on a line; the gate stands before the batch of that number, counted from 1."""
 
-    def __init__(self, first: int, size: int, gate: Gate, batch: int) -> None:
-        self._first = first
-        self._size = size
+    def __init__(self, start: int, size: int, gate: Gate, batch: int) -> None:
+        super().__init__(start, size)
         self._gate = gate
         self._batch = batch
-        self._fetched = 0
-
-    def __len__(self) -> int:
-        return self._size
 
     def fetch(self, indices: Any) -> dict[str, Any]:
-        """`x` and `y` of the line, [n, 1]."""
-        import torch
-
-        self._fetched += 1
-        if self._fetched == self._batch:
+        """The points, once the gate is open where it stands before them."""
+        if self._fetches + 1 == self._batch:
             self._gate()
-        x = torch.from_numpy(indices).float().add(self._first).remainder(7).sub(3).unsqueeze(1)
-        return {"x": x, "y": 2 * x + 1}
+        return super().fetch(indices)
 
 
-class Gated(Task):
+class Gated(Line):
     """Fits a line."""
 
     data_options: ClassVar[type[Options]] = GatedData
-    model_options: ClassVar[type[Options]] = Options
-    meters: ClassVar[tuple[str, ...]] = ("loss",)
 
-    def sizes(self, data: GatedData, seed: int) -> Sizes:
-        """Small."""
-        return Sizes(STEPS_PER_EPOCH * BATCH, VALID_STEPS * BATCH)
-
-    def load(self, data: GatedData, seed: int) -> Splits:
-        """Training and validation points."""
+    def load(self, data: PointsData, seed: int) -> Splits:
+        """Training and validation points, with the gates of the second epoch."""
+        assert isinstance(data, GatedData)
         Gate(data, "start")()
-        sizes = self.sizes(data, seed)
-        train = Points(0, sizes.train, Gate(data, "data"), STEPS_PER_EPOCH + 3)
-        return Splits(train, Points(sizes.train, sizes.valid, Gate(data, "evaluate"), VALID_STEPS + 2))
+        train = GatedPoints(0, data.num_train, Gate(data, "data"), STEPS_PER_EPOCH + 3)
+        return Splits(train, GatedPoints(data.num_train, data.num_valid, Gate(data, "evaluate"), VALID_STEPS + 2))
 
-    def model(self, options: Options, data: GatedData) -> Any:
+    def model(self, options: PointsModel, data: PointsData) -> Any:
         """A line, with the gates of its tracing and of its saving."""
+        assert isinstance(data, GatedData)
         return make_net(Gate(data, "trace"), Gate(data, "save"), data.recurrent_steps)
-
-    def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-        """`y` [examples, 1]."""
-        return {"y": model(batch["x"])}
-
-    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """Squared distance."""
-        return {"loss": (predictions["y"] - batch["y"]).square().sum(dim=1)}
 
 
 def make_net(traced: Callable[[], None], saved: Callable[[], None], recurrent_steps: int) -> Any:

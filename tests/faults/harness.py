@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.cli.helpers import tputui
-from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH
+from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH, GateKeeper
 from tests.live import LiveRun
 from tests.supervise.harness import facts, wait_for
 from tputui.telemetry import events as ev
@@ -51,11 +51,11 @@ class Run(LiveRun):
 
     def __init__(self, folder: Path, moment: Moment, *, name: str = "", resume: str = "") -> None:
         self.moment = moment
-        self.gate = folder / "gate"
-        self.gate.mkdir(exist_ok=True)
+        self.gate = GateKeeper(folder / "gate")
+        self.gate.folder.mkdir(exist_ok=True)
         (folder / "config.toml").write_text(CONFIG)
         steps = RECURRENT_STEPS if moment == "compile" else 0
-        overrides = [f"data.gate={self.gate}", f"data.recurrent_steps={steps}"]
+        overrides = [f"data.gate={self.gate.folder}", f"data.recurrent_steps={steps}"]
         overrides += [f"data.at={moment}"] if moment in HELD else []
         words = [word for override in overrides for word in ("--set", override)]
         words += ["--resume", resume] if resume else []
@@ -81,18 +81,17 @@ class Run(LiveRun):
         if self.moment == "train":
             return self.step() > 2 * STEPS_PER_EPOCH
         if self.moment == "compile":
-            return any(beat.phase == "compiling" for beat in facts(self.dir, "worker-0", ev.HeartbeatSent))
-        return (self.gate / "reached").exists()
-
-    def open(self, word: str = "go") -> None:
-        """Opens the gate; whole at once, since the task reads what it finds."""
-        written = self.gate / "written"
-        written.write_text(word)
-        written.rename(self.gate / "open")
+            return is_compiling(self.dir)
+        return self.gate.is_reached
 
     def show(self) -> str:
         """What `show` prints, its words one space apart."""
         return " ".join(tputui("show", self.dir).out.split())
+
+
+def is_compiling(run_dir: Path) -> bool:
+    """Whether a run is inside the compiler, or was."""
+    return any(beat.phase == "compiling" for beat in facts(run_dir, "worker-0", ev.HeartbeatSent))
 
 
 def kept_step(run_dir: Path) -> int | None:

@@ -192,7 +192,7 @@ def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
     words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     wait_for(lambda: len(facts(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)
-    run.open()
+    run.gate.open()
     for asked in both:
         out, err = asked.communicate(timeout=PATIENCE_S)
         assert asked.returncode == ExitCode.DONE, err
@@ -204,7 +204,7 @@ def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
 def test_kill_9_of_the_supervisor_leaves_training_alone_and_a_stop_is_still_served(run: Run) -> None:
     os.kill(run.supervisor_pid, signal.SIGKILL)
     wait_for(lambda: not is_running(run.supervisor_pid), "the end of the supervisor")
-    run.open()
+    run.gate.open()
     run.trains_on()
     assert "running" in run.show()
     stopped = tputui("stop", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)

@@ -65,7 +65,7 @@ def stop(run: Run) -> None:
 def opened_soon(run: Run) -> None:
     """Lets go of code that no request reaches: of the user's own that loads, traces or is being saved."""
     if run.moment in ("start", "trace", "save"):
-        run.open()
+        run.gate.open()
 
 
 def stop_now(run: Run) -> None:
@@ -94,21 +94,21 @@ FAULTS: dict[str, Fault] = {
     ),
     "a request to stop now": Fault(stop_now, ExitCode.STOPPED, "stopped", MOMENTS, "the receipts, and stopped at once"),
     "an exception in the user's code": Fault(
-        lambda run: run.open("raise"),
+        lambda run: run.gate.open("raise"),
         ExitCode.FAILED,
         "ValueError: shard 7 is cut short",
         HELD,
         "failed: the exception with the user's own lines first",
     ),
     "abort() in native code": Fault(
-        lambda run: run.open("abort"),
+        lambda run: run.gate.open("abort"),
         ExitCode.FAILED,
         "SIGABRT",
         HELD,
         "failed: SIGABRT, with the Python stack there",
     ),
     "an exit without a word": Fault(
-        lambda run: run.open("exit"),
+        lambda run: run.gate.open("exit"),
         ExitCode.FAILED,
         "ended without a word",
         HELD,
@@ -160,7 +160,7 @@ def test_a_lost_run_goes_on_from_its_last_checkpoint(run: Run, tmp_path: Path) -
     saved = kept_step(run.dir)
     assert saved is not None
 
-    words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate}"]
+    words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate.folder}"]
     said = tputui(
         "run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path, deadline_s=PATIENCE_S
     )
