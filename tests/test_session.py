@@ -47,9 +47,7 @@ class Hands:
 
 
 def read_all(session: Session) -> Snapshot:
-    session.poll()
-    while not session.caught_up:
-        session.poll()
+    session.read_all()
     return session.snapshot()
 
 

@@ -90,6 +90,12 @@ class Session:
             self._back = Track(self.run_dir, self._places)
         return self._play(self._back, budget_s / 2)
 
+    def read_all(self) -> None:
+        """Reads on until it is caught up, at least once. Keeps no fact, of which a long run has millions."""
+        self.poll()
+        while not self.caught_up:
+            self.poll()
+
     def snapshot(self) -> Snapshot:
         """What is true now, or at the moment looked at; of a run that is still being read in, as far as it was read."""
         track = self._shown
@@ -260,9 +266,7 @@ def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
     """What is true of a run now, after everything that is written was read."""
     session = Session.live(run_dir, clock)
     try:
-        session.poll()
-        while not session.caught_up:
-            session.poll()
+        session.read_all()
         return session.snapshot()
     finally:
         session.close()
@@ -274,9 +278,7 @@ def load_at(run_dir: Path, t: float) -> Snapshot:
     try:
         session.player.pause()
         session.player.seek(t)
-        session.poll()
-        while not session.caught_up:
-            session.poll()
+        session.read_all()
         return session.snapshot()
     finally:
         session.close()

@@ -27,7 +27,7 @@ def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode
     """Writes the request, then prints its receipts until it is applied or refused, or `wait_s` is over."""
     session = Session.live(run_dir)
     try:
-        _catch_up(session)
+        session.read_all()
         snapshot = session.snapshot()
         if snapshot.condition in ENDED:
             raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: there is nothing to ask: {_ended(snapshot)}")
@@ -51,8 +51,8 @@ def submit(run_dir: Path, kind: RequestKind, by: str) -> control.Request:
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _catch_up(session: Session) -> list[Fact]:
-    """Reads everything that is written."""
+def _news(session: Session) -> list[Fact]:
+    """What was written since the last read, all of it."""
     facts = session.poll()
     while not session.caught_up:
         facts += session.poll()
@@ -65,7 +65,7 @@ def _wait(session: Session, run_dir: Path, request: control.Request, wait_s: flo
     while True:
         # Settled before the last read, so that a receipt written with the end record is not missed.
         settled = session.settled
-        for fact in _catch_up(session):
+        for fact in _news(session):
             answer = _receipt(fact.event, request.id)
             if answer is not None:
                 say(answer)

@@ -81,9 +81,7 @@ def _missing(session: Session, view: StacksView | None) -> list[str]:
 
 
 def _read(session: Session) -> Snapshot:
-    session.poll()
-    while not session.caught_up:
-        session.poll()
+    session.read_all()
     return session.snapshot()
 
 
