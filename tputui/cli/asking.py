@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Event as Pause
 
 from tputui.cli.console import CommandError, narrate, say
+from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.values import seconds
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
 from tputui.model.snapshot import ENDED, Snapshot
@@ -19,8 +21,19 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.merge import Fact
 
+EXIT_CODES = exit_codes(
+    DONE="applied",
+    UNANSWERED="no receipt came within --wait; the request stands",
+    USAGE="no such run, it ended before, or it refused",
+)
 WAIT_S = 60.0
 _POLL_S = 0.1
+
+
+def add_wait_option(parser: Parser, wait_s: float = WAIT_S, what: str = "receipts") -> None:
+    """Declares how long to wait for what comes back."""
+    told = f"seconds to wait for the {what} ({wait_s:g})"
+    parser.add_option("--wait", type=seconds, default=wait_s, metavar="S", help=told)
 
 
 def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode:

@@ -8,11 +8,10 @@ from threading import Event as Pause
 
 import msgspec
 
-from tputui.cli.asking import submit
+from tputui.cli.asking import add_wait_option, submit
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
-from tputui.cli.values import seconds
 from tputui.exit_codes import ExitCode
 from tputui.model import xray
 from tputui.model.format import inert
@@ -35,9 +34,7 @@ _POLL_S = 0.05
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
-    parser.add_option(
-        "--wait", type=seconds, default=WAIT_S, metavar="S", help=f"seconds to wait for the answers ({WAIT_S:g})"
-    )
+    add_wait_option(parser, WAIT_S, "answers")
     parser.add_option("--json", action="store_true", help="print one JSON object, nothing folded")
 
 
