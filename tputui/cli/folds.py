@@ -9,7 +9,6 @@ import math
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -42,7 +41,6 @@ EXIT_CODES = exit_codes(
 )
 
 FOLD_KEY = "data.fold"
-_SUPERVISOR_EXIT_S = 5.0
 
 
 class Fold(NamedTuple):
@@ -172,8 +170,7 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
     with viewing.ctrl_c_stops(run_dir):
         supervisor = starting.start(run_dir)
         snapshot = _follow(run_dir, quiet=args.json)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(_SUPERVISOR_EXIT_S)
+        starting.wait_settled(supervisor)
     return _told(number, snapshot, parent, first), viewing.code_of(snapshot)
 
 

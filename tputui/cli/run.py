@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import subprocess
 import sys
@@ -31,8 +30,6 @@ EXIT_CODES = exit_codes(
     LOST="the run's processes are gone and left no end record",
     ENVIRONMENT="this machine cannot run it: no torch_xla, versions that do not fit, a device that is taken",
 )
-
-_SUPERVISOR_EXIT_S = 5.0
 
 
 def add_arguments(parser: Parser) -> None:
@@ -97,7 +94,5 @@ def _show(run_dir: Path, supervisor: subprocess.Popen[bytes], args: argparse.Nam
     viewing.tell_detached(snapshot, run_dir)
     code = viewing.code_of(snapshot)
     if snapshot.exit_code is not None:
-        # It seals journals after the end record; a script that goes on after `run` finds them settled.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(_SUPERVISOR_EXIT_S)
+        starting.wait_settled(supervisor)
     return code

@@ -5,6 +5,7 @@ Nothing is made before everything was checked: what is refused leaves no run dir
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 LAST_CHECKPOINT = "last.pt"
 SUPERVISOR_START_S = 30.0
+SUPERVISOR_EXIT_S = 5.0
 _POLL_S = 0.02
 _LOOK_S = 0.1
 """Seconds between two looks at whether an answer is still wanted."""
@@ -176,6 +178,15 @@ def start(run_dir: Path) -> subprocess.Popen[bytes]:
         if not _has_begun(run_dir):
             raise CommandError(ExitCode.FAILED, f"{inert(run_dir.name)} did not start: {how}: {_log_end(run_dir)}")
     return process
+
+
+def wait_settled(supervisor: subprocess.Popen[bytes]) -> None:
+    """Waits until the supervisor of a run that has ended is gone, within reason.
+
+    It seals journals after the end record; a script that goes on after the command finds them settled.
+    """
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(SUPERVISOR_EXIT_S)
 
 
 def _has_begun(run_dir: Path) -> bool:
