@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from rich.cells import cell_len, set_cell_size
 
@@ -58,6 +59,24 @@ class Span(NamedTuple):
 
 
 Line = list[Span]
+
+
+class DrawnLate(Sequence[Line]):
+    """Lines that are drawn when they are asked for: a panel may hold many, and shows a few."""
+
+    @abstractmethod
+    def line_at(self, row: int) -> Line:
+        """The line of a row, counted from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | list[Line]:
+        if isinstance(index, slice):
+            return [self.line_at(row) for row in range(len(self))[index]]
+        return self.line_at(range(len(self))[index])
+
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences

@@ -8,12 +8,12 @@ in sight. Pure but for the scaling that is handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from rich.cells import cell_len
 
 from tputui.ui.draw.halfblocks import Pixels, fitted
-from tputui.ui.draw.lines import Line, Span, clean, crop, wrap
+from tputui.ui.draw.lines import DrawnLate, Line, Span, clean, crop, wrap
 
 LEAST_WIDTH = 10
 """Cells that a picture has at least, so that its name can be read."""
@@ -70,7 +70,7 @@ class _Block(NamedTuple):
     lines: list[list[_Cell]]
 
 
-class Mosaic(Sequence[Line]):
+class Mosaic(DrawnLate):
     """The lines of every example."""
 
     def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: Drawer) -> None:
@@ -91,21 +91,14 @@ class Mosaic(Sequence[Line]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> Line: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | list[Line]:
-        if isinstance(index, slice):
-            return [self._line(*place) for place in self._places[index]]
-        return self._line(*self._places[index])
-
-    def _line(self, band: int, row: int) -> Line:
+    def line_at(self, row: int) -> Line:
+        """A line of a band, which is drawn whole the first time."""
+        band, within = self._places[row]
         if band not in self._drawn:
             blocks = [(self._widest, self._block_lines(block)) for block in self._bands[band]]
             self._drawn[band] = [[Span(" "), *line] for line in _joined(blocks, _MARGIN)]
         lines = self._drawn[band]
-        return lines[row] if row < len(lines) else []
+        return lines[within] if within < len(lines) else []
 
     def _block_lines(self, block: _Block) -> list[Line]:
         name = crop(block.name, self._widest)

@@ -11,12 +11,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from rich.cells import cell_len
 
 from tputui.model.snapshot import LogLine
-from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, printed, wrap
+from tputui.ui.draw.lines import DrawnLate, Line, Span, Tone, clean, crop, printed, wrap
 from tputui.ui.logs import patience
 from tputui.ui.logs.logfold import Entry, folded, taken_apart
 from tputui.ui.logs.logstore import LogStore
@@ -106,7 +106,7 @@ def compiled(text: str) -> tuple[re.Pattern[str] | None, str]:
     return (None, patience.WHY_NOT) if patience.may_take_for_ever(text) else (pattern, "")
 
 
-class Rows(Sequence[Line]):
+class Rows(DrawnLate):
     """The rows of entries, drawn when asked for."""
 
     def __init__(
@@ -133,15 +133,6 @@ class Rows(Sequence[Line]):
     def __len__(self) -> int:
         return self._ends[-1] if self._entries else 0
 
-    @overload
-    def __getitem__(self, index: int) -> Line: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | list[Line]:
-        if isinstance(index, slice):
-            return [self._row(row) for row in range(*index.indices(len(self)))]
-        return self._row(range(len(self))[index])
-
     def entry_at(self, row: int) -> int:
         """The entry of a row."""
         return min(bisect_right(self._ends, row), len(self._entries) - 1)
@@ -159,7 +150,8 @@ class Rows(Sequence[Line]):
         source = entry.line.source if self._with_source else None
         return max(self._width - _head_width(source, entry.num_lines, entry.missing, entry.lanes), 8)
 
-    def _row(self, row: int) -> Line:
+    def line_at(self, row: int) -> Line:
+        """A row of an entry: a piece of its text where that is wrapped, else as much of it as fits."""
         index = self.entry_at(row)
         entry, part = self._entries[index], row - self.first_row(index)
         head = self._head(entry)
