@@ -8,15 +8,15 @@ from textual.screen import ScreenResultType
 
 from tputui.ui.pump import Frame
 from tputui.ui.screens.pictures import PicturesScreen
+from tputui.ui.screens.sheet import RunSheet
 from tputui.ui.screens.skipped import SkippedScreen
-from tputui.ui.screens.stacks import StacksScreen
 from tputui.ui.screens.watching import Watching
 
 
 class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
     """A screen that tells what stands over it of every frame."""
 
-    _above: PicturesScreen | SkippedScreen | StacksScreen | None = None
+    _above: PicturesScreen | RunSheet | None = None
     """What stands over the screen and is to be told what is read."""
 
     def action_pictures(self) -> None:
@@ -27,7 +27,7 @@ class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
         """Shows the examples that were left out."""
         self._put_above(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
 
-    def _put_above(self, above: PicturesScreen | SkippedScreen | StacksScreen) -> None:
+    def _put_above(self, above: PicturesScreen | RunSheet) -> None:
         self._above = above
         self.app.push_screen(above, self._forget_above)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from tputui.model.snapshot import Snapshot
 from tputui.ui.widgets.panel import Panel
 
 
@@ -26,3 +28,25 @@ class Sheet(ModalScreen[None]):
     def action_scroll(self, rows: int) -> None:
         """Scrolls."""
         self.query_one(Panel).scroll_rows(rows)
+
+
+class RunSheet(Sheet):
+    """Holds a panel of a run, over a screen that hands it what it reads."""
+
+    def __init__(self, panel: Panel[Any], snapshot: Snapshot | None) -> None:
+        super().__init__()
+        self._panel = panel
+        self._first = snapshot
+
+    def compose(self) -> ComposeResult:
+        """The panel."""
+        yield self._panel
+
+    def on_mount(self) -> None:
+        """Fills it."""
+        if self._first is not None:
+            self.show(self._first)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Takes a newer snapshot."""
+        self._panel.show(self._panel.pick(snapshot))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tputui.model import format as fmt
 from tputui.model.snapshot import SkippedView, Snapshot
 from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.screens.sheet import Sheet
+from tputui.ui.screens.sheet import RunSheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -45,7 +44,7 @@ class SkippedPanel(Panel[SkippedView]):
         return Drawing(rows, head=(head_line,), note="esc closes")
 
 
-class SkippedScreen(Sheet):
+class SkippedScreen(RunSheet):
     """The list over the monitor, which hands it what it reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -53,21 +52,7 @@ class SkippedScreen(Sheet):
     ]
 
     def __init__(self, snapshot: Snapshot | None) -> None:
-        super().__init__()
-        self._first = snapshot
-
-    def compose(self) -> ComposeResult:
-        """The panel."""
-        yield SkippedPanel(id="skipped")
-
-    def on_mount(self) -> None:
-        """Fills it."""
-        if self._first is not None:
-            self.show(self._first)
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Takes a newer snapshot."""
-        self.query_one(SkippedPanel).show(SkippedPanel.pick(snapshot))
+        super().__init__(SkippedPanel(id="skipped"), snapshot)
 
 
 def _rest(part: SkippedView, width: int) -> list[Line]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tputui.model import xray
 from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
 from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, wrap
-from tputui.ui.screens.sheet import Sheet
+from tputui.ui.screens.sheet import RunSheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
 NOTE = "X asks again, esc closes"
@@ -39,7 +38,7 @@ class StacksPanel(Panel[StacksView | None]):
         return Drawing(rows, note=NOTE)
 
 
-class StacksScreen(Sheet):
+class StacksScreen(RunSheet):
     """The stacks over the monitor, which hands it what it reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,22 +48,8 @@ class StacksScreen(Sheet):
 
     def __init__(self, snapshot: Snapshot | None, ask: Callable[[], None]) -> None:
         """`ask` asks the run once more."""
-        super().__init__()
-        self._first = snapshot
+        super().__init__(StacksPanel(id="stacks"), snapshot)
         self._ask = ask
-
-    def compose(self) -> ComposeResult:
-        """The panel."""
-        yield StacksPanel(id="stacks")
-
-    def on_mount(self) -> None:
-        """Fills it."""
-        if self._first is not None:
-            self.show(self._first)
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Takes a newer snapshot."""
-        self.query_one(StacksPanel).show(StacksPanel.pick(snapshot))
 
     def action_again(self) -> None:
         """Asks again."""
