@@ -247,10 +247,28 @@ def test_epochs_tell_every_section_in_full_screen() -> None:
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(EpochsPanel.pick(made.running()), 78, 30)
-    said = joined([*drawing.head, *drawing.rows])
+    said = joined(drawing.lines(0, 2, 30))
     for title in ("train loss", "valid accuracy", "train s", "valid s", "lr", "data", "compile", "evaluate", "other"):
         assert title in said
     assert "2 \u2605 best" in said
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (200, 50)])
+def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, height: int) -> None:
+    """GIVEN more epochs than have room: all columns scroll along, the newest epochs first."""
+    panel = EpochsPanel()
+    panel.set_class(True, "-maximised")
+    panel.show(EpochsPanel.pick(made.changed(made.running(), epochs=made.epochs(60))))
+    for rows, newest in ((0, 60), (-7, 53)):
+        panel.scroll_rows(rows)
+        lines = [joined([line])[1:-1] for line in panel.paint(width, height)]
+        heads = [index for index, line in enumerate(lines) if line.split()[:1] == ["epoch"]]
+        assert sum("train loss" in line for line in lines) == 1
+        assert sum("trace" in lines[index] for index in heads) == 1
+        for start, stop in zip(heads, [*heads[1:], len(lines)], strict=True):
+            epochs = [int(line.split()[0]) for line in lines[start:stop] if line.split() and line.split()[0].isdigit()]
+            assert epochs[-1] == newest
+            assert epochs == list(range(epochs[0], newest + 1))
 
 
 def test_epochs_count_the_columns_that_have_no_room() -> None:
@@ -300,7 +318,7 @@ def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_en
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(EpochsPanel.pick(scored()), 78, 30)
-    said = joined([drawing.head[0], *drawing.rows])
+    said = joined([drawing.head[0], *drawing.lines(0, 2, 30)[2:]])
     places = [said.index(title) for title in ("valid accuracy", "valid auc", "train s", "other", "trace forward")]
     assert places == sorted(places)
     assert "0.9200" in said

@@ -11,7 +11,7 @@ from tputui.ui import words
 from tputui.ui.draw import table
 from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, width_of
 from tputui.ui.draw.table import Cell, Table
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Along, Drawing, Panel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
 """In the order in which a step goes through them."""
@@ -83,13 +83,12 @@ class EpochsPanel(Panel[EpochsPart]):
         if wide:
             return self._with_bars(part.epochs, columns, drawn, width, wide)
         deep = sum(1 + len(each.rows) for each in drawn)
-        if len(drawn) == 1 or not (deep <= height or self.has_class("-maximised")):
-            hidden = drawn[0].num_hidden
-            note = _note(f"{hidden} columns more in full screen" if hidden else _UNITS, part.epochs, width)
-            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
-        return Drawing(
-            [line for each in drawn for line in (each.head, *each.rows)], note=_note(_UNITS, part.epochs, width)
-        )
+        if deep <= height or self.has_class("-maximised"):
+            note = _note(_UNITS, part.epochs, width)
+            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
+        hidden = drawn[0].num_hidden
+        note = _note(f"{hidden} columns more in full screen" if hidden else _UNITS, part.epochs, width)
+        return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
         self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
@@ -104,8 +103,11 @@ class EpochsPanel(Panel[EpochsPart]):
         if not self.has_class("-maximised"):
             hidden = f"{first.num_hidden} columns more in full screen" if first.num_hidden else ""
             return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
-        more = [line for each in drawn[1:] for line in ([], each.head, *each.rows)]
-        return Drawing([*rows, *more], head=(head, *legend), note=_note(_UNITS, epochs, width))
+        return Drawing(rows, head=(head, *legend), note=_note(_UNITS, epochs, width), along=_along(drawn))
+
+
+def _along(drawn: list[Table]) -> tuple[Along, ...]:
+    return tuple(Along(each.head, each.rows) for each in drawn[1:])
 
 
 def bar_scale_s(spent_s: list[float]) -> float:

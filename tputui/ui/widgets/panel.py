@@ -21,6 +21,13 @@ FRAME = 2
 """Cells that the frame takes of the width, and lines of the height."""
 
 
+class Along(NamedTuple):
+    """More columns of the rows of a drawing, below it: a row for each, scrolled along with them."""
+
+    head: Line
+    rows: Sequence[Line]
+
+
 class Drawing(NamedTuple):
     """What a panel draws: `head` stays, `rows` scroll."""
 
@@ -28,6 +35,24 @@ class Drawing(NamedTuple):
     head: tuple[Line, ...] = ()
     note: str = ""
     """Stands at the right of the upper frame."""
+    along: tuple[Along, ...] = ()
+    """As many of them as have room for a row."""
+
+    def fitted(self, room: int) -> tuple[Drawing, int]:
+        """The same with the parts that have room, and the rows that each of these may show."""
+        # A row is worth more than a head that fills the panel.
+        head = self.head[: room - 1] if self.rows else self.head
+        along = self.along[: max((room - len(head) - 1) // 2, 0)]
+        return self._replace(head=head, along=along), max(room - len(head) - len(along), 0) // (1 + len(along))
+
+    def lines(self, top: int, shown: int, room: int) -> list[Line]:
+        """Heads, and the rows from `top` on; where there is room for it, parts stand a line apart."""
+        found = [*self.head, *self.rows[top : top + shown]]
+        num_rows = min(shown, max(len(self.rows) - top, 0))
+        spare = room - len(self.head) - len(self.along) - (1 + len(self.along)) * num_rows
+        for part in self.along:
+            found += [*([[]] if spare >= len(self.along) else []), part.head, *part.rows[top : top + shown]]
+        return found
 
 
 class Panel(Drawn, Generic[PartT]):
@@ -86,19 +111,17 @@ class Panel(Drawn, Generic[PartT]):
         if inner < 1 or room < 1:
             return [fit([Span(self.name_shown, "title")], width)]
         drawing = Drawing([]) if self._part is None else self.draw(self._part, inner, room)
-        # A row is worth more than a head that fills the panel.
-        head = drawing.head[: room - 1] if drawing.rows else drawing.head
-        room -= len(head)
-        self._hidden_rows = max(len(drawing.rows) - room, 0)
+        drawing, shown = drawing.fitted(room)
+        self._hidden_rows = max(len(drawing.rows) - shown, 0)
         top = self._first_row()
-        body = [*head, *drawing.rows[top : top + max(room, 0)]]
+        body = drawing.lines(top, shown, room)
         tone = self._frame_tone()
         lines = [self._upper_frame(drawing.note, width)]
         for row in range(height - FRAME):
             line = fit(body[row], inner) if row < len(body) else []
             gap = " " * (inner - width_of(line))
             lines.append([Span("\u2502", tone), *line, Span(gap), Span("\u2502", tone)])
-        return [*lines, self._lower_frame(top, max(room, 0), len(drawing.rows), width)]
+        return [*lines, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:
         """Every row of the drawing, those out of sight too, below the panel's name; without the frame."""
@@ -106,7 +129,8 @@ class Panel(Drawn, Generic[PartT]):
         if self._part is None or inner < 1 or room < 1:
             return self.name_shown
         drawing = self.draw(self._part, inner, room)
-        rows = [fit(row, inner) for row in (*drawing.head, *drawing.rows[:COPIED_ROWS_MAX])]
+        more = [line for part in drawing.along for line in (part.head, *part.rows)]
+        rows = [fit(row, inner) for row in (*drawing.head, *drawing.rows[:COPIED_ROWS_MAX], *more)]
         return told([[Span(" \u00b7 ".join(text for text in (self.name_shown, drawing.note) if text))], *rows])
 
     def scroll_rows(self, rows: int) -> None:
