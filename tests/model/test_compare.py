@@ -16,7 +16,7 @@ from tputui.model.compare import LABELS, Comparison, compare
 from tputui.model.configdiff import ABSENT, diff, flatten
 from tputui.model.snapshot import Snapshot
 from tputui.model.steady import Steady, judge, steady, student, warmup
-from tputui.model.verdict import PaceVerdict, percent
+from tputui.model.verdict import PaceVerdict, Side, judged, percent
 
 SECONDS = st.floats(1e-4, 1e3)
 REPORTS = st.lists(SECONDS, min_size=pacing.REPORTS_MIN * 2, max_size=200)
@@ -147,6 +147,18 @@ def test_a_faster_and_a_slower_run_have_the_same_figures_in_either_order() -> No
     assert back.sentence == there.sentence.replace("faster", "slower")
     assert there.stands_out is True
     assert there.ratio == pytest.approx(0.0131 / 0.0122, rel=0.03)
+
+
+@given(st.floats(0.51, 1.99), st.floats(0.001, 0.3))
+def test_a_difference_that_stands_out_is_never_told_with_bounds_that_take_it_back(ratio: float, error: float) -> None:
+    def side(label: str, examples_per_s: float) -> Side:
+        pace = Steady(num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error)
+        return Side(label, pace, None, 8, "TPU", 64, "digits")
+
+    found = judged(side("B", 100 * ratio), side("A", 100.0))
+    if found.stands_out:
+        value, off = map(float, re.findall(r"([0-9.e-]+) %", found.short))
+        assert value >= off if "+-" in found.short else 0 < value < off
 
 
 def test_noise_is_called_noise() -> None:

@@ -110,8 +110,8 @@ def _by_pace(run: Side, base: Side, ratio: Ratio) -> tuple[str, str]:
     if told.ratio >= _TIMES_FROM:
         times = f"{_times(told)} as {adverb}"
         return f"{run.label} is {times} as {base.label}{in_examples}", times
-    value, off = percent(told.ratio - 1, told.within)
-    return f"{run.label} is {value} +- {off} {word} than {base.label}{in_examples}", f"{value} +- {off} {word}"
+    by = _by_percent(told)
+    return f"{run.label} is {by} {word} than {base.label}{in_examples}", f"{by} {word}"
 
 
 def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tuple[str, str]:
@@ -138,6 +138,14 @@ def _scaling(run: Side, base: Side, ratio: float) -> float | None:
         return None
     as_cores = ratio * base.num_cores / run.num_cores
     return as_cores if run.num_cores > base.num_cores else 1 / as_cores
+
+
+def _by_percent(told: Ratio) -> str:
+    """`7 % +- 2 %`; its bounds where it is known so badly that they do not lie alike around it."""
+    value, off = percent(told.ratio - 1, told.within)
+    if told.within > told.ratio - 1:
+        return f"{(told.low - 1) * 100:.2g} % to {(told.high - 1) * 100:.0f} %"
+    return f"{value} +- {off}"
 
 
 def _times(told: Ratio) -> str:
