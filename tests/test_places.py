@@ -289,7 +289,7 @@ def test_a_place_that_lies_is_refused_and_named_and_changes_nothing(
     assert (code, "places/" in out) == ((0, False) if lie in TOLD_OF_NONE else (1, True))
 
 
-@pytest.mark.parametrize("changes", [{"format": 2}, {"version": "99.0"}], ids=["format", "version"])
+@pytest.mark.parametrize("changes", [{"format": files.FORMAT + 1}, {"version": "99.0"}], ids=["format", "version"])
 def test_a_place_of_another_version_is_left_alone_and_is_no_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ) -> None:

@@ -53,6 +53,8 @@ def test_every_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows
     assert [column.first_step for column in found] == [1, *(c.last_step + 1 for c in found[:-1])]
     assert found[-1].last_step == len(rows)
     for column in found:
+        assert not column.is_sampled
+        assert column.middle == pytest.approx((column.first_step + column.last_step) / 2)
         part = rows[column.first_step - 1 : column.last_step]
         for core in range(3):
             finite = [row[core] for row in part if math.isfinite(row[core])]
@@ -86,6 +88,9 @@ def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
     assert 128 <= len(found) <= COLUMNS_MAX
     assert decoded < 20_000 // 20, "opening a long run must not decode it"
     for column in found:
+        # A report's value is its number: so the steps that were looked at are known from the mean.
+        assert column.middle == pytest.approx(column.means[0] * 100 + 50.5, abs=50)
+        assert column.is_sampled == (column.num_steps < column.last_step - column.first_step + 1)
         value, middle = column.means[0], (column.first_step + column.last_step) / 200
         assert column.first_step / 100 - 1 <= value <= column.last_step / 100
         assert abs(value - middle) <= (column.last_step - column.first_step + 1) / 100

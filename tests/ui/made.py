@@ -92,7 +92,8 @@ def core_column(first: int, last: int, num_cores: int, changed: dict[int, float]
     for core, value in (changed or {}).items():
         means[core] = value
     bad = tuple(core for core, value in sorted((changed or {}).items()) if not math.isfinite(value))
-    return CoreColumn(first_step=first, last_step=last, means=means, bad_cores=bad)
+    num_steps, middle = last - first + 1, (first + last) / 2
+    return CoreColumn(first_step=first, last_step=last, means=means, bad_cores=bad, num_steps=num_steps, middle=middle)
 
 
 def mark(kind: MarkKind, step: int, text: str, core: int | None = None) -> Mark:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 import time
 from array import array
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -48,6 +50,10 @@ def drawn(snapshot: Snapshot, look: Look, width: int = 100, height: int = 20) ->
 
 def point(step: int, mean: float) -> Segment:
     return made.segment(step, [mean])
+
+
+def column_of(first: int, last: int, means: Sequence[float]) -> CoreColumn:
+    return msgspec.structs.replace(made.core_column(first, last, len(means)), means=means)
 
 
 # Smoothing.
@@ -361,6 +367,18 @@ def test_the_map_marks_the_core_that_is_not_finite() -> None:
     assert sum(bad in row for row in rows.values()) == 1
 
 
+def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
+    run = made.running()
+    columns = [made.core_column(c.first_step, c.last_step, 8, {2: 9.0}) for c in run.core_columns]
+    above = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    columns = [made.core_column(c.first_step, c.last_step, 8, {2: -9.0}) for c in run.core_columns]
+    below = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    assert "\u2588" in above["2"]
+    assert "\u2586" in below["2"]
+    assert not set(above["2"]) & set(heat.LOWER[1:])
+    assert not set(below["2"]) & set(heat.SHADES[1:])
+
+
 def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {1033: 9.0}) for c in run.core_columns]
@@ -409,7 +427,7 @@ def noisy(num_columns: int, num_cores: int, changed: dict[int, dict[int, float]]
         means = [1.0 + 0.05 * noise.gauss(0, 1) for _ in range(num_cores)]
         for core, value in (changed or {}).get(index, {}).items():
             means[core] = value
-        found.append(CoreColumn(first_step=10 * index + 1, last_step=10 * index + 10, means=means, bad_cores=()))
+        found.append(column_of(10 * index + 1, 10 * index + 10, means))
     return found
 
 
@@ -448,7 +466,7 @@ def test_nan_hides_no_outlier() -> None:
     found = CoreWatch().outlier(columns)
     assert found is not None
     assert found.core == 4
-    assert judge(CoreColumn(first_step=1, last_step=1, means=[math.nan] * 9, bad_cores=())) is None
+    assert judge(column_of(1, 1, [math.nan] * 9)) is None
 
 
 def test_very_many_cores_are_judged_over_several_frames() -> None:
@@ -492,6 +510,31 @@ def test_the_cursor_reads_place_and_values() -> None:
         assert part in said
 
 
+def test_the_cursor_says_over_which_steps_a_cores_figure_is_a_mean() -> None:
+    run = made.running()
+    wide = [made.core_column(first, first + 9, 8) for first in range(1, 331, 10)]
+    said = read(made.changed(run, core_columns=wide), Look(cursor=220))
+    assert "step 220" in said
+    assert re.search(r"highest core \d [0-9.]+ mean of steps 211 to 220", said)
+    sampled = [msgspec.structs.replace(column, num_steps=4) for column in wide]
+    assert "mean of 4 of steps 211 to 220" in read(made.changed(run, core_columns=sampled), Look(cursor=220))
+    exact = [made.core_column(step, step, 8) for step in range(1, 331)]
+    assert "mean of steps" not in read(made.changed(run, core_columns=exact), Look(cursor=220))
+
+
+@pytest.mark.parametrize("view", ["overlay", "multiples", "heat"])
+def test_a_chart_of_cores_says_how_few_steps_it_is_made_of(view: ViewKind) -> None:
+    run = made.running()
+    sampled = [msgspec.structs.replace(made.core_column(a, a + 9, 8), num_steps=4) for a in range(1, 331, 10)]
+    chart = LossChart()
+    for columns, said in ((sampled, "132 of 330 steps sampled"), (run.core_columns, "")):
+        whole = whole_of(made.changed(run, core_columns=columns))
+        found = chart.draw(chart.scene(whole, Look(view=view)), 120, 30)
+        assert found is not None
+        assert ("sampled" in found.note) == bool(said)
+        assert said in found.note
+
+
 def test_the_cursor_reads_what_is_not_finite() -> None:
     assert "\u2716 1 NaN/inf" in read(made.diverged(), Look(cursor=310))
     bad = made.changed(made.running(), loss=[made.segment(1, [math.nan] * 8)])
@@ -532,12 +575,7 @@ def test_a_chart_of_2048_pieces_costs_little() -> None:
 def test_long_tails_that_all_cores_share_make_no_core_stand_out(seed: int) -> None:
     chance = random.Random(seed)
     columns = [
-        CoreColumn(
-            first_step=step,
-            last_step=step,
-            means=array("f", [0.005 * math.exp(chance.gauss(0.0, 1.6)) for _ in range(8)]),
-            bad_cores=(),
-        )
+        column_of(step, step, array("f", [0.005 * math.exp(chance.gauss(0.0, 1.6)) for _ in range(8)]))
         for step in range(1, 353)
     ]
     assert CoreWatch().outlier(columns) is None

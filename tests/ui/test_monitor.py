@@ -247,6 +247,30 @@ def test_a_click_puts_the_cursor_there_and_dragging_takes_it_along() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
+def test_a_click_into_a_small_chart_reads_its_own_axis() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("v", "v", "2", "enter")
+        assert look(pilot).view == "multiples"
+        panel = pilot.app.screen.query_one(LossPanel)
+        at = next(
+            line.index("core 1 ") for line in shown(pilot).splitlines() if "core 0 " in line and "core 1 " in line
+        )
+        read = []
+        for cell in (12, at + 12, 30, at + 30):
+            await pilot.mouse_down(panel, offset=(cell, 8))
+            await pilot.mouse_up(panel, offset=(cell, 8))
+            step = look(pilot).cursor
+            assert step is not None
+            read.append(step)
+            near = min(range(1, 331, 2), key=lambda first: abs(first - step))
+            assert f"core 0 {made.loss_at(near, 0):.4f}" in panel.as_text(), "the titles tell what is under the cursor"
+        assert read[0] == pytest.approx(read[1], abs=9)
+        assert read[2] == pytest.approx(read[3], abs=9)
+        assert read[2] - read[0] == pytest.approx(18 / (at - 2) * 330, rel=0.2)
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
 def test_the_map_reads_the_row_that_is_clicked_and_those_above_and_below() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("V", "2")

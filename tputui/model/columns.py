@@ -48,6 +48,8 @@ class Column(NamedTuple):
     """[cores] number of finite values; None where every value was finite, so that it is `rows`."""
     sampled_bad: bool
     """Whether a report with values that are not finite was looked at."""
+    middle: float
+    """Mean of the steps that were looked at."""
 
     @property
     def bad(self) -> list[int]:
@@ -193,22 +195,29 @@ def _gathered(columns: list[Column], edges: list[int]) -> dict[int, Column]:
 
 
 def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
-    return CoreColumn(first_step=column.first, last_step=column.last, means=means, bad_cores=bad)
+    return CoreColumn(
+        first_step=column.first,
+        last_step=column.last,
+        means=means,
+        bad_cores=bad,
+        num_steps=column.rows,
+        middle=column.middle,
+    )
 
 
 def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> Column:
     """A column of `rows` steps from their values, [rows][cores]."""
-    last = first + rows - 1
+    last, middle = first + rows - 1, first + (rows - 1) / 2
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
-        return Column(first, last, rows, means, None, False)
+        return Column(first, last, rows, means, None, False, middle)
     counts = array("L", [rows]) * num_cores
     for core, mean in enumerate(means):
         if not math.isfinite(mean):
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]
             counts[core] = len(finite)
             means[core] = math.fsum(finite) / len(finite) if finite else math.nan
-    return Column(first, last, rows, means, counts, True)
+    return Column(first, last, rows, means, counts, True, middle)
 
 
 def _widened(columns: list[Column], stride: int) -> list[Column]:
@@ -226,15 +235,16 @@ def _joined(left: Column, right: Column) -> Column:
     """Both together, as the mean over all values that were looked at."""
     rows = left.rows + right.rows
     first, last = min(left.first, right.first), max(left.last, right.last)
+    share = right.rows / rows
+    middle = left.middle + (right.middle - left.middle) * share
     if left.counts is None and right.counts is None:
-        share = right.rows / rows
         means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
-        return Column(first, last, rows, means, None, False)
+        return Column(first, last, rows, means, None, False, middle)
     lefts, rights = _counts(left), _counts(right)
     counts = array("L", [a + b for a, b in zip(lefts, rights, strict=True)])
     sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
     means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
-    return Column(first, last, rows, means, counts, True)
+    return Column(first, last, rows, means, counts, True, middle)
 
 
 def _counts(column: Column) -> array[int]:

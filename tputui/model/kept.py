@@ -162,7 +162,8 @@ def _newest_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorde
 
 def _column_form(column: Column) -> ColumnForm:
     counts = None if column.counts is None else column.counts.tolist()
-    return ColumnForm(column.first, column.last, column.rows, _bytes_of(column.means), counts, column.sampled_bad)
+    means = _bytes_of(column.means)
+    return ColumnForm(column.first, column.last, column.rows, means, counts, column.sampled_bad, column.middle)
 
 
 def _column(form: ColumnForm) -> Column:
@@ -170,7 +171,7 @@ def _column(form: ColumnForm) -> Column:
     if sys.byteorder == "big":
         means.byteswap()
     counts = None if form.counts is None else array("L", form.counts)
-    return Column(form.first, form.last, form.rows, means, counts, form.sampled_bad)
+    return Column(form.first, form.last, form.rows, means, counts, form.sampled_bad, form.middle)
 
 
 def _bytes_of(floats: array[float]) -> bytes:

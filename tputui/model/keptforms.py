@@ -75,6 +75,7 @@ class ColumnForm(Form, frozen=True):
     """Little-endian float32."""
     counts: list[_Count] | None
     sampled_bad: bool
+    middle: float
 
 
 class ColumnsForm(Form, frozen=True):

@@ -70,7 +70,7 @@ def _check_columns(form: ColumnsForm) -> None:
     _need(len(form.columns) <= form.most, "there are more columns than there may be")
     width = len(form.columns[0].means) if form.columns else 0
     for column in form.columns:
-        _need(column.first <= column.last, "a column ends before it begins")
+        _need(column.first <= column.middle <= column.last, "a column has its middle elsewhere")
         _need(len(column.means) == width and width > 0 and width % 4 == 0, "columns differ in width")
         if column.counts is not None:
             _need(len(column.counts) * 4 == width, "a column has not a count for each core")

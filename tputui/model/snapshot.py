@@ -343,6 +343,15 @@ class CoreColumn(View, frozen=True, kw_only=True):
     sampled; NaN where there is none, so for a core that does not tell."""
     bad_cores: tuple[int, ...]
     """Cores with a NaN or an infinity in a step that was sampled, in order."""
+    num_steps: int
+    """Steps that were sampled: all from the first to the last, or fewer."""
+    middle: float
+    """Mean of the steps that were sampled, where a curve has its point."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether steps were passed over."""
+        return self.num_steps < self.last_step - self.first_step + 1
 
 
 class Mark(View, frozen=True, kw_only=True):

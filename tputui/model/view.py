@@ -5,7 +5,9 @@ Pure: the moment, the liveness of processes, request files and damage come in as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from tputui.model import blame, columns, happenings, history, parts, timeline, xray
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
-from tputui.model.snapshot import CoreColumn, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
+from tputui.model.snapshot import CoreColumn, CoreView, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
 from tputui.model.state import RunState
 from tputui.telemetry.events import ProgressReported
 
@@ -61,6 +63,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     requests = happenings.requests(state, around.requests)
     loss = _loss(state)
     marks, num_marks = timeline.marks(state, plan, loss, requests, verdict)
+    cores = parts.cores(state, verdict, now)
     return Snapshot(
         now=now,
         run=around.run,
@@ -84,7 +87,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         lr=progress.lr if progress else plan.lr if plan else None,
         report_steps=progress.report_steps if progress else None,
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
-        cores=parts.cores(state, verdict, now),
+        cores=cores,
         meters=parts.meters(state, epochs),
         epochs=epochs,
         xla=parts.xla(state),
@@ -105,7 +108,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         damage=happenings.damage(state, around.damage),
         newer_format=happenings.newer_format(state),
         troubles=around.troubles,
-        core_columns=_core_columns(state),
+        core_columns=_core_columns(state, cores),
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
@@ -122,12 +125,27 @@ def _loss(state: RunState) -> list[Segment]:
     return state.remembered("loss", key, lambda: combined([series for _, series in writers]))
 
 
-def _core_columns(state: RunState) -> list[CoreColumn]:
+def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
-    return state.remembered(
+    found = state.remembered(
         "columns", key, lambda: columns.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers])
     )
+    return _up_to_newest(found, cores)
+
+
+def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
+    """The columns, the last of which ends with the newest step by itself where that is known and was not sampled."""
+    if not found or not found[-1].is_sampled:
+        return found
+    last, steps = found[-1], {core.step for core in cores}
+    newest = [core.loss for core in cores if core.loss is not None]
+    if len(newest) != len(last.means) or len(steps) != 1 or not last.middle < (step := steps.pop()) <= last.last_step:
+        return found
+    means = array("f", newest)
+    bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
+    point = CoreColumn(first_step=step, last_step=step, means=means, bad_cores=bad, num_steps=1, middle=float(step))
+    return [*found[:-1], msgspec.structs.replace(last, last_step=step - 1), point]
 
 
 def _place(

@@ -28,7 +28,7 @@ from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.plain import open_plain
 from tputui.telemetry.rundir import PLACES, SEALED_SUFFIX
 
-FORMAT = 1
+FORMAT = 2
 """Version of the head and of what follows it. What a state means changes with the version of tputui as well."""
 SUFFIX = ".place"
 PLACE_BYTES_MAX = 4 << 20

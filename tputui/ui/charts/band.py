@@ -141,4 +141,4 @@ def trace_core(
 def dots_of(columns: Sequence[CoreColumn], domain: Domain) -> list[int]:
     """The dot column of each column of cores."""
     at, dot = domain.at, domain.dot
-    return [dot(at((column.first_step + column.last_step) / 2)) for column in columns]
+    return [dot(at(column.middle)) for column in columns]

@@ -17,7 +17,7 @@ from tputui.ui.charts import frame
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.look import Look
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, finish, rows_for
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, finish, rows_for, sampled
 from tputui.ui.charts.timeline import SIGNS
 from tputui.ui.charts.watch import grouped
 from tputui.ui.draw.braille import DOTS_X
@@ -25,6 +25,8 @@ from tputui.ui.draw.lines import Line, Span, Tone
 
 SHADES = " \u2591\u2592\u2593\u2588"
 """From nothing to all of it."""
+LOWER = " \u2581\u2582\u2584\u2586"
+"""The same for a core below the median, so that it is told from one above it without colours too."""
 
 _MOST = len(SHADES) - 1
 _BAD, _NONE = 99, -99
@@ -82,7 +84,13 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     body += [[]] * (rows - len(body))
     each = f"{len(groups[0])} cores a row, the farthest told" if groups and len(groups[0]) > 1 else "a core a row"
     of_lines = [cores for cores in groups for _ in range(thick)]
-    return Chart(finish(scene, body, domain, area, labels, height), area, domain, f"{note}; {each}", rows=of_lines)
+    return Chart(
+        finish(scene, body, domain, area, labels, height),
+        area,
+        domain,
+        f"{note}; {each}{sampled(scene)}",
+        rows=of_lines,
+    )
 
 
 def _label(cores: range, look: Look) -> str:
@@ -144,7 +152,7 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Leve
         return lambda value: _NONE, "no finite value"
     if not loss:
         most, more = _most(values)
-        note = f"\u2588 {fmt.percent(most * 100)}{more} from the median core"
+        note = f"{SHADES[-1]} {fmt.percent(most * 100)}{more} above the median core, {LOWER[-1]} below it"
         return lambda value: _NONE if value != value else round(min(max(value / most, -1.0), 1.0) * _MOST), note
     if log:
         values = [value for value in values if value > 0] or [1.0]
@@ -177,7 +185,7 @@ def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:
         elif level == _NONE:
             line.append(Span("\u00b7" * count, "dim"))
         else:
-            text = SHADES[abs(level)] * count
+            text = (SHADES if level >= 0 else LOWER)[abs(level)] * count
             if not level and guide is not None and at <= guide < at + count:
                 text = text[: guide - at] + "\u250a" + text[guide - at + 1 :]
             line.append(Span(text, above if level >= 0 else "accent"))

@@ -111,15 +111,23 @@ def readout(scene: Scene, row: range | None = None) -> tuple[Line, Line]:
         return [], []
     at = min(bisect.bisect_left(scene.segments, step, key=lambda each: each.last_step), len(scene.segments) - 1)
     segment = scene.segments[at]
-    return _where(segment, scene, step), _values(segment, scene, scene.smooth[at] if scene.smooth else None, row)
+    column = column_at(scene.cores, segment.first_step)
+    if row is not None and column is not None and row.stop <= len(column.means):
+        return _where(segment, column, scene, step), _of_row(column, row)
+    smooth = scene.smooth[at] if scene.smooth else None
+    return _where(segment, segment, scene, step), _values(segment, column, scene, smooth)
 
 
-def _where(segment: Segment, scene: Scene, step: int) -> Line:
+def _steps(of: Segment | CoreColumn) -> str:
+    if of.last_step == of.first_step:
+        return f"step {of.first_step:,}"
+    return f"steps {of.first_step:,} to {of.last_step:,}"
+
+
+def _where(segment: Segment, read: Segment | CoreColumn, scene: Scene, step: int) -> Line:
+    """The place of a segment, and the steps that values are told of."""
     grounds = scene.grounds
-    steps = f"step {step:,}"
-    if segment.last_step > segment.first_step:
-        steps = f"steps {segment.first_step:,} to {segment.last_step:,}"
-    line: Line = [Span(f" {steps}", "strong")]
+    line: Line = [Span(f" {_steps(read) if read.last_step > read.first_step else f'step {step:,}'}", "strong")]
     if not grounds.why_not("epoch", [segment]):
         line.append(Span(f"  epoch {grounds.epoch_at(step):.2f}", "label"))
     if not grounds.why_not("time", [segment]) and grounds.started is not None:
@@ -129,23 +137,32 @@ def _where(segment: Segment, scene: Scene, step: int) -> Line:
     return line
 
 
-def _values(segment: Segment, scene: Scene, smooth: float | None, row: range | None) -> Line:
+def _values(segment: Segment, column: CoreColumn | None, scene: Scene, smooth: float | None) -> Line:
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]
-    column = column_at(scene.cores, segment.first_step)
-    if column is not None and row is not None and row.stop <= len(column.means):
-        return [*_of_row(column, row), Span(f"  mean {fmt.number(segment.mean)}", "accent"), *bad]
     line: Line = [Span(f" mean {fmt.number(segment.mean)}", "accent")]
     if smooth is not None and smooth == smooth:
         line.append(Span(f"  smooth {fmt.number(smooth)}"))
     if segment.max > segment.min:
         line.append(Span(f"  {fmt.number(segment.min)} to {fmt.number(segment.max)}", "label"))
-    if column is not None and scene.outlier is not None and scene.outlier.core < len(column.means):
+    if column is None or len(column.means) < 2:
+        return [*line, *bad]
+    if scene.outlier is not None and scene.outlier.core < len(column.means):
         line.append(Span(f"  core {scene.outlier.core} {fmt.number(column.means[scene.outlier.core])}", "alert"))
-    elif column is not None and len(column.means) > 1:
+    else:
         line.append(_greatest(list(column.means)))
-    return [*line, *bad]
+    return [*line, *_averaged(column, segment), *bad]
+
+
+def _averaged(column: CoreColumn, segment: Segment) -> Line:
+    """Over which steps a core's figure is a mean, where those are not the steps beside it."""
+    if (column.first_step, column.last_step) == (segment.first_step, segment.last_step) and not column.is_sampled:
+        return []
+    if column.last_step == column.first_step:
+        return [Span(f" at {_steps(column)}", "label")]
+    some = f"{column.num_steps:,} of " if column.is_sampled else ""
+    return [Span(f" mean of {some}{_steps(column)}", "label")]
 
 
 def _of_row(column: CoreColumn, row: range) -> Line:
@@ -158,7 +175,14 @@ def _of_row(column: CoreColumn, row: range) -> Line:
     among = f", farthest of {row.start:,} to {row.stop - 1:,}" if len(row) > 1 and not wrong else ""
     share = (value - median) / abs(median) if median else math.nan
     away = f"  {share * 100:+.3g} % from the median core" if math.isfinite(share) else ""
-    return [Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"), Span(f"{away}{among}", "label")]
+    some = f", {column.num_steps:,} steps sampled" if column.is_sampled else ""
+    mean = f"  mean {fmt.number(math.fsum(finite) / len(finite))}" if finite else "  no finite value"
+    return [
+        Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"),
+        Span(f"{away}{among}", "label"),
+        Span(mean, "accent"),
+        Span(some, "label"),
+    ]
 
 
 def _greatest(means: list[float]) -> Span:

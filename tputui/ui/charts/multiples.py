@@ -13,9 +13,9 @@ from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, hidden_by_log, place_of, scale_of
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, hidden_by_log, place_of, sampled, scale_of
 from tputui.ui.charts.timeline import SIGNS
-from tputui.ui.charts.watch import grouped
+from tputui.ui.charts.watch import column_at, grouped
 from tputui.ui.draw import axis
 from tputui.ui.draw.braille import DOTS_X, Canvas
 from tputui.ui.draw.lines import Line, Span, Tone, fit, paragraph, width_of
@@ -59,16 +59,14 @@ class _Tiling(NamedTuple):
 
 
 def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Chart:
-    """The charts in reading order, and the line of events of all of them below."""
-    domain_whole = domain_of(scene, width * DOTS_X)
-    area = Area(0, width, 0)
+    """The charts in reading order; below every column of them the line of events."""
     num_cores = len(scene.cores[-1].means) if scene.cores else 0
     tiling = _tile(num_cores, width, height - 1)
     if tiling is None:
         why = "no room for small charts here" if num_cores else "what each core said is not known"
-        return Chart(paragraph(why, width, height), area, domain_whole)
-    scale = scale_of(scene, scene.look.log)
-    domain = domain_of(scene, (tiling.width - 2) * DOTS_X)
+        return Chart(paragraph(why, width, height), Area(0, width, 0), domain_of(scene, width * DOTS_X))
+    scale, area = scale_of(scene, scene.look.log), Area(1, tiling.width - 2, 0)
+    domain = domain_of(scene, area.across * DOTS_X)
     dots = dots_of(scene.cores, domain)
     wrong = {core for column in scene.cores for core in column.bad_cores}
     spans = memory.reduced(scene.cores, tiling.groups)
@@ -81,12 +79,14 @@ def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Char
         charts = every[first : first + tiling.across]
         lines += [[span for chart in charts for span in chart[row]] for row in range(tiling.rows + 1)]
     lines += [[]] * (height - 1 - len(lines))
-    signs = timeline.strip(scene.marks, lambda mark: place_of(domain_whole, mark, scene.grounds), width)
+    signs = timeline.strip(scene.marks, lambda mark: place_of(domain, mark, scene.grounds), area.across)
     bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
     size = len(tiling.groups[0])
     what = f"{bounds}{size} cores in each" if size > 1 else f"{bounds}a core in each"
-    lines.append(timeline.line_of(signs, width))
-    return Chart(lines, area, domain_whole, what, hidden_by_log(scene, scene.look.log))
+    strip = [Span(" "), *timeline.line_of(signs, area.across), Span(" ")]
+    lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
+    hidden = hidden_by_log(scene, scene.look.log)
+    return Chart(lines, area, domain, what + sampled(scene), hidden, every=tiling.width)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
@@ -128,11 +128,14 @@ def _one(
 
 
 def _title(scene: Scene, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
-    """Which cores; where there is no room for the one that stands out besides, that one alone."""
+    """Which cores, of one its loss, the newest or under the cursor; where there is no room for the one that stands out
+    besides, that one alone."""
     wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
     if len(cores) == 1:
-        newest = scene.cores[-1].means[cores.start] if cores.start < len(scene.cores[-1].means) else math.nan
-        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(newest), "plain")]
+        cursor = scene.look.cursor
+        means = (scene.cores[-1] if cursor is None else column_at(scene.cores, cursor) or scene.cores[-1]).means
+        value = means[cores.start] if cores.start < len(means) else math.nan
+        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(value), "plain")]
     else:
         line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
         if odd and scene.outlier is not None:

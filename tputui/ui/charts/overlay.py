@@ -10,7 +10,7 @@ from tputui.model.snapshot import CoreColumn
 from tputui.ui.charts import layers
 from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log
+from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log, sampled
 from tputui.ui.draw.braille import Canvas
 
 LINES_MAX = 64
@@ -36,7 +36,13 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
             trace_core(odd.canvas, scene.cores, scene.outlier.core, place.domain, row)
     body = layers.compose([cores, mean, odd], guide=cursor_cell(scene, place.domain))
     drawn = finish(scene, body, place.domain, place.area, place.labels, height)
-    return Chart(drawn, place.area, place.domain, _note(scene.cores, shown), hidden_by_log(scene, scene.look.log))
+    return Chart(
+        drawn,
+        place.area,
+        place.domain,
+        _note(scene.cores, shown) + sampled(scene),
+        hidden_by_log(scene, scene.look.log),
+    )
 
 
 def chosen(columns: Sequence[CoreColumn]) -> list[int]:

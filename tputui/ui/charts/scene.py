@@ -50,6 +50,8 @@ class Chart(NamedTuple):
     """Points that a logarithmic axis cannot show."""
     rows: Sequence[range] = ()
     """The cores of each line from the top, in the map; elsewhere a line is no core's."""
+    every: int = 0
+    """Cells after which another chart with the same x axis begins at the right; 0 where there is one alone."""
 
 
 class Whole(NamedTuple):
@@ -119,6 +121,13 @@ def cursor_cell(scene: Scene, domain: Domain) -> int | None:
 def scale_of(scene: Scene, log: bool) -> axis.Scale | None:
     """The y axis that holds everything in sight."""
     return axis.scale_for(scene.figures.lows + scene.figures.highs, log)
+
+
+def sampled(scene: Scene) -> str:
+    """How few of the steps in sight stand for all of them in what is told by core; empty where all do."""
+    seen = sum(column.num_steps for column in scene.cores)
+    spanned = sum(column.last_step - column.first_step + 1 for column in scene.cores)
+    return f"; {seen:,} of {spanned:,} steps sampled" if seen < spanned else ""
 
 
 def hidden_by_log(scene: Scene, log: bool) -> int:

@@ -254,7 +254,9 @@ class LossPanel(Panel[LossPart]):
         if self._drawn is None:
             return None
         scene, chart = self._drawn
-        cell = min(max(x - FRAME // 2 - chart.area.left, 0), max(chart.area.across - 1, 0))
+        cell = x - FRAME // 2
+        cell = (cell % chart.every if chart.every else cell) - chart.area.left
+        cell = min(max(cell, 0), max(chart.area.across - 1, 0))
         at = chart.domain.nearest(cell * DOTS_X)
         return scene.segments[at].last_step if at >= 0 else None
 
