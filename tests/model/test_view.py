@@ -112,6 +112,30 @@ def test_the_time_to_go_counts_steps_and_the_ends_of_epochs() -> None:
     assert run_until(4.2 + EPOCH_S + 0.5 + 11 * STEP_S).eta_s == pytest.approx(33 * STEP_S + 2 * 0.45, abs=0.01)
 
 
+def test_the_time_to_go_does_not_take_what_is_done_once_for_the_pace() -> None:
+    """GIVEN a first step of 2 s, then steps of 10 ms, and an evaluation with 20 s of compiling in it."""
+    t0 = T0 + 5
+    worker = [event for event in worker_events() if event.t <= t0 and not isinstance(event, ev.ProgressReported)]
+    slow, quick, quicker = (
+        ev.ProgressReported(
+            t=t0 + step, epoch=1, epoch_step=step, step=step, step_s=step_s, examples_per_s=1.0, lr=0.1, report_steps=7
+        )
+        for step, step_s in ((1, 2.0), (8, 0.01), (15, 0.012))
+    )
+
+    def eta_s(*more: ev.Event) -> float | None:
+        return seen({"worker-0": [*worker, *more], "supervisor-0": supervisor_events(None)}, around(more[-1].t)).eta_s
+
+    assert eta_s(slow) is None
+    assert eta_s(slow, quick) == pytest.approx(58 * 0.01)
+    assert eta_s(slow, quick, quicker) == pytest.approx(51 * 0.011)
+    ended = next(event for event in worker_events() if isinstance(event, ev.EpochEnded))
+    ended = msgspec.structs.replace(
+        ended, t=t0 + 40, valid_s=20.4, sections_s={**ended.sections_s, "compile": 20.0, "evaluate": 0.4, "save": 0.05}
+    )
+    assert eta_s(slow, quick, ended) == pytest.approx(44 * 0.01 + 2 * 0.45)
+
+
 def test_the_time_to_go_runs_down_between_reports() -> None:
     early, late = run_until(7.5).eta_s, run_until(7.7).eta_s
     assert early is not None

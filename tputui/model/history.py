@@ -87,7 +87,8 @@ def _meter_points(writer: WriterState) -> list[MeterPoint]:
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:
     """Seconds a step, smoothed, and the moment as of which the steps done were told."""
     progress = newest_progress(state)
-    pace = next((w.smooth_step_s for w in state.workers if w.smooth_step_s is not None), None)
+    # The first report has in it what is done once, such as the first execution of each program.
+    pace = next((w.smooth_step_s for w in state.workers if w.pace.num_reports > 1), None)
     if plan is None or progress is None or pace is None:
         return None
     told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
@@ -105,6 +106,6 @@ def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_
 
 
 def _end_s(epochs: list[EpochView]) -> float:
-    """What the end of an epoch takes: evaluation and save."""
-    ends = [view.valid_s + view.sections_s.get("save", 0.0) for view in epochs]
+    """What the end of an epoch takes: evaluation, without what was compiled for it, and save."""
+    ends = [view.sections_s.get("evaluate", view.valid_s) + view.sections_s.get("save", 0.0) for view in epochs]
     return sum(ends) / len(ends) if ends else 0.0

@@ -241,9 +241,10 @@ class WriterState:
         self.pace.add(event)
         self._done(event.step, event.t)
         if math.isfinite(event.step_s) and event.step_s > 0:
-            before = self.smooth_step_s
-            newest = event.step_s if before is None else before + _PACE_NEWEST * (event.step_s - before)
-            self.smooth_step_s = newest
+            # The first report has in it what is done once; from the second on the next few count alike.
+            before, since = self.smooth_step_s, self.pace.num_reports - 1
+            weight = max(_PACE_NEWEST, 1.0 / since) if since > 0 else 1.0
+            self.smooth_step_s = event.step_s if before is None else before + weight * (event.step_s - before)
 
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event

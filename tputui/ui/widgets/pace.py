@@ -53,7 +53,7 @@ class PacePanel(Panel[PacePart]):
         if snapshot.condition in ENDED:
             why_no_end = f"it has ended ({snapshot.condition})"
         elif snapshot.eta_s is None:
-            why_no_end = "not known yet: told once steps were timed"
+            why_no_end = "not known yet: told from the second report on"
         now = 0.0 if why_no_end else float(int(snapshot.now))
         return PacePart(snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, grounds_of(snapshot), why)
 
