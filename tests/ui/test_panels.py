@@ -168,7 +168,7 @@ def test_cores_tell_loss_step_and_state() -> None:
 
 def test_the_frame_names_the_outlier() -> None:
     drawing = CoresPanel().draw(CoresPanel.pick(made.outlying()), 34, 12)
-    assert drawing.note == "core 5 high, 8 cores"
+    assert drawing.note == "core 5 high in step 330"
 
 
 def test_the_outlier_is_the_core_far_from_the_others() -> None:

@@ -74,7 +74,11 @@ class CoresPanel(Panel[CoresPart]):
 
 def _note(cores: list[CoreView], odd: Outlier | None) -> str:
     count = f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
-    return count if odd is None else f"core {odd.core} {'high' if odd.above else 'low'}, {count}"
+    if odd is None:
+        return count
+    # The chart beside it judges all steps in sight, so its core may be another.
+    step = next(core.step for core in cores if core.core == odd.core)
+    return f"core {odd.core} {'high' if odd.above else 'low'} in step {step:,}"
 
 
 def outlier(cores: list[CoreView]) -> Outlier | None:
