@@ -33,7 +33,7 @@ def test_a_whole_run_has_its_marks_in_order_of_time() -> None:
         (4.7, 1, "epoch 1 began"), (6.7, 23, "epoch 2 began"), (8.7, 45, "epoch 3 began")]  # fmt: skip
     assert told(snapshot, "compile") == [(5.25, 11, "4 programs compiled in 3.5 s")]
     assert told(snapshot, "checkpoint")[0] == (
-        6.25, 22, "checkpoint checkpoints/step-00000022.pt, 353 KiB in 50.0 ms, the best so far")  # fmt: skip
+        6.25, 22, "saved 353 KiB in 50.0 ms, the best so far: checkpoints/step-00000022.pt")  # fmt: skip
     assert told(snapshot, "best")[0][:2] == (6.2, 22)
     assert told(snapshot, "end") == [(11.1, 66, "run done: 3 epochs trained")]
     assert [(start.epoch, start.first_step) for start in snapshot.epoch_starts] == [(1, 1), (2, 23), (3, 45)]

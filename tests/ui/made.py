@@ -107,12 +107,12 @@ def marks() -> list[Mark]:
         mark("epoch", 1, "epoch 1 began"),
         mark("compile", 1, "4 programs compiled in 3.52 s"),
         mark("best", 110, "epoch 1: best so far, loss 0.9000"),
-        mark("checkpoint", 110, "checkpoint checkpoints/step-00000110.pt, 353 KiB in 50.0 ms"),
+        mark("checkpoint", 110, "saved 353 KiB in 50.0 ms: checkpoints/step-00000110.pt"),
         mark("epoch", 111, "epoch 2 began"),
         mark("warning", 150, "the host has 2 cores for 8 virtual devices"),
         mark("request", 218, "request to save a checkpoint"),
         mark("best", 220, "epoch 2: best so far, loss 0.4500"),
-        mark("checkpoint", 220, "checkpoint checkpoints/step-00000220.pt, 353 KiB in 50.0 ms"),
+        mark("checkpoint", 220, "saved 353 KiB in 50.0 ms: checkpoints/step-00000220.pt"),
         mark("epoch", 221, "epoch 3 began"),
     ]
 

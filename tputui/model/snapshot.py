@@ -363,7 +363,7 @@ class Mark(View, frozen=True, kw_only=True):
     """Newest step done then; for an epoch its first one."""
     kind: MarkKind
     text: str
-    """For a person: `checkpoint checkpoints/last.pt, 1.2 MiB in 0.30 s`."""
+    """For a person: `saved 1.2 MiB in 0.30 s: checkpoints/last.pt`."""
     core: int | None
     """The core it befell, where it was one."""
 

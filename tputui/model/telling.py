@@ -109,7 +109,7 @@ class Telling:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
         best = ", the best so far" if event.best else ""
         self.say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
-        self.marks.add("checkpoint", event.t, event.step, f"checkpoint {event.path}, {size} in {took}{best}")
+        self.marks.add("checkpoint", event.t, event.step, f"saved {size} in {took}{best}: {event.path}")
 
     def _request_seen(self, event: ev.RequestSeen, _: int) -> None:
         self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
