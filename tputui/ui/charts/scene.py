@@ -45,7 +45,7 @@ class Chart(NamedTuple):
     """Where its dots are; without a cell across where the chart has no x axis of its own."""
     domain: Domain
     note: str = ""
-    """For the frame."""
+    """For the frame; its parts, the most important first, are parted by `; `."""
     hidden: int = 0
     """Points that a logarithmic axis cannot show."""
     rows: Sequence[range] = ()
