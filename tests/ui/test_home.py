@@ -176,11 +176,31 @@ def test_the_filter_counts_and_says_how_to_clear_it(tmp_path: Path) -> None:
         await until(pilot, lambda: names(pilot) == ["run-07"])
         assert "[1/13]" in text(pilot.app.screen)
         await pilot.press("enter")
-        assert not pilot.app.screen.query_one(LineEdit).display
-        assert "[1/13]  esc shows all" in text(pilot.app.screen)
+        line = text(pilot.app.screen).splitlines()[2]
+        assert line.startswith(" / run-0 7 ")
+        assert line.endswith("[1/13] esc shows all")
         await pilot.press("escape")
         assert len(names(pilot)) == 13
+        assert not pilot.app.screen.query_one(LineEdit).display
         assert isinstance(pilot.app.screen, RunsScreen)
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
+def test_a_kept_filter_stays_in_sight_beside_a_notice_and_takes_no_keys(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 3)
+        await pilot.press("slash", *"run-01", "enter", "r")
+        await until(pilot, lambda: "every run is read again" in text(pilot.app.screen))
+        assert "[1/3] esc shows all" in text(pilot.app.screen)
+        await pilot.click(LineEdit)
+        await pilot.press("o")
+        assert pilot.app.screen.query_one(LineEdit).text == "run-01"
+        assert pilot.app.screen.focused is table_of(pilot)
+        await pilot.press("slash", "2", "escape")
+        assert len(names(pilot)) == 3
 
     drive(home(tmp_path), script, size=(80, 24))
 

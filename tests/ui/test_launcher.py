@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -193,6 +194,22 @@ def test_a_field_is_found_by_its_documentation(place: Path) -> None:
         await until(pilot, lambda: says(pilot, "step_size", "gamma") and not says(pilot, "momentum"))
         await pilot.press("escape")
         await until(pilot, lambda: says(pilot, "momentum"))
+
+    drive(home(place), script, size=(160, 60))
+
+
+def test_words_that_hide_fields_stay_in_sight_with_their_count(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await pilot.press("slash", *"steplr", "enter")
+        await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all") and not says(pilot, "momentum"))
+        assert re.search(r"\[2/\d+\] esc shows all", text(pilot.app.screen))
+        await pilot.press("w")
+        await until(pilot, lambda: says(pilot, "write to small-2.toml") and not says(pilot, "/ steplr"))
+        await pilot.press("escape")
+        await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all"))
+        await pilot.press("escape")
+        await until(pilot, lambda: says(pilot, "momentum") and not says(pilot, "esc shows all"))
 
     drive(home(place), script, size=(160, 60))
 

@@ -89,7 +89,7 @@ class LauncherScreen(Screen[Path | None]):
 
     def on_mount(self) -> None:
         """Begins to check."""
-        self.query_one(LineEdit).display = False
+        self.query_one(LineEdit).rest("")
         self.query_one(FieldsPanel).focus()
         self._look_here()
         self._run_checker()
@@ -143,6 +143,7 @@ class LauncherScreen(Screen[Path | None]):
         in_sight = tuple(field.key for field in form.fields if self._has_words(field.key, field.doc))
         self._num_shown += 1
         self.query_one(FieldsPanel).show(FieldsPart(form, in_sight, by_key, self._num_shown))
+        self._note_found(len(in_sight), len(form.fields))
         self._show_field(by_key)
         verdict = draft.verdict
         self.query_one(ComesToPanel).show(
@@ -157,6 +158,11 @@ class LauncherScreen(Screen[Path | None]):
             )
         )
         self.query_one(LaunchHead).show(draft.picked, len(form.changed()), draft.readiness())
+
+    def _note_found(self, num_found: int, num_fields: int) -> None:
+        edit = self.query_one(LineEdit)
+        if self._asking == "find":
+            edit.note(f"[{num_found}/{num_fields}] {'enter keeps, ' if edit.is_typing else ''}esc shows all")
 
     def _has_words(self, key: str, doc: str) -> bool:
         text = f"{key} {doc}".lower()
@@ -207,8 +213,7 @@ class LauncherScreen(Screen[Path | None]):
         self.tell("every field is as it came, and none is wrong")
 
     def _go(self, key: str) -> None:
-        self._words = ""
-        self._show()
+        self._find("")
         self.query_one(FieldsPanel).go(key)
 
     # Editing.
@@ -248,8 +253,15 @@ class LauncherScreen(Screen[Path | None]):
     def _ask(self, what: Literal["find", "write"], prompt: str, text: str) -> None:
         self._asking = what
         edit = self.query_one(LineEdit)
-        edit.note("enter writes a new file, esc does not" if what == "write" else "esc shows all")
+        edit.note("enter writes a new file, esc does not")
         edit.begin(text, prompt)
+        self._show()
+
+    def _find(self, words: str) -> None:
+        """Shows the fields that have these words, and keeps in sight that others are hidden."""
+        self._asking, self._words = "find", words
+        self.query_one(LineEdit).rest(words, "/")
+        self._show()
 
     def take_key(self, event: events.Key) -> bool:
         """Hands keys to the line while it is in sight, whatever has the focus."""
@@ -267,9 +279,10 @@ class LauncherScreen(Screen[Path | None]):
         message.stop()
         self.query_one(FieldsPanel).focus()
         if self._asking == "find":
-            self._words = message.text if message.kept else ""
-            self._show()
-        elif message.kept:
+            self._find(message.text if message.kept else "")
+            return
+        self._find(self._words)
+        if message.kept:
             self._write_file(self._start / message.text.strip(), message.text.strip())
 
     def _free_name(self) -> str:
@@ -333,8 +346,7 @@ class LauncherScreen(Screen[Path | None]):
     def action_close(self) -> None:
         """Shows all fields again; leaves where they all are shown, after a question where something would be lost."""
         if self._words:
-            self._words = ""
-            self._show()
+            self._find("")
             return
         if self._draft.is_starting:
             self.tell("it is being started; leave once the run is on the screen, which does not end it")

@@ -95,7 +95,7 @@ class RunsScreen(Asking[MonitorResult]):
     def on_mount(self) -> None:
         """Starts to read."""
         self._order = runorder.parse(views_of(self.app).get(KEPT_ORDER, self._order.text))
-        self.query_one(LineEdit).display = False
+        self.query_one(LineEdit).rest("")
         self.query_one(RunsTable).focus()
         self._show()
         self._read()
@@ -141,11 +141,9 @@ class RunsScreen(Asking[MonitorResult]):
         self.query_one(RunsHead).show(runshead.counts(self._listing, len(self._marked), self._order), self._said(row))
 
     def _said(self, row: RunRow | None) -> Line:
-        """A notice, else the filter, else why the chosen run is as it is."""
+        """A notice, else why the chosen run is as it is. A filter has a line of its own, that no notice takes."""
         if self._notice:
             return [Span(self._notice, "info")]
-        if self._filter.text and not self.query_one(LineEdit).display:
-            return runshead.in_force(self._filter, self._known())
         return runshead.of_run(row)
 
     def _known(self) -> list[RunRow]:
@@ -198,13 +196,15 @@ class RunsScreen(Asking[MonitorResult]):
 
     def _sift_by(self, text: str) -> None:
         self._filter, self._sifted_by = runfilter.parse(text), text
+        self.query_one(LineEdit).rest(text)
         self._show()
 
     def _note_filter(self, known: list[RunRow], num_kept: int) -> None:
+        edit = self.query_one(LineEdit)
         if self._filter.problem:
-            self.query_one(LineEdit).note(self._filter.problem, "warn")
+            edit.note(self._filter.problem, "warn")
         else:
-            self.query_one(LineEdit).note(f"[{num_kept}/{len(known)}] enter keeps, esc shows all")
+            edit.note(f"[{num_kept}/{len(known)}] {'enter keeps, ' if edit.is_typing else ''}esc shows all")
 
     def action_mark(self) -> None:
         """Marks the chosen run, or takes its mark away; the cursor goes on."""

@@ -1,4 +1,4 @@
-"""One line in which a person types. Says each change; what a text means is for others to judge."""
+"""One line in which a person types, and that tells afterwards what is in force. What a text means others judge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from textual import events
 from textual.message import Message
 
 from tputui.ui.draw.edited import Edited, press, spans
-from tputui.ui.draw.lines import Line, Span, Tone, fit, spread, width_of
+from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, spread, width_of
 from tputui.ui.widgets.base import Drawn
 
 
@@ -34,6 +34,8 @@ class LineEdit(Drawn):
         self._prompt = prompt
         self._edited = Edited("", 0)
         self._note: tuple[str, Tone] = ("", "dim")
+        self.is_typing = False
+        """Whether keys are typed into it; else it tells what was kept."""
 
     @property
     def text(self) -> str:
@@ -42,11 +44,23 @@ class LineEdit(Drawn):
 
     def begin(self, text: str, prompt: str | None = None) -> None:
         """Comes into sight with a text to be changed, and takes the keys."""
-        self.display = True
+        self.display = self.is_typing = True
         self._prompt = prompt if prompt is not None else self._prompt
         self._edited = Edited.of(text)
         self.focus()
         self.redraw()
+
+    def rest(self, text: str, prompt: str | None = None) -> None:
+        """Takes no keys, and stays in sight as long as a text is in force: what hides rows must be seen itself."""
+        self.is_typing = False
+        self.display = bool(text)
+        self._prompt = prompt if prompt is not None else self._prompt
+        self._edited = Edited.of(text)
+        self.redraw()
+
+    def allow_focus(self) -> bool:
+        """Nothing is typed where it rests, so a click must not have the panel lose the keys."""
+        return self.is_typing
 
     def note(self, text: str, tone: Tone = "dim") -> None:
         """Says something of the text."""
@@ -57,15 +71,17 @@ class LineEdit(Drawn):
         """One line."""
         head: Line = [Span(f" {self._prompt} ", "accent")]
         said = fit([Span(f"{self._note[0]} ", self._note[1])], max(width // 2, 10)) if self._note[0] else []
-        room = width - width_of(head) - width_of(said) - 1
-        return [spread([*head, *spans(self._edited, max(room, 8))], said, width)]
+        room = max(width - width_of(head) - width_of(said) - 1, 8)
+        body = spans(self._edited, room) if self.is_typing else [Span(crop(clean(self.text), room), "accent")]
+        return [spread([*head, *body], said, width)]
 
     def take_key(self, event: events.Key) -> bool:
-        """Types, or ends typing; other keys, and all once it is out of sight, are left to the screen."""
-        if not self.display:
+        """Types, or ends typing; other keys, and all once nobody types, are left to the screen."""
+        if not self.is_typing:
             return False
         if event.key in ("enter", "escape"):
-            self.display = False
+            # Who hears of it says at once what stays; until then nothing moves.
+            self.is_typing = False
             self.post_message(self.Done(self.text, kept=event.key == "enter"))
             return True
         edited = press(self._edited, event.key, event.character)
@@ -75,8 +91,9 @@ class LineEdit(Drawn):
 
     def on_paste(self, event: events.Paste) -> None:
         """Takes a pasted text, as one line."""
-        event.stop()
-        self._take(self._edited.insert(event.text))
+        if self.is_typing:
+            event.stop()
+            self._take(self._edited.insert(event.text))
 
     def on_focus(self) -> None:
         """Shows the cursor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tputui.ui.draw.lines import Line, Span, clean, fit, spread
@@ -45,12 +44,6 @@ def counts(listing: Listing | None, num_marked: int, order: Order) -> str:
     parts += [f"{unread:,} to be read"] if unread else []
     parts += [f"{num_marked} marked"] if num_marked else []
     return f"{', '.join(parts)} \u00b7 {order.words}"
-
-
-def in_force(found: RunFilter, known: Sequence[RunRow]) -> Line:
-    """The filter, what it keeps, and how to clear it."""
-    kept = sum(found.keeps(row) for row in known)
-    return [Span(f"/ {clean(found.text)}", "accent"), Span(f"  [{kept}/{len(known)}]  esc shows all", "label")]
 
 
 def of_run(row: RunRow | None) -> Line:
