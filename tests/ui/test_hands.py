@@ -20,6 +20,7 @@ from tputui.ui.hands import commands, export, figures
 from tputui.ui.hands.viewstate import Views
 from tputui.ui.out.looks import Looks, draws_characters
 from tputui.ui.out.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
+from tputui.ui.screens.asking import ASKED
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.export import ExportScreen
 from tputui.ui.screens.help import HelpScreen, help_lines, matching
@@ -27,6 +28,7 @@ from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.body import Body
+from tputui.ui.widgets.log import LogPanel
 from tputui.ui.widgets.meters import MetersPanel
 
 STAMP = "20251009-085500"
@@ -295,6 +297,8 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
         offered = [each.action for each in commands.commands(screen, app.theme)]
         for key in screen.keys_in_force():
             assert key.action in offered or key.action == "app.command_palette", key
+        for key in keys.LOG:
+            assert f"in_log({key.action!r})" in offered, key
         for theme in THEMES.values():
             assert f"app.choose_theme({theme.name!r})" in offered
         await pilot.press("ctrl+p")
@@ -305,6 +309,95 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
         await until(pilot, lambda: app.theme == LIGHT.name)
 
     drive(app, script)
+
+
+FIRST_FOUND = {
+    "detach": "leave",
+    "quit": "leave",
+    "heat": "next_view(1)",
+    "full screen": "open",
+    "log axis": "toggle_log",
+    "stop": "stop",
+    "checkpoint": "checkpoint",
+    "now": "back_to_now",
+    "find": "in_log('search')",
+    "search": "in_log('search')",
+    "level": "in_log('next_level')",
+    "memory": "select(6)",
+    "theme light": "app.choose_theme('tputui-light')",
+}
+
+
+@pytest.mark.parametrize("replaying", [False, True], ids=["live", "replay"])
+def test_the_palette_finds_first_what_a_word_means(replaying: bool) -> None:
+    player = made.HandPlayer()
+    player.live = not replaying
+    app = monitor(made.running(), player=player)
+
+    async def script(pilot: AppPilot) -> None:
+        entries = list(commands.commands(app.screen, app.theme))
+        for wanted, action in FIRST_FOUND.items():
+            _, first = commands.found(entries, wanted)[0]
+            assert first.action == action, wanted
+            assert first.why_not == ("not possible in a recording" if replaying and action in ASKED else "")
+
+    drive(app, script)
+
+
+def test_what_a_recording_cannot_do_is_listed_with_its_reason() -> None:
+    app = monitor(made.running(), player=made.HandPlayer())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"stop")
+        await until(pilot, lambda: "not now: not possible in a recording" in text(app.screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "stop: not possible in a recording" in text(app.screen))
+
+    drive(app, script)
+
+
+def test_the_palette_reaches_the_log_from_any_panel() -> None:
+    app = app_of()
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"grep")
+        await until(pilot, lambda: "Log: search for a regular expression" in text(app.screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, MonitorScreen))
+        await pilot.press(*"loss")
+        await until(pilot, lambda: "/loss" in text(app.screen))
+        assert isinstance(app.screen.focused, LogPanel)
+
+    drive(app, script)
+
+
+def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
+    app = monitor(made.running(), player=made.HandPlayer())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"slower")
+        await until(pilot, lambda: "[  time" in text(app.screen))
+
+    drive(app, script)
+
+
+def test_no_two_entries_of_the_palette_have_one_title() -> None:
+    for of_screen in (keys.MONITOR, keys.LOG, keys.RUNS, keys.PICTURES, keys.COMPARE, keys.OFFERS, keys.LAUNCH):
+        titles = [key.title or key.help for key in of_screen if not key.shown.isdigit()]
+        assert len(titles) == len(set(titles)), sorted(titles)
+
+
+def test_help_puts_whole_words_first() -> None:
+    lines = help_lines(keys.MONITOR, [])
+    found = [line for line in matching(lines, "stop") if line.sentence]
+    assert [line.shown for line in found] == ["s", "X"]
+    assert matching(lines, "quit")[1].shown == "q"
 
 
 def test_a_panel_can_be_chosen_in_the_palette() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from tputui.ui.hands import finding
 from tputui.ui.keys import HANDS, Key
 from tputui.ui.out.theme import THEMES
 
@@ -23,6 +24,14 @@ class Keyed(Protocol):
         """Each panel: the key that selects it, and its name with what it shows."""
 
 
+@runtime_checkable
+class Offers(Protocol):
+    """A screen that tells more than its keys in force."""
+
+    def keys_offered(self) -> Sequence[tuple[Key, str]]:
+        """Each key with why it does nothing now; empty where it does something."""
+
+
 class Command(NamedTuple):
     """An entry of the palette."""
 
@@ -30,21 +39,48 @@ class Command(NamedTuple):
     help: str
     action: str
     """As the framework runs it."""
+    word: str = ""
+    """What the footer calls it; of a panel its name."""
+    also: str = ""
+    """Other words by which it is found."""
+    told: str = ""
+    """What is told of it at length."""
+    why_not: str = ""
+    """Why it is not possible now; empty where it is."""
 
 
 def commands(screen: object, theme: str) -> Iterator[Command]:
     """The entries for a screen, in the order of its key map; `theme` is the name of the one that is on."""
-    keys: Sequence[Key] = screen.keys_in_force() if isinstance(screen, Keyed) else HANDS
     panels = screen.panels_told() if isinstance(screen, Keyed) else ()
-    for key in keys:
+    for key, why_not in _keys_of(screen):
         # A panel's key is told with the panel; the palette need not offer itself.
         if not key.shown.isdigit() and key.action != "app.command_palette":
-            yield Command(_capital(key.help), f"{key.shown}  {key.group}", key.action)
+            yield _command(key, why_not)
     for number, told in panels:
-        yield Command(f"Panel {told}", f"{number}  panels", SELECT.format(number))
+        name = told.partition(":")[0]
+        yield Command(f"Panel {told}", f"{number}  panels", SELECT.format(number), name, "panel", told)
     for title, each in THEMES.items():
         on = " (on now)" if each.name == theme else ""
-        yield Command(f"Theme: {title}{on}", "t  view", f"app.choose_theme({each.name!r})")
+        shown = f"Theme: {title}{on}"
+        yield Command(shown, "t  view", f"app.choose_theme({each.name!r})", "", shown)
+
+
+def found(entries: Sequence[Command], wanted: str) -> list[tuple[int, Command]]:
+    """The entries that have every word of `wanted`, the best first, each with its grade; else in their order."""
+    graded = [(finding.grade(wanted, each.word, each.also, f"{each.told} {each.help}"), each) for each in entries]
+    return sorted([(points, each) for points, each in graded if points], key=lambda pair: -pair[0])
+
+
+def _keys_of(screen: object) -> Sequence[tuple[Key, str]]:
+    if isinstance(screen, Offers):
+        return screen.keys_offered()
+    return [(key, "") for key in (screen.keys_in_force() if isinstance(screen, Keyed) else HANDS)]
+
+
+def _command(key: Key, why_not: str) -> Command:
+    title = _capital(key.title or key.help)
+    help = f"{key.shown}  {key.group}" + (f"  not now: {why_not}" if why_not else "")
+    return Command(title, help, key.action, key.footer, f"{title} {key.also}", key.help, why_not)
 
 
 def _capital(sentence: str) -> str:

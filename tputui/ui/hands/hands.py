@@ -6,21 +6,20 @@ The base of the application. Asks screens and widgets only by what they offer; m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from textual import work
-from textual.app import SystemCommand
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.message import Message
-from textual.screen import Screen
 from textual.widget import Widget
 
 from tputui.model.snapshot import Snapshot
-from tputui.ui.hands import commands, export
+from tputui.ui.hands import export
+from tputui.ui.hands.commands import Command
 from tputui.ui.hands.export import Form
 from tputui.ui.hands.inorder import InOrderApp
 from tputui.ui.hands.undo import Undo
@@ -29,6 +28,9 @@ from tputui.ui.out.gate import Gate, gated
 from tputui.ui.out.looks import Looks
 from tputui.ui.out.theme import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.screens.export import ExportScreen
+
+if TYPE_CHECKING:
+    from textual.command import Provider
 
 ResultT = TypeVar("ResultT")
 
@@ -43,10 +45,18 @@ class Tells(Protocol):
     def tell(self, sentence: str) -> None: ...
 
 
+def _actions() -> type[Provider]:
+    """What the palette searches, imported once somebody opens it."""
+    from tputui.ui.hands.palette import ActionsProvider
+
+    return ActionsProvider
+
+
 class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
     """Themes, undo, copy, export and palette."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_actions}
 
     class Kept(Message):
         """A file was written, or could not be."""
@@ -223,13 +233,12 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
 
     # The palette.
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action of the screen, and the themes."""
-        for each in commands.commands(screen, self.theme):
-            yield SystemCommand(each.title, each.help, partial(self._run, each.action, screen))
-
-    async def _run(self, action: str, screen: Screen[object]) -> None:
-        await self.run_action(action, default_namespace=screen)
+    async def run_command(self, command: Command, screen: object) -> None:
+        """Does what an entry of the palette says on the screen below it, or tells why it is not possible now."""
+        if command.why_not:
+            self.tell(f"{command.word or command.title}: {command.why_not}")
+        elif isinstance(screen, DOMNode):
+            await self.run_action(command.action, default_namespace=screen)
 
 
 def _name_of(widget: Widget) -> str:

@@ -18,6 +18,8 @@ from tputui.telemetry.events import RequestKind
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.words import REQUEST_NAMES
 
+ASKED: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop"}
+"""What the actions of the keys ask of a run."""
 NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
 

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from tputui.model.snapshot import Snapshot
 from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import Line, Span, paragraph, width_of, wrap
+from tputui.ui.hands.finding import grade
 from tputui.ui.keys import Key
 from tputui.ui.screens.sheet import Sheet
 from tputui.ui.widgets.panel import Drawing, Panel
@@ -26,6 +27,8 @@ class Told(NamedTuple):
     sentence: str
     word: str = ""
     """What the footer calls it, by which it is found too."""
+    also: str = ""
+    """Other words by which it is found."""
 
 
 class HelpPart(NamedTuple):
@@ -53,7 +56,7 @@ class HelpPanel(Panel[HelpPart]):
         """A line a key, those alone that are searched for."""
         found = matching(part.lines, part.typed.text if part.typed is not None else "")
         rows: list[Line] = []
-        for shown, sentence, _ in found:
+        for shown, sentence, *_ in found:
             if not sentence:
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
@@ -80,18 +83,24 @@ def _num_keys(lines: Sequence[Told]) -> int:
 
 def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
     """The keys whose name, sentence, word in the footer or group holds every word of
-    `wanted`, below the heads of their groups."""
-    parts = wanted.lower().split()
-    found: list[Told] = []
-    head: Told | None = None
+    `wanted`, below the heads of their groups; whole words first, of groups as of keys."""
+    groups: list[list[tuple[int, Told]]] = []
+    head = Told("", "")
     for line in lines:
         if not line.sentence:
             head = line
+            groups.append([(0, head)])
             continue
-        text = f"{head.shown if head else ''} {line.shown} {line.sentence} {line.word}".lower()
-        if all(part in text for part in parts):
-            found += [head, line] if head is not None and head not in found else [line]
-    return found
+        points = grade(wanted, line.word, line.also, f"{head.shown} {line.shown} {line.sentence}")
+        if points:
+            groups[-1].append((points, line))
+    hits = [[group[0], *sorted(group[1:], key=_best_first)] for group in groups if len(group) > 1]
+    hits.sort(key=lambda group: _best_first(group[1]))
+    return [line for group in hits for _, line in group]
+
+
+def _best_first(graded: tuple[int, Told]) -> int:
+    return -graded[0]
 
 
 class HelpScreen(Sheet):
@@ -154,7 +163,9 @@ def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[
     for group in dict.fromkeys(key.group for key in keys):
         found.append(Told(group, ""))
         found += [
-            Told(key.shown, key.help, key.footer) for key in keys if key.group == group and not key.shown.isdigit()
+            Told(key.shown, key.help, key.footer, f"{key.title} {key.also}")
+            for key in keys
+            if key.group == group and not key.shown.isdigit()
         ]
         if group == "panels":
             found += [Told(*panel) for panel in panels]

@@ -17,6 +17,7 @@ from tputui.ui import keys
 from tputui.ui.logs.older import OlderLines, older_lines
 from tputui.ui.pump import Frame
 from tputui.ui.screens.above import AboveKeys
+from tputui.ui.screens.asking import ASKED
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.requestkeys import RequestKeys
 from tputui.ui.screens.stacks import StacksScreen
@@ -81,6 +82,20 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         body = self.query_one(Body)
         of_panel = keys.LOG if body.selected == "log" else ()
         return [*keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed), *of_panel]
+
+    def keys_offered(self) -> list[tuple[keys.Key, str]]:
+        """For the palette: also the keys that do nothing now, each with why, and those of the log from anywhere."""
+        of_log = [(key._replace(action=f"in_log({key.action!r})"), "") for key in keys.LOG]
+        return [*((key, self._why_unfit(key)) for key in keys.MONITOR), *of_log]
+
+    def _why_unfit(self, key: keys.Key) -> str:
+        why = keys.why_unfit(key, replaying=self._replaying, timed=self._timed)
+        return why or (self._why_not(self._run_dir, ASKED[key.action]) if key.action in ASKED else "")
+
+    async def action_in_log(self, action: str) -> None:
+        """Does in the log what one of its keys does, whichever panel is selected."""
+        self._body.select("log")
+        await self.app.run_action(action, default_namespace=self.query_one(LogPanel))
 
     def _footer_keys(self) -> list[keys.Key]:
         """The keys in force; that of the pictures where there are some."""

@@ -25,7 +25,7 @@ from tputui.ui.home.runorder import Order
 from tputui.ui.home.runsreader import Listing, RunsReader
 from tputui.ui.launch.desk import Desk
 from tputui.ui.launch.launching import Launching
-from tputui.ui.screens.asking import NOTICE_S, Asking
+from tputui.ui.screens.asking import ASKED, NOTICE_S, Asking
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets import runshead
@@ -288,6 +288,18 @@ class RunsScreen(Asking[MonitorResult]):
     def keys_in_force(self) -> Sequence[keys.Key]:
         """The keys that do something."""
         return [key for key in keys.RUNS if key.action != "new" or self._may_start]
+
+    def keys_offered(self) -> list[tuple[keys.Key, str]]:
+        """For the palette: also the keys that do nothing now, each with why."""
+        return [(key, self._why_unfit(key)) for key in keys.RUNS]
+
+    def _why_unfit(self, key: keys.Key) -> str:
+        run_dir = self._run_asked()
+        if key.action == "new" and not self._may_start:
+            return "this view is read-only"
+        if key.action not in ASKED:
+            return ""
+        return self._why_not(run_dir, ASKED[key.action]) if run_dir is not None else "there is no run"
 
     def panels_told(self) -> Sequence[tuple[str, str]]:
         """No panel is selected here."""
