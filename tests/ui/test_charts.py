@@ -227,6 +227,13 @@ def test_zooming_keeps_the_step_under_the_mouse_where_it_is() -> None:
     assert Look().zoomed(True, 250, 1, 1000).zoomed(False, 250, 1, 1000) == Look()
 
 
+def test_zooming_out_to_nearly_the_whole_of_a_run_that_grew_follows_it_again() -> None:
+    look = Look().zoomed(True, 300, 1, 1144)
+    assert look.zoomed(False, 300, 1, 1152) == Look()
+    assert look.zoomed(False, 300, 1, 2000).window is not None
+    assert Look(window=Window(20, None)).zoomed(True, None, 1, 11).window == Window(8, None)
+
+
 def test_a_window_at_the_end_follows_the_newest_step() -> None:
     look = Look().zoomed(True, None, 1, 1000)
     assert look.window == Window(500, None)

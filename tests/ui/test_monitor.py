@@ -203,6 +203,39 @@ def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
     drive(ScreenApp(lambda: MonitorScreen(made.HandSource(made.running()), made.RUN_DIR), views=views), later)
 
 
+def test_zooms_and_pans_are_undone_and_a_burst_of_them_at_once() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel, now = pilot.app.screen.query_one(LossPanel), [0.0]
+        panel.clock = lambda: now[0]
+        await pilot.press("l", "i", "i")
+        now[0] += 60
+        await pilot.press("i", "less_than_sign", "less_than_sign", "comma")
+        now[0] += 60
+        await pilot.press("a")
+        cursor = look(pilot).cursor
+        for span, last in ((41, 310), (41, None), (82, None), (None, None)):
+            await pilot.press("u")
+            window = None if span is None else Window(span, last)
+            assert look(pilot) == Look(log=True, window=window, cursor=cursor)
+        await pilot.press("u")
+        assert not look(pilot).log
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_what_is_zoomed_after_an_undo_is_a_change_of_its_own() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        now = [0.0]
+        panel.clock = lambda: now[0]
+        await pilot.press("i")
+        now[0] += 60
+        await pilot.press("i", "u", "i", "u")
+        assert look(pilot).window == Window(165, None)
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
 def test_d_shows_the_data_that_was_left_out() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("d")

@@ -17,6 +17,9 @@ LEAST_SPAN = 8
 """Steps that are in sight at the closest."""
 
 ZOOM = 2.0
+ALL_FROM = 0.8
+"""Share of the run from which zooming out shows all of it: a run that grew meanwhile would else never be all in sight
+again, nor followed."""
 PAN = 0.25
 """Share of what is in sight by which it moves."""
 
@@ -78,7 +81,7 @@ class Look(NamedTuple):
         low, high = self.bounds(first, last)
         span = high - low + 1
         wanted = max(round(span / ZOOM), LEAST_SPAN) if closer else round(span * ZOOM)
-        if wanted >= last - first + 1:
+        if wanted >= (last - first + 1) * (1.0 if closer else ALL_FROM):
             return self._replace(window=None)
         centre = at if at is not None else self.cursor
         if centre is None or not low <= centre <= high:

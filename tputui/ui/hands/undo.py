@@ -25,8 +25,10 @@ class Undo:
     def __init__(self) -> None:
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
 
-    def push(self, what: str, take_back: Callable[[], None]) -> None:
-        """Remembers a change that was made."""
+    def push(self, what: str, take_back: Callable[[], None], *, joins: bool = False) -> None:
+        """Remembers a change that was made; one that joins the newest of its name is taken back with that one."""
+        if joins and self._changes and self._changes[-1].what == what:
+            return
         self._changes.append(Change(what, take_back))
 
     def undo(self) -> str | None:

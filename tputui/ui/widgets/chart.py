@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from tputui.model.snapshot import Snapshot
 from tputui.ui import words
 from tputui.ui.charts import captions
 from tputui.ui.charts.domain import X_KINDS, grounds_of
-from tputui.ui.charts.look import VIEWS, Look
+from tputui.ui.charts.look import VIEWS, Look, Window
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scene import Chart, Scene, Whole
 from tputui.ui.charts.smooth import WEIGHTS
@@ -25,6 +27,8 @@ from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 TWO_HEADS_FROM = 12
 """Lines inside of the frame from which two of them stand above the chart."""
 
+_BURST_S = 1.0
+"""Seconds within which zooms, as those of a wheel, are one change to be undone; pans likewise."""
 _ON_S = 0.05
 """Seconds after which a drawing that is not complete goes on."""
 
@@ -64,6 +68,9 @@ class LossPanel(Panel[LossPart]):
         self._above = 0
         """Lines above the chart, within the frame."""
         self._dragging = False
+        self.clock = time.monotonic
+        self._parted_at = -math.inf
+        """When another part of the run was last asked for."""
 
     def on_mount(self) -> None:
         """Looks at the loss as the user left it."""
@@ -135,15 +142,15 @@ class LossPanel(Panel[LossPart]):
 
     def zoom(self, closer: bool, at: int | None = None) -> None:
         """Closer or farther, around the cursor or a step."""
-        self._to(lambda first, last: self.look.zoomed(closer, at, first, last))
+        self._part_by(lambda first, last: self.look.zoomed(closer, at, first, last), "loss: zoom")
 
     def pan(self, by: int) -> None:
         """Moves what is in sight."""
-        self._to(lambda first, last: self.look.panned(by, first, last))
+        self._part_by(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
 
     def show_all(self) -> None:
         """The whole run."""
-        self._set(self.look._replace(window=None))
+        self._part_by(lambda first, last: self.look._replace(window=None), "loss: all of the run")
 
     def move_cursor(self, by: int) -> None:
         """Moves the cursor by cells; the first move puts it at the newest step in sight."""
@@ -192,6 +199,19 @@ class LossPanel(Panel[LossPart]):
         at = bisect.bisect_left(segments, step, key=lambda segment: segment.last_step)
         if at < len(segments) and segments[at].t:
             self.post_message(self.Read(segments[at].t))
+
+    def _part_by(self, change: Callable[[int, int], Look], what: str) -> None:
+        """Another part of the run in sight, which can be taken back; a burst of one kind is one change."""
+        before = self.look.window
+        self._to(change)
+        if self.look.window != before:
+            now = self.clock()
+            undo_of(self.app).push(what, lambda: self._back_to(before), joins=now - self._parted_at < _BURST_S)
+            self._parted_at = now
+
+    def _back_to(self, window: Window | None) -> None:
+        self._parted_at = -math.inf
+        self._set(self.look._replace(window=window))
 
     def _to(self, change: Callable[[int, int], Look]) -> None:
         if self._part is not None and self._part.whole.segments:
