@@ -497,7 +497,11 @@ def test_the_figures_of_every_panel_can_be_exported() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("plus")
-        curve = bench.screen.query_one(ComparedCurvesPanel).figures()
+        curves_panel = bench.screen.query_one(ComparedCurvesPanel)
+        for axis in ("epoch", "time_s", "examples", "step"):
+            await pilot.press("x")
+            assert curves_panel.figures().head == ("run", "label", axis, "value")
+        curve = curves_panel.figures()
         assert len(curve.rows) == 880
         assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean)
         figures = {name: cells for name, *cells in bench.screen.query_one(ComparedFiguresPanel).figures().rows}

@@ -7,13 +7,14 @@ import io
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.command import CommandPalette
 
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import Snapshot
+from tputui.model.snapshot import CoreColumn, Snapshot
 from tputui.ui import keys, layout
 from tputui.ui.app import ScreenApp
 from tputui.ui.hands import commands, export, figures
@@ -198,10 +199,76 @@ def test_every_panel_has_figures_that_read_back(name: str) -> None:
 
 def test_figures_are_not_rounded() -> None:
     snapshot = made.running()
-    rows = list(csv.DictReader(io.StringIO(export.as_csv(figures.BY_PANEL["loss"](snapshot)))))
+    rows = [row for row in written("loss", snapshot) if row["mean"]]
     assert float(rows[7]["mean"]) == snapshot.loss[7].mean
-    steps = [int(row["first_step"]) for row in rows if row["mean"]]
-    assert steps == [segment.first_step for segment in snapshot.loss]
+    assert [int(row["first_step"]) for row in rows] == [segment.first_step for segment in snapshot.loss]
+
+
+def written(panel: str, snapshot: Snapshot) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export.as_csv(figures.BY_PANEL[panel](snapshot)))))
+
+
+def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> None:
+    loss = [made.segment(step, [0.5, 1.5]) for step in (1, 2, 3)]
+    columns = [CoreColumn(first_step=step, last_step=step + wide, means=[0.5, 1.5], bad_cores=())
+               for step, wide in ((1, 0), (2, 1))]  # fmt: skip
+    rows = written("loss", made.changed(made.running(), loss=loss, core_columns=columns))
+    assert [(row["of"], row["first_step"], row["last_step"]) for row in rows] == [
+        ("both", "1", "1"),
+        ("all cores", "2", "2"),
+        ("each core", "2", "3"),
+        ("all cores", "3", "3"),
+    ]
+    assert (rows[0]["mean"], rows[0]["core_1_mean"]) == ("1.0", "1.5")
+
+
+def test_the_table_of_epochs_says_what_the_screen_says() -> None:
+    snapshot = made.running()
+    epochs = [
+        msgspec.structs.replace(epoch, best=True, sections_s={"compile": 0.5}, trace_s={"model": 0.25})
+        for epoch in snapshot.epochs
+    ]
+    rows = written("epochs", made.changed(snapshot, epochs=epochs))
+    assert [row["best"] for row in rows] == [*["False"] * (len(epochs) - 1), "True"]
+    assert {row["best_so_far"] for row in rows} == {"True"}
+    assert {row["trace_model_s"] for row in rows} == {"0.25"}
+    assert float(rows[0]["steady_s"]) == epochs[0].train_s + epochs[0].valid_s - 0.5
+
+
+@pytest.mark.parametrize(
+    ("keys_before", "panel", "column", "kept"),
+    [(["7", "v"], "log", "level", {"warning", "error"}), (["8", "f"], "events", "kind", {"warning"})],
+    ids=["log", "events"],
+)
+def test_figures_of_what_is_filtered_are_those_in_sight_and_the_notice_says_so(
+    tmp_path: Path, keys_before: list[str], panel: str, column: str, kept: set[str]
+) -> None:
+    app = app_of(to=tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press(*keys_before, "e", "c")
+        await until(pilot, lambda: ", as shown, written to" in text(app.screen))
+
+    drive(app, script, size=(200, 50))
+    [path] = tmp_path.iterdir()
+    found = {row[column] for row in csv.DictReader(path.read_text().splitlines())}
+    assert f"-{panel}-" in path.name
+    assert found
+    assert found <= kept
+
+
+def test_a_picture_holds_no_notice_of_the_one_before(tmp_path: Path) -> None:
+    app = app_of(to=tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        for number in (1, 2):
+            await pilot.press("e", "s")
+            await until(pilot, lambda number=number: len(list(tmp_path.iterdir())) == number)  # type: ignore[misc]
+            await until(pilot, lambda: "export: written to" in text(app.screen))
+
+    drive(app, script, size=(200, 50))
+    for path in tmp_path.iterdir():
+        assert "written" not in path.read_text()
 
 
 def test_every_panel_of_the_monitor_has_figures() -> None:

@@ -6,10 +6,10 @@ can tell its own, see `export`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tputui.model.snapshot import Snapshot
+from tputui.model.snapshot import EpochView, LogLine, Mark, Snapshot
 
 Figure = str | int | float | bool | None
 
@@ -19,21 +19,25 @@ class Figures(NamedTuple):
 
     head: tuple[str, ...]
     rows: list[tuple[Figure, ...]]
+    part: str = ""
+    """What of the panel it holds, where that is not all: said once it is written."""
 
 
 def _loss(snapshot: Snapshot) -> Figures:
-    """Steps with their mean and band; then, of steps in columns of their own, each core's mean."""
+    """By step: mean and band of all cores, and each core's mean. Cores are kept by steps of their own, so a row says
+    which of the two it has; where the steps are the same it has both."""
     cores = max((len(column.means) for column in snapshot.core_columns), default=0)
     own = tuple(f"core_{core}_mean" for core in range(cores))
-    head = ("first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite", *own)
-    nothing = (None,) * cores
-    rows: list[tuple[Figure, ...]] = [
-        (s.first_step, s.last_step, s.t, s.mean, s.min, s.max, s.num_values, s.num_bad, *nothing) for s in snapshot.loss
-    ]
-    rows += [
-        (c.first_step, c.last_step, *(None,) * 6, *c.means, *(None,) * (cores - len(c.means)))
-        for c in snapshot.core_columns
-    ]
+    head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite", *own)
+    together = {(s.first_step, s.last_step): s for s in snapshot.loss}
+    apart = {(c.first_step, c.last_step): c for c in snapshot.core_columns}
+    rows: list[tuple[Figure, ...]] = []
+    for steps in sorted({*together, *apart}):
+        s, c = together.get(steps), apart.get(steps)
+        of = "both" if s is not None and c is not None else "all cores" if s is not None else "each core"
+        mean = (s.t, s.mean, s.min, s.max, s.num_values, s.num_bad) if s is not None else (None,) * 6
+        means = tuple(c.means) if c is not None else ()
+        rows.append((of, *steps, *mean, *means, *(None,) * (cores - len(means))))
     return Figures(head, rows)
 
 
@@ -59,24 +63,34 @@ def _epochs(snapshot: Snapshot) -> Figures:
     valid = sorted({name for epoch in epochs for name in epoch.valid})
     scores = sorted({name for epoch in epochs for name in epoch.scores})
     sections = list(dict.fromkeys(name for epoch in epochs for name in epoch.sections_s))
+    traced = list(dict.fromkeys(name for epoch in epochs for name in epoch.trace_s))
+    best = max((epoch.epoch for epoch in epochs if epoch.best), default=None)
     head = (
-        *("epoch", "best", "lr", "train_s", "valid_s"),
+        *("epoch", "best", "best_so_far", "lr", "train_s", "valid_s", "steady_s"),
         *(f"train_{name}_avg" for name in train),
         *(f"valid_{name}_avg" for name in valid),
         *(f"valid_{name}" for name in scores),
         *(f"{name}_s" for name in sections),
+        *(f"trace_{name}_s" for name in traced),
     )
     rows: list[tuple[Figure, ...]] = [
         (
-            *(epoch.epoch, epoch.best, epoch.lr, epoch.train_s, epoch.valid_s),
+            *(epoch.epoch, epoch.epoch == best, epoch.best),
+            *(epoch.lr, epoch.train_s, epoch.valid_s, _steady_s(epoch)),
             *(epoch.train[name].avg if name in epoch.train else None for name in train),
             *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),
             *(epoch.scores.get(name) for name in scores),
             *(epoch.sections_s.get(name) for name in sections),
+            *(epoch.trace_s.get(name) for name in traced),
         )
         for epoch in epochs
     ]
     return Figures(head, rows)
+
+
+def _steady_s(epoch: EpochView) -> float:
+    """Its time without compiling, which no later epoch needs."""
+    return max(epoch.train_s + epoch.valid_s - epoch.sections_s.get("compile", 0.0), 0.0)
 
 
 def _xla(snapshot: Snapshot) -> Figures:
@@ -106,10 +120,18 @@ def _memory(snapshot: Snapshot) -> Figures:
     return Figures(("of", "id", "t", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
 
 
+def of_marks(marks: Iterable[Mark], part: str = "") -> Figures:
+    """Events as a table."""
+    return Figures(("t", "step", "kind", "core", "text"), [(m.t, m.step, m.kind, m.core, m.text) for m in marks], part)
+
+
+def of_lines(lines: Iterable[LogLine], part: str = "") -> Figures:
+    """Lines of the log as a table."""
+    return Figures(("t", "source", "level", "text"), [(x.t, x.source, x.level, x.text) for x in lines], part)
+
+
 def _events(snapshot: Snapshot) -> Figures:
-    return Figures(
-        ("t", "step", "kind", "core", "text"), [(m.t, m.step, m.kind, m.core, m.text) for m in snapshot.marks]
-    )
+    return of_marks(snapshot.marks)
 
 
 def _pace(snapshot: Snapshot) -> Figures:
@@ -120,7 +142,7 @@ def _pace(snapshot: Snapshot) -> Figures:
 
 
 def _log(snapshot: Snapshot) -> Figures:
-    return Figures(("t", "source", "level", "text"), [(x.t, x.source, x.level, x.text) for x in snapshot.logs])
+    return of_lines(snapshot.logs)
 
 
 def _failure(snapshot: Snapshot) -> Figures:

@@ -182,34 +182,43 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
             self.call_after_refresh(self._export, widget, form)
 
     def _export(self, widget: Widget, form: Form) -> None:
-        content = self._content(widget, form)
+        content, part = self._content(widget, form)
         if content is None:
             self.tell(f"export: {_name_of(widget)} holds no figures; text and SVG work")
             return
         name = export.file_name(self._run_name(), _name_of(widget), form, self._clock())
         if self.is_web:
             self.deliver_text(StringIO(content), save_filename=name)
-            self.tell(f"export: {name} goes to your browser")
+            self.tell(f"export: {f'{part}, ' if part else ''}{name} goes to your browser")
         else:
-            self._write_new(name, content)
+            self._write_new(name, content, part)
 
-    def _content(self, widget: Widget, form: Form) -> str | None:
+    def _content(self, widget: Widget, form: Form) -> tuple[str | None, str]:
+        """What is written, and what of the panel that is where it is not all."""
         if form == "svg":
-            return self.export_screenshot(title=self._run_name())
+            self._hush()
+            return self.export_screenshot(title=self._run_name()), ""
         if form == "txt":
-            return widget.as_text() + "\n" if isinstance(widget, export.HasText) else None
+            return widget.as_text() + "\n" if isinstance(widget, export.HasText) else None, ""
         table = export.figures_of(widget, widget.id, self._snapshot())
-        return export.as_csv(table) if table is not None else None
+        return (export.as_csv(table), table.part) if table is not None else (None, "")
+
+    def _hush(self) -> None:
+        """Takes the sentence to the user away: a picture is of the run, not of what was last done to the view."""
+        self.clear_notifications()
+        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Tells)), None)
+        if screen is not None:
+            screen.tell("")
 
     @work(thread=True, group="export")
-    def _write_new(self, name: str, content: str) -> None:
+    def _write_new(self, name: str, content: str, part: str) -> None:
         directory = self._export_to or Path.cwd()
         try:
             path = export.write_new(directory, name, content)
         except OSError as error:
             self.post_message(self.Kept(f"export: nothing was written: {error.strerror or error}: {directory}"))
         else:
-            self.post_message(self.Kept(f"export: written to {path}"))
+            self.post_message(self.Kept(f"export: {f'{part}, ' if part else ''}written to {path}"))
 
     def on_hands_app_kept(self, message: Kept) -> None:
         """Tells what became of a file."""

@@ -77,8 +77,9 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
         return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn))
 
     def figures(self) -> Figures:
-        """What is drawn, as it was measured."""
-        head = ("run", "label", "x", "value")
+        """What is drawn, as it was measured, over the axis that is chosen."""
+        axis: XKind = self._part.sight.x if self._part is not None else "step"
+        head = ("run", "label", "time_s" if axis == "time" else axis, "value")
         rows: list[tuple[Figure, ...]] = []
         if self._part is not None:
             runs = self._part.comparison.runs

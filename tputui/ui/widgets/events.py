@@ -11,7 +11,7 @@ from tputui.model.snapshot import Mark, Snapshot
 from tputui.ui import words
 from tputui.ui.charts import timeline
 from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.hands.figures import Figures
+from tputui.ui.hands.figures import Figures, of_marks
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 
@@ -79,9 +79,9 @@ class EventsPanel(Panel[EventsPart]):
         return Drawing(rows, note=self._note(part))
 
     def figures(self) -> Figures:
-        """The events as a table."""
-        rows = [(mark.t, mark.step, mark.kind, mark.core, mark.text) for mark in self.shown]
-        return Figures(("t", "step", "kind", "core", "text"), list(rows))
+        """The events of the kind that is shown as a table."""
+        shown, marks = self.shown, self._part.marks if self._part is not None else []
+        return of_marks(shown, f"{len(shown):,} of {len(marks):,} events, as shown" if self.kind is not None else "")
 
     def next_kind(self) -> None:
         """The next kind that happened, after the last one all of them."""

@@ -15,6 +15,7 @@ from textual.message import Message
 from tputui.model.snapshot import LogLine, Snapshot
 from tputui.ui import keys, words
 from tputui.ui.draw.lines import Line, Span, clean, paragraph
+from tputui.ui.hands.figures import Figures, of_lines
 from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.logs.logfold import Entry, lanes_of
 from tputui.ui.logs.logstore import LINES_MAX, LogStore
@@ -124,6 +125,13 @@ class LogPanel(Panel[LogPart]):
     def _note(self) -> str:
         note = self._wanted.note(self._num_found, len(self._store.lines))
         return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
+
+    def figures(self) -> Figures:
+        """The lines that are shown, each of its own, as a table."""
+        lines = self._store.lines
+        shown = [line for line in lines if self._wanted.sieve.lets(line)]
+        part = f"{len(shown):,} of {len(lines):,} lines, as shown" if len(shown) < len(lines) else ""
+        return of_lines(shown, part)
 
     # What is selected.
 
