@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import tputui
+from tputui.ui.charts.timeline import SIGNS, sign_of
 from tputui.ui.out.gate import Gate, without_colour
 from tputui.ui.out.glyphs import stand_in, to_ascii
+from tputui.ui.widgets.epochs import SECTION_GLYPHS
 
 SOURCES = Path(tputui.__file__).parent
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
@@ -34,6 +36,17 @@ def test_every_glyph_that_we_draw_has_a_stand_in_of_its_own() -> None:
     glyphs = drawn_glyphs()
     assert len(glyphs) > 20
     assert {glyph for glyph in glyphs if "?" in stand_in(glyph)} == set()
+
+
+def test_every_sign_of_an_event_has_an_ascii_character_of_its_own() -> None:
+    marks = [*(sign.mark for sign in SIGNS.values()), sign_of("of a newer writer").mark]
+    shown = [to_ascii(mark) for mark in marks]
+    assert len(set(shown)) == len(shown), dict(zip(marks, shown, strict=True))
+
+
+def test_sections_of_an_epoch_are_told_apart_in_ascii() -> None:
+    shown = [to_ascii(glyph) for glyph, _ in SECTION_GLYPHS.values()]
+    assert len(set(shown)) == len(shown)
 
 
 @given(st.text())

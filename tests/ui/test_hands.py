@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from tputui.ui.out.theme import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
 from tputui.ui.screens.asking import ASKED
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.export import ExportScreen
-from tputui.ui.screens.help import HelpScreen, help_lines, matching
+from tputui.ui.screens.help import HelpPanel, HelpScreen, help_lines, matching
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.bars import KeyBar
@@ -452,6 +453,22 @@ def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
         await until(pilot, lambda: "[  time" in text(app.screen))
 
     drive(app, script)
+
+
+def test_arrows_are_words_where_their_stand_ins_are_keys() -> None:
+    player = made.HandPlayer()
+    source = made.HandSource(made.running(), player)
+    app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=Looks(ascii_only=True))
+
+    async def script(pilot: AppPilot) -> None:
+        assert "left right seek" in text(app.screen)
+        await pilot.press("question_mark")
+        told = app.screen.query_one(HelpPanel).as_text()
+        for key, sentence in (("left", "back in time"), ("down j", "scroll the selected panel down")):
+            assert re.search(rf"^ *{key} +{sentence}", told, re.MULTILINE)
+        assert not set(told) & set("\u2190\u2192\u2191\u2193")
+
+    drive(app, script, size=(160, 60))
 
 
 def test_no_two_entries_of_the_palette_have_one_title() -> None:

@@ -15,6 +15,7 @@ from textual.markup import escape
 
 from tputui.ui.hands import finding
 from tputui.ui.hands.commands import Command, commands, found
+from tputui.ui.out.looks import keys_told
 
 _APART = 1e-4
 """By how much entries of one grade are told apart, so that they keep their order."""
@@ -34,16 +35,19 @@ class ActionsProvider(Provider):
     async def discover(self) -> Hits:
         """All of them, in their order."""
         for each in self._commands():
-            yield DiscoveryHit(Content(each.title), self._run(each), text=each.title, help=escape(each.help))
+            yield DiscoveryHit(Content(each.title), self._run(each), text=each.title, help=self._help(each))
 
     async def search(self, query: str) -> Hits:
         """Those that have every word of the query."""
         for place, (points, each) in enumerate(found(list(self._commands()), query)):
             score = points / (finding.BEST + 1) - place * _APART
-            yield Hit(score, Content(each.title), self._run(each), text=each.title, help=escape(each.help))
+            yield Hit(score, Content(each.title), self._run(each), text=each.title, help=self._help(each))
 
     def _commands(self) -> Iterator[Command]:
         return commands(self.screen, self.app.theme)
+
+    def _help(self, command: Command) -> str:
+        return escape(keys_told(self.app, command.help))
 
     def _run(self, command: Command) -> Callable[[], Awaitable[None]]:
         assert isinstance(self.app, Runs)

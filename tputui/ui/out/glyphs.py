@@ -18,11 +18,12 @@ _UPPER, _LOWER = 0x01 | 0x02 | 0x08 | 0x10, 0x04 | 0x20 | 0x40 | 0x80
 """Dots of the two upper and the two lower rows of a braille cell."""
 
 _SIGNS: dict[str, str] = {
-    # Marks of conditions, each of them beside its word.
+    # Marks of conditions and of events, each of them beside its word; those of events differ from each other.
+    "\u2573": "F",
     "\u25cc": "o",
     "\u25cb": "o",
     "\u25cf": "*",
-    "\u25b2": "!",
+    "\u25b2": "^",
     "\u26a0": "!",
     "\u2714": "+",
     "\u2713": "+",
@@ -32,17 +33,17 @@ _SIGNS: dict[str, str] = {
     "\u00d7": "x",
     "\u2605": "*",
     "\u2606": "*",
-    "\u25c6": "*",
+    "\u25c6": "@",
     "\u25c7": "o",
     "\u2022": "*",
-    "\u25aa": "*",
+    "\u25aa": "s",
     "\u25cd": "o",
     # Pointers and arrows.
     "\u276f": ">",
     "\u276e": "<",
     "\u203a": ">",
     "\u25b6": ">",
-    "\u25b8": ">",
+    "\u25b8": "r",
     "\u25ba": ">",
     "\u25c0": "<",
     "\u25c2": "<",

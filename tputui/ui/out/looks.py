@@ -11,6 +11,9 @@ _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """What Python puts into LC_CTYPE by itself, in the C locale and in one that is not installed: the user said LANG."""
 
 
+_ARROWS = str.maketrans({"\u2190": "left", "\u2192": "right", "\u2191": "up", "\u2193": "down"})
+
+
 class Looks(NamedTuple):
     """How the screen is to be drawn."""
 
@@ -31,6 +34,11 @@ class KnowsLooks(Protocol):
 def draws_characters(app: object) -> bool:
     """Whether pictures and maps are to be made of characters, since there is no colour, or no half block."""
     return isinstance(app, KnowsLooks) and (app.ascii_only or app.without_colour)
+
+
+def keys_told(app: object, text: str) -> str:
+    """Keys as a person reads them: arrows in words where there is ASCII alone, since `<`, `>` and `v` are keys."""
+    return text.translate(_ARROWS) if isinstance(app, KnowsLooks) and app.ascii_only else text
 
 
 def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Looks:

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 
 from tputui.telemetry.events import RequestKind
 from tputui.ui.draw.lines import Line, Span, clean, fit
+from tputui.ui.out.looks import keys_told
 from tputui.ui.widgets.base import Drawn
 
 ValueT = TypeVar("ValueT")
@@ -66,7 +67,7 @@ class Choices(Drawn):
             here = index == self.chosen
             mark = Span(" \u276f " if here else "   ", "accent")
             lines.append([mark, Span(f"{key:>3}  ", "accent"), Span(text, "strong" if here else "plain")])
-        return [*lines, [], [Span("\u2191 \u2193 choose, enter confirms", "label")]]
+        return [*lines, [], [Span(keys_told(self.app, "\u2191 \u2193 choose, enter confirms"), "label")]]
 
     def _head(self) -> list[Line]:
         note: list[Line] = [[Span(self._note, "label")]] if self._note else []

@@ -14,6 +14,7 @@ from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.hands.finding import grade
 from tputui.ui.keys import Key
+from tputui.ui.out.looks import keys_told
 from tputui.ui.screens.sheet import Sheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -61,7 +62,7 @@ class HelpPanel(Panel[HelpPart]):
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
             first, *rest = wrap(sentence, max(width - _KEY_WIDTH - 3, 10))
-            rows.append([Span(f"  {shown:<{_KEY_WIDTH}}", "accent"), Span(first)])
+            rows.append([Span(f"  {keys_told(self.app, shown):<{_KEY_WIDTH}}", "accent"), Span(first)])
             rows += [[Span(" " * (_KEY_WIDTH + 2)), Span(piece)] for piece in rest]
         if not found and part.typed is not None:
             rows = paragraph(f"no key does {part.typed.text!r}", width, height)

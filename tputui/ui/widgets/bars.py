@@ -11,6 +11,7 @@ from tputui.model.snapshot import Mark
 from tputui.ui.charts import timeline
 from tputui.ui.draw.lines import Line, Span, bar, fit, width_of
 from tputui.ui.keys import Key
+from tputui.ui.out.looks import keys_told
 from tputui.ui.pump import PlayerState
 from tputui.ui.widgets.base import Drawn
 
@@ -53,7 +54,7 @@ class PlayerBar(Drawn):
         length = max(state.end - state.start, 0.0)
         at = min(max(state.position - state.start, 0.0), length)
         left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
-        right: Line = [Span(self._hint(state, width), "label")]
+        right: Line = [Span(keys_told(self.app, self._hint(state, width)), "label")]
         room = max(width - width_of(left) - width_of(right), 0)
         self._bar = (width_of(left), room)
         return [[*left, *self._line(state, at / length if length else 1.0, length, room), *right]]
@@ -122,7 +123,9 @@ class KeyBar(Drawn):
 
     def paint(self, width: int, height: int) -> list[Line]:
         """The keys that have a word, as many as fit; closer to each other where that shows more."""
-        entries = [(key.shown.split()[0], key.footer, key.action) for key in self._keys if key.footer]
+        entries = [
+            (keys_told(self.app, key.shown.split()[0]), key.footer, key.action) for key in self._keys if key.footer
+        ]
         entries += [(self._panels, "panels", "")] if self._panels else []
         wide = sum(len(shown) + len(word) + 3 for shown, word, _ in entries)
         gap = " " if wide <= width + 1 else ""

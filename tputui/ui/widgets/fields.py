@@ -16,6 +16,7 @@ from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.hands.figures import Figure, Figures
 from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, shown
+from tputui.ui.out.looks import keys_told
 from tputui.ui.widgets.listpanel import ListPanel
 
 _MARKS = 4
@@ -190,7 +191,10 @@ class FieldsPanel(ListPanel[FieldsPart]):
             value = spans(self._edited, room if room < values + _LEAST_NOTE else values)
         else:
             value = [_value(part.form, field, values, wrong=bool(wrong), changed=changed)]
-        note = _note(part.form, field, wrong, here=here, changed=changed, room=room - values - 2)
+        if here and field.choices and not wrong:
+            note = _choices(part.form, field, keys_told(self.app, "\u2190 \u2192"))
+        else:
+            note = _note(part.form, field, wrong, changed=changed, room=room - values - 2)
         gap = " " * max(values - width_of(value), 0) + "  "
         return fit([*line, *value, Span(gap), *note], width)
 
@@ -211,20 +215,18 @@ def _value(form: Form, field: Field, width: int, *, wrong: bool, changed: bool) 
     return Span(crop(text, width), tone)
 
 
-def _note(form: Form, field: Field, wrong: str, *, here: bool, changed: bool, room: int) -> Line:
-    """What stands beside a value: what is wrong, the choices, what it was, or what it means."""
+def _note(form: Form, field: Field, wrong: str, *, changed: bool, room: int) -> Line:
+    """What stands beside a value, where no choices do: what is wrong, what it was, or what it means."""
     if wrong:
         return [Span(clean(wrong), "bad")]
-    if here and field.choices:
-        return _choices(form, field)
     if changed:
         was = f"was {clean(shown(field, form.original(field.key))) or NOT_SET}"
         return [Span(was, "label")] if cell_len(was) <= room else []
     return [Span(field.doc.partition(". ")[0].rstrip("."), "dim")] if room >= _LEAST_DOC else []
 
 
-def _choices(form: Form, field: Field) -> Line:
-    line: Line = [Span("\u2190 \u2192 ", "accent")]
+def _choices(form: Form, field: Field, arrows: str) -> Line:
+    line: Line = [Span(f"{arrows} ", "accent")]
     texts: Sequence[str] = [shown(field, choice) for choice in field.choices]
     for text in texts:
         line.append(Span(f"{text} ", "strong" if text == form.text(field.key) else "dim"))
