@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.ui import made
 from tputui.model.snapshot import CoreColumn, Segment, Snapshot
-from tputui.ui.charts import heat, history, layers, loss, timeline, watch
+from tputui.ui.charts import heat, history, layers, loss, overlay, timeline, watch
 from tputui.ui.charts.domain import X_KINDS, Domain, Grounds, grounds_of
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.look import LEAST_SPAN, VIEWS, Look, ViewKind, Window
@@ -288,6 +288,12 @@ def test_events_stand_below_the_chart_at_their_steps() -> None:
     assert all(timeline.SIGNS["best"].mark not in line for line in lines[:-1])
 
 
+def test_one_core_is_one_line() -> None:
+    columns = made.core_columns(1)
+    assert overlay._note(columns, [0]) == "1 line"
+    assert overlay._note(made.core_columns(2), [0, 1]) == "2 lines"
+
+
 def test_a_low_chart_has_the_events_on_its_axis() -> None:
     lines = drawn(made.running(), Look(), 60, 8).splitlines()
     assert timeline.SIGNS["best"].mark in lines[-2]
@@ -551,6 +557,7 @@ def test_the_cursor_reads_what_is_not_finite() -> None:
 def test_the_event_nearest_to_the_cursor_is_told() -> None:
     assert "4 steps later" in text([loss.nearest_mark(made.marks(), 146)])
     assert "here" in text([loss.nearest_mark(made.marks(), 150)])
+    assert ", 1 step later" in text([loss.nearest_mark(made.marks(), 149)])
     assert loss.nearest_mark([], 1) == []
 
 

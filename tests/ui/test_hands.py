@@ -500,6 +500,18 @@ def test_a_panel_can_be_chosen_in_the_palette() -> None:
     drive(app, script)
 
 
+def test_page_down_in_the_help_moves_by_what_is_in_sight() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("question_mark")
+        panel = pilot.app.screen.query_one(HelpPanel)
+        await pilot.press("pagedown")
+        assert panel._first_row() == panel.size.height - 4
+        await pilot.press("pageup")
+        assert panel._first_row() == 0
+
+    drive(monitor(made.running()), script, size=(120, 36))
+
+
 def test_help_is_searched_as_one_types() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark", "slash", *"checkpoint now")

@@ -553,6 +553,34 @@ def test_why_a_run_is_lost_is_told_whole_and_once(plan: Plan | None) -> None:
     )
 
 
+def test_what_was_reached_while_playing_is_not_the_event_before() -> None:
+    player = made.HandPlayer()
+    marks = made.marks()
+    player.start, player.position = marks[0].t - 10, marks[5].t + 0.4
+    before = [mark.t for mark in marks if mark.t < marks[5].t - 0.6]
+
+    async def script(pilot: AppPilot) -> None:
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
+        await pilot.press("N")
+        await until(pilot, lambda: player.position == before[-1])
+        player.playing, player.position = False, marks[5].t + 0.4
+        await until(pilot, lambda: screen.frame is not None and screen.frame.player == _state(player))
+        await pilot.press("N")
+        await until(pilot, lambda: player.position == marks[5].t)
+
+    drive(monitor(made.running(), player=player), script)
+
+
+def test_the_end_of_a_recording_has_one_name() -> None:
+    async def script(pilot: AppPilot) -> None:
+        footer = text(pilot.app.screen).splitlines()[-1]
+        assert "b end" in footer
+        assert "b now" not in footer
+
+    drive(monitor(made.running(), player=made.HandPlayer()), script, size=WIDE)
+
+
 def test_n_goes_through_the_events_of_a_recording_that_were_not_played_yet(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     session = Session.replay(run_dir, clock=lambda: 0.0)

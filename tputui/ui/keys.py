@@ -904,9 +904,12 @@ def bindings(keys: Iterable[Key]) -> list[BindingType]:
     return [Binding(key.keys, key.action, key.footer or key.help, show=False) for key in keys]
 
 
-def in_force(keys: Iterable[Key], *, replaying: bool, timed: bool | None = None) -> list[Key]:
-    """The keys that do something in a live view, or in a replay; `timed` where time can be played, as in any replay."""
-    return [key for key in keys if not why_unfit(key, replaying=replaying, timed=timed)]
+def in_force(keys: Iterable[Key], *, replaying: bool, timed: bool | None = None, over: bool = False) -> list[Key]:
+    """The keys that do something in a live view, or in a replay; `timed` where time can be played, as in any replay;
+    `over` where the run has ended, whose newest moment is its end."""
+    fit = [key for key in keys if not why_unfit(key, replaying=replaying, timed=timed)]
+    ends = replaying or over
+    return [key._replace(footer="end") if ends and key.action == "back_to_now" else key for key in fit]
 
 
 def why_unfit(key: Key, *, replaying: bool, timed: bool | None = None) -> str:

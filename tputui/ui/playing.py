@@ -11,7 +11,10 @@ from pathlib import Path
 from tputui.model.snapshot import Mark
 from tputui.replay import SPEEDS
 from tputui.session import Session
-from tputui.ui.pump import Player
+from tputui.ui.pump import Player, PlayerState
+
+GRACE_S = 1.0
+"""Seconds in front of the terminal after an event in which the one before it is meant."""
 
 
 def play_or_pause(player: Player) -> None:
@@ -34,6 +37,12 @@ def seek_by(player: Player, direction: int) -> None:
 def to_newest(player: Player) -> None:
     """To now, which a live run then follows; to the end of a recording."""
     player.follow()
+
+
+def looked_from(player: PlayerState, by: int) -> float:
+    """From which unix time on the next event is meant; back from what is played a second ago, as a hand is not at
+    the event that it saw last before the next one is reached."""
+    return player.position - (GRACE_S * player.speed if by < 0 and player.playing else 0.0)
 
 
 def by_step(marks: Sequence[Mark], step: int | None, by: int) -> Mark | None:

@@ -90,5 +90,5 @@ def _trace_all(
 def _note(columns: Sequence[CoreColumn], shown: Sequence[int]) -> str:
     num_cores = len(columns[-1].means) if columns else 0
     if num_cores <= len(shown):
-        return f"{num_cores:,} lines" if num_cores else ""
+        return f"{num_cores:,} line{'' if num_cores == 1 else 's'}" if num_cores else ""
     return f"the {len(shown)} cores farthest out of {num_cores:,}"

@@ -100,7 +100,7 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
     def _footer_keys(self) -> list[keys.Key]:
         """The keys in force; that of the pictures where there are some."""
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
-        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed)
+        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed, over=self._is_over)
         hidden = {"pictures"} if not has_pictures else set()
         hidden |= {"checkpoint", "stop"} if self._is_over else set()
         hidden |= {"back_to_now"} if not self._in_past else set()

@@ -19,8 +19,8 @@ class Sheet(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
         Binding("home", "scroll(-1000000)", show=False),
         Binding("end", "scroll(1000000)", show=False),
     ]
@@ -28,6 +28,10 @@ class Sheet(ModalScreen[None]):
     def action_scroll(self, rows: int) -> None:
         """Scrolls."""
         self.query_one(Panel).scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Scrolls by pages."""
+        self.query_one(Panel).page(pages)
 
 
 class RunSheet(Sheet):

@@ -15,7 +15,7 @@ from textual.screen import ScreenResultType
 from tputui.model.snapshot import Mark
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.draw.lines import clean
-from tputui.ui.playing import by_step, by_time, marks_of, next_speed, play_or_pause, seek_by, to_newest
+from tputui.ui.playing import by_step, by_time, looked_from, marks_of, next_speed, play_or_pause, seek_by, to_newest
 from tputui.ui.pump import Player
 from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.panelkeys import PanelKeys
@@ -67,7 +67,8 @@ class TimeKeys(
             self.tell("looking through the recording for its events ...")
             self._find_marks()
         elif frame.player is not None:
-            self._go_or_tell(by_time(self._of_kind(self._marks_of_all(frame)), frame.player.position, by), by)
+            marks = self._of_kind(self._marks_of_all(frame))
+            self._go_or_tell(by_time(marks, looked_from(frame.player, by), by), by)
 
     def _of_kind(self, marks: list[Mark]) -> list[Mark]:
         kind = self.query_one(EventsPanel).kind

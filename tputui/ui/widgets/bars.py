@@ -54,7 +54,8 @@ class PlayerBar(Drawn):
         length = max(state.end - state.start, 0.0)
         at = min(max(state.position - state.start, 0.0), length)
         left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
-        right: Line = [Span(keys_told(self.app, self._hint(state, width)), "label")]
+        hint = keys_told(self.app if self.is_mounted else None, self._hint(state, width))
+        right: Line = [Span(hint, "label")]
         room = max(width - width_of(left) - width_of(right), 0)
         self._bar = (width_of(left), room)
         return [[*left, *self._line(state, at / length if length else 1.0, length, room), *right]]
