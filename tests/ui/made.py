@@ -512,6 +512,23 @@ class HandPlayer:
         self.speed = speed
 
 
+class LivePlayer(HandPlayer):
+    """A player of a run that goes on: it follows now until it is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position, self.live = self.end, True
+
+    def pause(self) -> None:
+        self.playing, self.live = False, False
+
+    def seek(self, t: float) -> None:
+        self.position, self.live = t, False
+
+    def follow(self) -> None:
+        self.position, self.live, self.playing = self.end, True, True
+
+
 class HandSource:
     """A source that serves what it is given."""
 

@@ -111,6 +111,50 @@ def test_a_replay_is_steered_over_its_pictures(tmp_path: Path) -> None:
     drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script)
 
 
+def test_b_goes_to_the_end_of_a_replay_from_its_pictures(tmp_path: Path) -> None:
+    player = made.HandPlayer()
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert "b now" in last_line(pilot)
+        await pilot.press("b")
+        await until(pilot, lambda: player.position == player.end)
+
+    drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script, size=(80, 24))
+
+
+def test_a_live_view_that_can_look_back_is_steered_over_its_pictures_in_sight_of_the_user(tmp_path: Path) -> None:
+    player = made.LivePlayer()
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        await until(pilot, lambda: "\u25cf live" in text(pilot.app.screen))
+        assert "now" not in last_line(pilot)
+        await pilot.press("left")
+        await until(pilot, lambda: "01:30.0 / 01:40.0" in text(pilot.app.screen) and "b now" in last_line(pilot))
+        assert "space play/pause" in last_line(pilot)
+        await pilot.press("b")
+        await until(pilot, lambda: "\u25cf live" in text(pilot.app.screen) and "now" not in last_line(pilot))
+        await pilot.press("question_mark")
+        assert "back to now" in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script, size=(80, 24))
+
+
+def test_what_has_no_time_offers_none_over_its_pictures(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        assert "play" not in last_line(pilot)
+        assert "live" not in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script, size=(80, 24))
+
+
+def last_line(pilot: AppPilot) -> str:
+    """The footer, or what is told over it."""
+    return text(pilot.app.screen).splitlines()[-1]
+
+
 def test_examples_scroll(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)

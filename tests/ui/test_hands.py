@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -644,3 +645,37 @@ def test_the_view_is_written_while_the_screen_is_open(tmp_path: Path) -> None:
 
     drive(app, script)
     assert LIGHT.name in path.read_text()
+
+
+# Screens that stand over another one.
+
+
+@pytest.mark.parametrize("opens", ["p", "X", "d", "question_mark"])
+def test_what_a_hand_did_is_told_where_the_screen_that_tells_it_is_hidden(tmp_path: Path, opens: str) -> None:
+    run_dir = recorded.write_run(tmp_path / "runs", ended=False)
+    app = monitor(made.running(), run_dir=run_dir)
+    app._export_to = tmp_path
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press(opens)
+        await until(pilot, lambda: not isinstance(pilot.app.screen, MonitorScreen))
+        above = pilot.app.screen
+
+        def tells(sentence: str) -> bool:
+            return sentence in text(above).splitlines()[-1]
+
+        for key, sentence in (("y", "copied "), ("t", "theme: light"), ("u", "undone: theme")):
+            await pilot.press(key)
+            await until(pilot, partial(tells, sentence))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
+        await pilot.press("c")
+        await until(pilot, lambda: tells("holds no figures"))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
+        await pilot.press("t")
+        await until(pilot, lambda: tells("export: written to "))
+        assert pilot.app.screen is above
+
+    drive(app, script, size=(80, 24))
+    assert len(list(tmp_path.glob("*.txt"))) == 1

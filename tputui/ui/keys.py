@@ -916,3 +916,14 @@ def why_unfit(key: Key, *, replaying: bool, timed: bool | None = None) -> str:
     """Why a key does nothing in such a view; empty where it does something."""
     fits = {"always": True, "live": not replaying, "timed": replaying if timed is None else timed}
     return "" if fits[key.when] else _UNFIT[key.when]
+
+
+def offered(in_force: Iterable[Key], *, in_past: bool, over: bool) -> list[Key]:
+    """Those of the keys in force that a footer has room for: what does nothing at this moment gives way.
+
+    `in_past` where another moment than now is shown, as in any replay; `over` where the run that is followed has ended.
+    """
+    hidden = {"checkpoint", "stop"} if over else set[str]()
+    hidden |= {"back_to_now"} if not in_past else set()
+    hidden |= {"play_or_pause"} if not (in_past or over) else set()
+    return [key for key in in_force if key.action not in hidden]

@@ -7,9 +7,10 @@ from typing import Generic
 from textual.screen import ScreenResultType
 
 from tputui.ui.pump import Frame
-from tputui.ui.screens.pictures import PicturesScreen
+from tputui.ui.screens.pictures import PicturesScreen, Sight
 from tputui.ui.screens.sheet import RunSheet
 from tputui.ui.screens.skipped import SkippedScreen
+from tputui.ui.screens.telling import NOTICE_S
 from tputui.ui.screens.watching import Watching
 
 
@@ -21,7 +22,10 @@ class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
 
     def action_pictures(self) -> None:
         """Shows the pictures of predictions."""
-        self._put_above(PicturesScreen(self._run_dir, self.frame, self._pump.ask, replaying=self._replaying))
+        sight = self._sight(self.frame) if self.frame is not None else None
+        self._put_above(
+            PicturesScreen(self._run_dir, sight, self._pump.ask, replaying=self._replaying, timed=self._timed)
+        )
 
     def action_skipped(self) -> None:
         """Shows the examples that were left out."""
@@ -34,10 +38,19 @@ class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
     def _forget_above(self, _: None) -> None:
         self._above = None
 
+    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
+        """Shows a sentence for a while, over the screen too that hides its place here."""
+        super().tell(sentence, shown_s)
+        if self._above is not None and self._above.is_mounted:
+            self._above.tell(sentence, shown_s)
+
     def _show_above(self, frame: Frame) -> None:
         if self._above is None or not self._above.is_mounted:
             return
         if isinstance(self._above, PicturesScreen):
-            self._above.show(frame)
+            self._above.show(self._sight(frame))
         else:
             self._above.show(frame.snapshot)
+
+    def _sight(self, frame: Frame) -> Sight:
+        return Sight(frame, self._is_over, self._marks_of_all(frame))

@@ -11,20 +11,19 @@ from typing import Generic
 
 from textual import work
 from textual.message import Message
-from textual.screen import Screen, ScreenResultType
+from textual.screen import ScreenResultType
 
 from tputui.telemetry import control
 from tputui.telemetry.events import RequestKind
 from tputui.ui.screens.confirm import ConfirmStop
+from tputui.ui.screens.telling import NOTICE_S, Telling
 from tputui.ui.words import REQUEST_NAMES
 
 ASKED: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop"}
 """What the actions of the keys ask of a run."""
-NOTICE_S = 6.0
-"""Seconds that a sentence to the user stays."""
 
 
-class Asking(Screen[ScreenResultType], Generic[ScreenResultType]):
+class Asking(Telling[ScreenResultType], Generic[ScreenResultType]):
     """A screen from which requests are made; it says where none may be, and why."""
 
     asked = "asked"
@@ -53,10 +52,6 @@ class Asking(Screen[ScreenResultType], Generic[ScreenResultType]):
     def _called(self, run_dir: Path) -> str:
         """What a sentence on a run begins with, where the screen shows several."""
         return ""
-
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while."""
-        raise NotImplementedError
 
     # The keys.
 

@@ -21,16 +21,14 @@ from tputui.ui.hands.viewstate import undo_of, views_of
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.screens.panelkeys import PanelKeys
+from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel, CompareHead
 from tputui.ui.widgets.comparedbody import CompareBody
 from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel, cell_at, charted, place_of
 
-NOTICE_S = 6.0
-"""Seconds that a sentence to the user stays."""
 
-
-class CompareScreen(PanelKeys[MonitorResult]):
+class CompareScreen(PanelKeys[MonitorResult], Telling[MonitorResult]):
     """Runs side by side."""
 
     BINDINGS = keys.bindings(keys.COMPARE)
@@ -69,7 +67,6 @@ class CompareScreen(PanelKeys[MonitorResult]):
         """What was read; None before anything was."""
         self._part: ComparedPart | None = None
         self._reader = CompareReader(run_dirs, self._deliver, open_run, clock)
-        self._notices = 0
 
     def compose(self) -> ComposeResult:
         """Head, panels, keys."""
@@ -133,16 +130,8 @@ class CompareScreen(PanelKeys[MonitorResult]):
         views.set("compare.smoothing", sight.smoothing)
         self._show()
 
-    def tell(self, sentence: str) -> None:
-        """Shows a sentence for a while."""
-        self._notices += 1
-        number = self._notices
+    def _put_notice(self, sentence: str) -> None:
         self.query_one(CompareHead).tell(sentence)
-        self.set_timer(NOTICE_S, lambda: self._untell(number))
-
-    def _untell(self, number: int) -> None:
-        if number == self._notices:
-            self.query_one(CompareHead).tell("")
 
     # The runs.
 

@@ -16,6 +16,7 @@ from tputui.ui.hands.finding import grade
 from tputui.ui.keys import Key
 from tputui.ui.out.looks import keys_told
 from tputui.ui.screens.sheet import Sheet
+from tputui.ui.widgets.bars import NoticeBar
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _KEY_WIDTH = 12
@@ -120,8 +121,9 @@ class HelpScreen(Sheet):
         self._part = HelpPart(help_lines(keys, panels))
 
     def compose(self) -> ComposeResult:
-        """The panel."""
+        """The panel, and where sentences go."""
         yield HelpPanel(id="help")
+        yield NoticeBar()
 
     def on_mount(self) -> None:
         """Fills it."""

@@ -101,11 +101,8 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         """The keys in force; that of the pictures where there are some."""
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
         in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed, over=self._is_over)
-        hidden = {"pictures"} if not has_pictures else set()
-        hidden |= {"checkpoint", "stop"} if self._is_over else set()
-        hidden |= {"back_to_now"} if not self._in_past else set()
-        hidden |= {"play_or_pause"} if not (self._in_past or self._is_over) else set()
-        return [key for key in in_force if key.action not in hidden]
+        known = [key for key in in_force if has_pictures or key.action != "pictures"]
+        return keys.offered(known, in_past=self._in_past, over=self._is_over)
 
     def action_restore(self) -> None:
         """Takes the cursor away; without one, back from the full screen."""

@@ -6,24 +6,25 @@ at again from time to time, since those of a run on another host may arrive afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 
-from tputui.model.snapshot import PicturesView
+from tputui.model.snapshot import Mark, PicturesView
 from tputui.ui import keys
 from tputui.ui.draw.halfblocks import Pixels, coloured, grey
 from tputui.ui.draw.mosaic import Drawer
 from tputui.ui.draw.pngs import Shelf, scaled
 from tputui.ui.out.looks import draws_characters
-from tputui.ui.playing import next_speed, play_or_pause, seek_by
 from tputui.ui.pump import Frame, Player
 from tputui.ui.screens.help import HelpScreen
-from tputui.ui.widgets.bars import KeyBar, PlayerBar
+from tputui.ui.screens.playerkeys import PlayerKeys
+from tputui.ui.screens.telling import TellingBelow
+from tputui.ui.widgets.bars import KeyBar, NoticeBar, PlayerBar
 from tputui.ui.widgets.gallery import GalleryPanel, GalleryPart, examples_of
 
 LOOK_S = 2.0
@@ -32,7 +33,17 @@ PICTURES_MAX = 512
 """Most pictures that are read: a journal may name any number of them, and memory is bounded."""
 
 
-class PicturesScreen(Screen[None]):
+class Sight(NamedTuple):
+    """What the monitor hands over."""
+
+    frame: Frame
+    over: bool
+    """Whether the run that is followed has ended by now."""
+    marks: Sequence[Mark]
+    """What stands on the bar of the player."""
+
+
+class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
     """The pictures of one run."""
 
     BINDINGS = keys.bindings(keys.PICTURES)
@@ -49,48 +60,63 @@ class PicturesScreen(Screen[None]):
     def __init__(
         self,
         run_dir: Path,
-        frame: Frame | None,
+        sight: Sight | None,
         ask: Callable[[Callable[[Player], None]], None],
         *,
         replaying: bool,
+        timed: bool,
     ) -> None:
-        """`ask` hands a command to the player of a replay."""
+        """`ask` hands a command to the player; `timed` where there is one."""
         super().__init__()
         self._shelf = Shelf(run_dir)
-        self._frame = frame
+        self._sight = sight
         self._ask = ask
         self._replaying = replaying
+        self._timed = timed
 
     def compose(self) -> ComposeResult:
         """Pictures, bars."""
         yield GalleryPanel(Drawer(scaled, grey if draws_characters(self.app) else coloured), id="gallery")
-        if self._replaying:
+        if self._timed:
             yield PlayerBar(id="player")
-        yield KeyBar(keys.in_force(keys.PICTURES, replaying=self._replaying), id="keys")
+        yield KeyBar(self._footer_keys(), id="keys")
+        yield NoticeBar()
 
     def on_mount(self) -> None:
         """Shows what is known, and begins to look at the files."""
         self.query_one(GalleryPanel).focus()
-        if self._frame is not None:
-            frame, self._frame = self._frame, None
-            self.show(frame)
+        if self._sight is not None:
+            sight, self._sight = self._sight, None
+            self.show(sight)
         self.set_interval(LOOK_S, self._look)
 
-    def show(self, frame: Frame) -> None:
+    def show(self, sight: Sight) -> None:
         """Takes a newer frame. The pictures in sight stay until those of a newer epoch are read."""
-        before, self._frame = self._wanted, frame
-        if frame.player is not None and self._replaying:
-            self.query_one(PlayerBar).show(frame.player)
+        before, self._sight = self._wanted, sight
+        self._show_time(sight)
+        snapshot = sight.frame.snapshot
         if self._wanted is None:
-            self.query_one(GalleryPanel).show(GalleryPanel.pick(frame.snapshot))
+            self.query_one(GalleryPanel).show(GalleryPanel.pick(snapshot))
         elif self._wanted != before:
             if before is None:
-                self.query_one(GalleryPanel).show(GalleryPanel.pick(frame.snapshot))
+                self.query_one(GalleryPanel).show(GalleryPanel.pick(snapshot))
             self._look()
+
+    def _show_time(self, sight: Sight) -> None:
+        """Which moment it is, and the keys that move it now."""
+        self.query_one(KeyBar).show(self._footer_keys())
+        player = sight.frame.player
+        if player is not None and self._timed:
+            self.query_one(PlayerBar).show(player, replaying=self._replaying, over=sight.over, marks=sight.marks)
 
     @property
     def _wanted(self) -> PicturesView | None:
-        return self._frame.snapshot.pictures if self._frame is not None else None
+        return self._sight.frame.snapshot.pictures if self._sight is not None else None
+
+    @property
+    def _in_past(self) -> bool:
+        player = self._sight.frame.player if self._sight is not None else None
+        return self._replaying or (player is not None and not player.live)
 
     def _look(self) -> None:
         if self._wanted is not None:
@@ -104,13 +130,17 @@ class PicturesScreen(Screen[None]):
     def on_pictures_screen_files_read(self, message: FilesRead) -> None:
         """Shows what was read, unless a newer epoch is wanted by now."""
         message.stop()
-        if self._frame is not None and message.view == self._wanted:
+        if self._sight is not None and message.view == self._wanted:
             examples = examples_of(message.view, message.shown)
-            self.query_one(GalleryPanel).show(GalleryPart(self._frame.snapshot.run, message.view, examples, ""))
+            self.query_one(GalleryPanel).show(GalleryPart(self._sight.frame.snapshot.run, message.view, examples, ""))
 
     def keys_in_force(self) -> list[keys.Key]:
         """The keys that do something now."""
-        return keys.in_force(keys.PICTURES, replaying=self._replaying)
+        return keys.in_force(keys.PICTURES, replaying=self._replaying, timed=self._timed)
+
+    def _footer_keys(self) -> list[keys.Key]:
+        over = self._sight is not None and self._sight.over
+        return keys.offered(self.keys_in_force(), in_past=self._in_past, over=over)
 
     def panels_told(self) -> list[tuple[str, str]]:
         """There are no panels to select."""
@@ -132,14 +162,9 @@ class PicturesScreen(Screen[None]):
         """Shows the keys."""
         self.app.push_screen(HelpScreen(self.keys_in_force()))
 
-    def action_play_or_pause(self) -> None:
-        """Plays or pauses; at the end it plays from the beginning."""
-        self._ask(play_or_pause)
+    def _move_time(self, command: Callable[[Player], None]) -> None:
+        self.hush()
+        self._ask(command)
 
-    def action_seek(self, direction: int) -> None:
-        """Moves by a twentieth of the recording."""
-        self._ask(lambda player: seek_by(player, direction))
-
-    def action_speed(self, direction: int) -> None:
-        """Doubles or halves the speed."""
-        self._ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
+    def _ask_player(self, command: Callable[[Player], None]) -> None:
+        self._ask(command)

@@ -25,7 +25,7 @@ from tputui.ui.home.runorder import Order
 from tputui.ui.home.runsreader import Listing, RunsReader
 from tputui.ui.launch.desk import Desk
 from tputui.ui.launch.launching import Launching
-from tputui.ui.screens.asking import ASKED, NOTICE_S, Asking
+from tputui.ui.screens.asking import ASKED, Asking
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
 from tputui.ui.widgets import runshead
@@ -82,7 +82,6 @@ class RunsScreen(Asking[MonitorResult]):
         self._order = Order()
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
-        self._notices = 0
 
     def compose(self) -> ComposeResult:
         """Head, table, preview, keys."""
@@ -346,18 +345,9 @@ class RunsScreen(Asking[MonitorResult]):
         """Looks at once what becomes of it; the sentence is told by the class that asks."""
         self._reader.wake()
 
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while."""
-        self._notices += 1
-        number = self._notices
+    def _put_notice(self, sentence: str) -> None:
         self._notice = clean(sentence)
         self._show_chosen()
-        self.set_timer(shown_s, lambda: self._untell(number))
-
-    def _untell(self, number: int) -> None:
-        if number == self._notices:
-            self._notice = ""
-            self._show_chosen()
 
     def action_help(self) -> None:
         """Shows the keys."""

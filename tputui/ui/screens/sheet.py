@@ -9,10 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from tputui.model.snapshot import Snapshot
+from tputui.ui import keys
+from tputui.ui.screens.telling import TellingBelow
+from tputui.ui.widgets.bars import NoticeBar
 from tputui.ui.widgets.panel import Panel
 
 
-class Sheet(ModalScreen[None]):
+class Sheet(TellingBelow[None], ModalScreen[None]):
     """Holds one panel. Subclasses say which, and what closes it."""
 
     CSS_PATH = "../dialogs.tcss"
@@ -23,6 +26,7 @@ class Sheet(ModalScreen[None]):
         Binding("pageup", "page(-1)", show=False),
         Binding("home", "scroll(-1000000)", show=False),
         Binding("end", "scroll(1000000)", show=False),
+        *keys.bindings(keys.HANDS),
     ]
 
     def action_scroll(self, rows: int) -> None:
@@ -43,8 +47,9 @@ class RunSheet(Sheet):
         self._first = snapshot
 
     def compose(self) -> ComposeResult:
-        """The panel."""
+        """The panel, and where sentences go."""
         yield self._panel
+        yield NoticeBar()
 
     def on_mount(self) -> None:
         """Fills it."""

@@ -15,19 +15,23 @@ from textual.screen import ScreenResultType
 from tputui.model.snapshot import Mark
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.draw.lines import clean
-from tputui.ui.playing import by_step, by_time, looked_from, marks_of, next_speed, play_or_pause, seek_by, to_newest
+from tputui.ui.playing import by_step, by_time, looked_from, marks_of
 from tputui.ui.pump import Player
 from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.panelkeys import PanelKeys
+from tputui.ui.screens.playerkeys import PlayerKeys
 from tputui.ui.screens.watching import Watching
-from tputui.ui.widgets.bars import PlayerBar
 from tputui.ui.widgets.chart import LossPanel
 from tputui.ui.widgets.events import EventsPanel
 from tputui.ui.widgets.log import LogPanel
 
 
 class TimeKeys(
-    ChartKeys[ScreenResultType], PanelKeys[ScreenResultType], Watching[ScreenResultType], Generic[ScreenResultType]
+    ChartKeys[ScreenResultType],
+    PanelKeys[ScreenResultType],
+    PlayerKeys[ScreenResultType],
+    Watching[ScreenResultType],
+    Generic[ScreenResultType],
 ):
     """A screen with the charts, the events and the log of a run, which all look at the same moment."""
 
@@ -132,28 +136,10 @@ class TimeKeys(
         else:
             self.action_scroll(1_000_000)
 
-    def action_back_to_now(self) -> None:
-        """To the newest moment: of the run, or of the recording."""
-        self._move_time(to_newest)
-
-    def action_play_or_pause(self) -> None:
-        """Plays or pauses; at the end of a replay it plays from the beginning."""
-        self._move_time(play_or_pause)
-
-    def action_seek(self, direction: int) -> None:
-        """Moves by a twentieth of the recording."""
-        self._move_time(lambda player: seek_by(player, direction))
-
-    def action_speed(self, direction: int) -> None:
-        """Doubles or halves the speed."""
-        self._pump.ask(lambda player: player.set_speed(next_speed(player.speed, direction)))
-
-    def on_player_bar_scrubbed(self, message: PlayerBar.Scrubbed) -> None:
-        """Goes to the moment under the mouse."""
-        message.stop()
-        self._move_time(lambda player: player.seek(message.t))
-
     def _move_time(self, command: Callable[[Player], None]) -> None:
         """Another moment is shown, of which what was said last is not true."""
         self.hush()
+        self._pump.ask(command)
+
+    def _ask_player(self, command: Callable[[Player], None]) -> None:
         self._pump.ask(command)

@@ -11,15 +11,15 @@ from typing import Generic
 from textual import work
 from textual.message import Message
 from textual.reactive import var
-from textual.screen import Screen, ScreenResultType
+from textual.screen import ScreenResultType
 
 from tputui.model.snapshot import ENDED, Mark, Snapshot
 from tputui.ui.pump import Frame, Pump, Source
-from tputui.ui.screens.asking import NOTICE_S
+from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.header import Behind, Header
 
 
-class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
+class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
     """A screen with frames of one run, live or replayed. Subclasses draw them in `watch_frame`."""
 
     frame: var[Frame | None] = var(None, init=False)
@@ -44,7 +44,6 @@ class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
         self._known_marks: list[Mark] = []
         """What happened in all of a recording, once somebody asked for it."""
         self._pump = Pump(source, lambda frame: self.post_message(self.FrameTaken(frame)))
-        self._notices = 0
 
     def on_unmount(self) -> None:
         """Stops reading; the pump closes the session."""
@@ -96,18 +95,5 @@ class Watching(Screen[ScreenResultType], Generic[ScreenResultType]):
         ahead = self._newest.marks if self._newest is not None and not self._replaying else self._known_marks
         return ahead or frame.snapshot.marks
 
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while."""
-        self._notices += 1
-        number = self._notices
+    def _put_notice(self, sentence: str) -> None:
         self.query_one(Header).tell(sentence)
-        self.set_timer(shown_s, lambda: self._untell(number))
-
-    def hush(self) -> None:
-        """Takes the sentence away: it tells of a moment that is left."""
-        self._notices += 1
-        self.query_one(Header).tell("")
-
-    def _untell(self, number: int) -> None:
-        if number == self._notices:
-            self.query_one(Header).tell("")

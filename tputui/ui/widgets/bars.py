@@ -1,4 +1,4 @@
-"""The bars at the lower edge: the player of a replay, and the keys."""
+"""The bars at the lower edge: the player of a run, the keys, and what is told over them for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.message import Message
 
 from tputui.model.snapshot import Mark
 from tputui.ui.charts import timeline
-from tputui.ui.draw.lines import Line, Span, bar, fit, width_of
+from tputui.ui.draw.lines import Line, Span, bar, clean, fit, width_of
 from tputui.ui.keys import Key
 from tputui.ui.out.looks import keys_told
 from tputui.ui.pump import PlayerState
@@ -143,6 +143,26 @@ class KeyBar(Drawn):
         if action:
             event.stop()
             await self.app.run_action(action, default_namespace=self.screen)
+
+
+class NoticeBar(Drawn):
+    """A sentence over the last line of a screen, on a layer of its own so that nothing moves for it."""
+
+    DEFAULT_CSS = "NoticeBar { layer: notice; dock: bottom; height: 1; display: none; background: $surface; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._sentence = ""
+
+    def tell(self, sentence: str) -> None:
+        """Shows a sentence; an empty one gives the line back."""
+        self._sentence = sentence
+        self.display = bool(sentence)
+        self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """The sentence, as much as fits."""
+        return [fit([Span(f" \u276f {clean(self._sentence)}", "info")], width)]
 
 
 def clock(seconds: float) -> str:
