@@ -88,14 +88,13 @@ class Watch:
 
     def _pass_on(self, doing: Doing) -> None:
         arrived = self._signalled() + self._inbox.poll()
+        step = self._progress.step
         for request in arrived:
             self._reporter.emit(
-                ev.RequestSeen(
-                    t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=self._progress.step
-                )
+                ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=step)
             )
             if request.kind == "stacks":
-                self._tell_stacks(request)
+                self._tell_stacks(request, step)
                 continue
             self._open[request.id] = request
             if request.kind != "stop_now":
@@ -104,10 +103,9 @@ class Watch:
             if request.kind == "stop_now" and self._control.claim_end():
                 self._end_now(request)
 
-    def _tell_stacks(self, request: requests.Request) -> None:
-        """Answered from this thread, whatever the loop does."""
+    def _tell_stacks(self, request: requests.Request, step: int) -> None:
+        """Answered from this thread, whatever the loop does, and with the step of the stacks: it goes on meanwhile."""
         path = self._stacks.tell(request)
-        step = self._progress.step
         self._reporter.emit(
             ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
         )

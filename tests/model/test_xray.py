@@ -7,6 +7,7 @@ import pytest
 
 from tests.recorded import T0, opened
 from tputui.model import xray
+from tputui.model.snapshot import RequestState, RequestView
 from tputui.model.state import RunState
 from tputui.telemetry import events as ev
 
@@ -112,3 +113,72 @@ def test_the_newest_request_counts_and_a_process_own_word_more_than_a_signals() 
     page = xray.page(view)
     assert page[0].startswith("rank-1 (core 1, pid 7): executing for 1 min 30 s at step 812, in all-reduce; it holds")
     assert xray.stacks(RunState()) is None
+
+
+def taken_at(t: float, request: str = "1", process: str = "worker-0", *, by_signal: bool = False) -> ev.StacksTaken:
+    return ev.StacksTaken(t=t, request=request, process=process, pid=7, threads=[], by_signal=by_signal)
+
+
+def beat_at(t: float, phase: ev.Phase, phase_s: float, step: int) -> ev.HeartbeatSent:
+    return ev.HeartbeatSent(t=t, phase=phase, phase_s=phase_s, step=step, epoch=1)
+
+
+def one(*facts: ev.Event) -> RunState:
+    """A run of one process that told these facts."""
+    state = RunState()
+    for seq, event in enumerate([opened(T0, "worker"), topology(0, 1, "single"), *facts]):
+        state.apply("worker-0", seq, event)
+    return state
+
+
+def head_of(state: RunState) -> str:
+    view = xray.stacks(state)
+    assert view is not None
+    return xray.page(view)[0]
+
+
+LATER = [beat_at(T0 + second, "saving", 3, 63 + 10 * second) for second in range(20, 40)]
+
+
+def test_stacks_keep_what_was_done_when_they_were_taken_however_long_the_run_goes_on() -> None:
+    before = beat_at(T0 + 10, "data", 2.0, 63)
+    assert "waiting for data for 4 s at step 63" in head_of(one(before, taken_at(T0 + 12), *LATER))
+
+
+def test_stacks_agree_with_the_receipt_of_their_request() -> None:
+    seen = ev.RequestSeen(t=T0 + 12, request="1", kind="stacks", phase="executing", step=65)
+    applied = ev.RequestApplied(t=T0 + 12.1, request="1", kind="stacks", step=65)
+    before = beat_at(T0 + 11.8, "data", 0.1, 63)
+    assert head_of(one(before, seen, taken_at(T0 + 12), applied, *LATER)).endswith("executing at step 65")
+
+
+def test_a_signals_stacks_take_the_last_word_before_them_and_none_that_came_later() -> None:
+    held, later = beat_at(T0 + 10, "executing", 1.0, 63), beat_at(T0 + 40, "data", 0.0, 900)
+
+    def told(*beats: ev.HeartbeatSent) -> str:
+        state = one(*beats)
+        state.apply("supervisor-0", 0, opened(T0, "supervisor"))
+        state.apply("supervisor-0", 1, taken_at(T0 + 14, by_signal=True))
+        return head_of(state)
+
+    assert "executing for 5 s at step 63; it holds" in told(held)
+    assert "what it was doing then is not known; it holds" in told(held, later)
+
+
+@pytest.mark.parametrize(("states", "again"), [(("requested",), T0 + 30), (("seen",), T0 + 30), (("refused",), None)])
+def test_asking_once_more_is_told_until_somebody_answers(states: tuple[RequestState], again: float | None) -> None:
+    state = one(beat_at(T0 + 10, "data", 2.0, 63), taken_at(T0 + 12))
+    asked = [request("1", T0 + 11, "applied"), request("2", T0 + 30, *states)]
+    view = xray.stacks(state, asked)
+    assert view is not None
+    assert (view.request, view.t, view.again_t) == ("1", T0 + 12, again)
+    state.apply("worker-0", 5, taken_at(T0 + 31, "2"))
+    answered = xray.stacks(state, asked)
+    assert answered is not None
+    assert (answered.request, answered.again_t) == ("2", None)
+
+
+def request(id: str, t: float, state: RequestState) -> RequestView:
+    return RequestView(
+        id=id, kind="stacks", state=state, t=t, by=None, seen_phase=None, applied_step=None, path=None, why=None
+    )

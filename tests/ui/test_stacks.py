@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
 from tputui.telemetry import control
 from tputui.telemetry.events import CodeFrame, ThreadStack
 from tputui.ui import keys
+from tputui.ui.app import ScreenApp
 from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.stacks import StacksScreen
 
@@ -23,15 +26,16 @@ def run_dir(tmp_path: Path) -> Path:
     return recorded.write_run(tmp_path, ended=False)
 
 
-def with_stacks() -> Snapshot:
+def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
     """A run of which somebody asked where it is."""
+    t = made.NOW - age_s
     frames = [
         CodeFrame(file="/usr/lib/python3.11/threading.py", line=324, function="Condition.wait", owner="library"),
         CodeFrame(file="/home/me/reader\x1b[31m.py", line=31, function="Reader.fetch", owner="user"),
         *[CodeFrame(file="engine/trainer.py", line=n, function="train", owner="tputui") for n in range(6)],
     ]
     process = ProcessStacks(
-        t=made.NOW,
+        t=t,
         process="rank-5",
         pid=4711,
         cores=[5],
@@ -43,7 +47,7 @@ def with_stacks() -> Snapshot:
         path="stacks/1-rank-5.txt",
         by_signal=False,
     )
-    return made.changed(made.running(), stacks=StacksView(request="1", t=made.NOW, processes=[process]))
+    return made.changed(made.running(), stacks=StacksView(request="1", t=t, processes=[process], again_t=again_t))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
@@ -81,9 +85,50 @@ def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) ->
     async def script(pilot: AppPilot) -> None:
         await pilot.press("X")
         await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        assert "taken 12 s ago" in text(pilot.app.screen)
+        assert "not asked again: this is a recording" in text(pilot.app.screen)
+        assert "X asks again" not in text(pilot.app.screen)
 
     drive(monitor(with_stacks(), player=made.HandPlayer(), run_dir=run_dir), script)
     assert control.read_all(run_dir) == []
+
+
+def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir: Path) -> None:
+    source = made.HandSource(with_stacks(age_s=200, again_t=made.NOW - 3))
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        at = time.strftime("%H:%M:%S", time.localtime(made.NOW - 200))
+        assert f"taken 3 min 20 s ago, at {at}; asked again 3 s ago, no answer yet" in text(pilot.app.screen)
+        source.served = with_stacks(age_s=1)
+        await until(pilot, lambda: "taken 1 s ago" in text(pilot.app.screen))
+        assert "asked again" not in text(pilot.app.screen)
+
+    drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script, size=(80, 24))
+
+
+def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_others_asked_for(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        assert "taken 12 s ago" in text(pilot.app.screen)
+        assert "not asked again: this view is read-only" in text(pilot.app.screen)
+        assert "X asks again" not in text(pilot.app.screen)
+        await pilot.press("X")
+        await until(pilot, lambda: "stacks: this view is read-only" in text(pilot.app.screen).splitlines()[-1])
+
+    drive(monitor(with_stacks(), run_dir=run_dir, read_only=True), script, size=(80, 24))
+    assert control.read_all(run_dir) == []
+
+
+@pytest.mark.parametrize("age_s", [math.inf, -math.inf, math.nan, -1e300])
+def test_stacks_of_any_claimed_moment_are_shown(run_dir: Path, age_s: float) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("X")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+
+    drive(monitor(with_stacks(age_s), run_dir=run_dir), script)
 
 
 def test_the_help_tells_of_it() -> None:

@@ -203,6 +203,7 @@ class WriterForm(Form, frozen=True):
     failure_reported: ev.FailureReported | None
     rank_exits: Annotated[list[ev.RankExited], msgspec.Meta(max_length=writers.RANK_EXITS_MAX)]
     stacks: Annotated[dict[str, ev.StacksTaken], msgspec.Meta(max_length=writers.RANK_EXITS_MAX)]
+    beat_at_stacks: ev.HeartbeatSent | None
     training_ended: ev.TrainingEnded | None
     run_ended: ev.RunEnded | None
     unknown: Annotated[dict[str, _Count], msgspec.Meta(max_length=writers.UNKNOWN_KINDS_MAX)]

@@ -236,9 +236,10 @@ class ProcessStacks(View, frozen=True, kw_only=True):
     pid: int
     cores: list[int]
     phase: Phase | None
-    """What it was doing then, by its newest word."""
+    """What it was doing then, by its newest word; None where that is not known."""
     phase_s: float
     step: int
+    """As the receipt of the request tells it, else by its newest word then."""
     waits_for: str | None
     """What of the other processes it waited for."""
     threads: list[ThreadStack]
@@ -254,7 +255,10 @@ class StacksView(View, frozen=True, kw_only=True):
 
     request: str
     t: float
+    """When the last of them were taken."""
     processes: list[ProcessStacks]
+    again_t: float | None = None
+    """When they were asked for once more, where nobody has answered that yet."""
 
 
 class LogLine(View, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
         memory_history=history.memory(state),
         meter_history=history.meters(state),
-        stacks=xray.stacks(state),
+        stacks=xray.stacks(state, requests),
     )
 
 

@@ -101,6 +101,8 @@ class WriterState:
         self.rank_exits: list[ev.RankExited] = []
         self.stacks: dict[str, ev.StacksTaken] = {}
         """By process: the newest ones that this writer told."""
+        self.beat_at_stacks: ev.HeartbeatSent | None = None
+        """What it was doing when it told its own."""
         self.training_ended: ev.TrainingEnded | None = None
         self.run_ended: ev.RunEnded | None = None
         self.unknown: Counter[str] = Counter()
@@ -319,6 +321,8 @@ class WriterState:
     def _stacks_taken(self, event: ev.StacksTaken) -> None:
         if event.process in self.stacks or len(self.stacks) < RANK_EXITS_MAX:
             self.stacks[event.process] = event
+        if event.process == self.name:
+            self.beat_at_stacks = self.beat
 
     def _rank_exited(self, event: ev.RankExited) -> None:
         if len(self.rank_exits) < RANK_EXITS_MAX:

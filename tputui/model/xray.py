@@ -5,20 +5,22 @@ Calls of this tool and of libraries are folded: what a person looks for is the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import ProcessStacks, StacksView
+from tputui.model.snapshot import ProcessStacks, RequestState, RequestView, StacksView
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState
 from tputui.telemetry import events as ev
 
 NAMED_THREADS_MAX = 8
+_UNANSWERED: frozenset[RequestState] = frozenset({"requested", "seen"})
 _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
 
-def stacks(state: RunState) -> StacksView | None:
+def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
     """The answers to the newest request for stacks; None where none was answered."""
     told = [taken for writer in state.in_order for taken in writer.stacks.values()]
     newest = max((taken.request for taken in told), default=None)
@@ -30,7 +32,15 @@ def stacks(state: RunState) -> StacksView | None:
         if taken.request == newest and (taken.process not in answers or not taken.by_signal):
             answers[taken.process] = taken
     processes = [_process(state, taken) for _, taken in sorted(answers.items())]
-    return StacksView(request=newest, t=max(view.t for view in processes), processes=processes)
+    again = [
+        asked.t for asked in requests if asked.kind == "stacks" and asked.id > newest and asked.state in _UNANSWERED
+    ]
+    return StacksView(
+        request=newest,
+        t=max(view.t for view in processes),
+        processes=processes,
+        again_t=max(again, default=None),
+    )
 
 
 def page(view: StacksView) -> list[str]:
@@ -56,10 +66,17 @@ def process_lines(process: ProcessStacks) -> Iterator[str]:
 def headline(process: ProcessStacks) -> str:
     """`rank-3 (core 3, pid 4711): executing for 12 s at step 812, in all-reduce`."""
     where = ", ".join(part for part in (fmt.cores(process.cores), f"pid {process.pid}") if part)
-    doing = f"{fmt.PHASES[process.phase]} for {fmt.whole(process.phase_s)}" if process.phase else "no word yet"
     waits = f", in {process.waits_for}" if process.waits_for else ""
     held = "; it holds the interpreter, so a signal fetched this" if process.by_signal else ""
-    return f"{process.process} ({where}): {doing} at step {process.step}{waits}{held}"
+    return f"{process.process} ({where}): {_doing(process)}{waits}{held}"
+
+
+def _doing(process: ProcessStacks) -> str:
+    """A phase that has just begun is told without how long it lasts: it is another one with nearly every step."""
+    if process.phase is None:
+        return "what it was doing then is not known"
+    lasts = f" for {fmt.whole(process.phase_s)}" if process.phase_s >= 1 else ""
+    return f"{fmt.PHASES[process.phase]}{lasts} at step {process.step}"
 
 
 def folded(frames: list[ev.CodeFrame]) -> Iterator[str]:
@@ -141,19 +158,44 @@ def _is_users(thread: ev.ThreadStack) -> bool:
     return any(frame.owner == "user" for frame in thread.frames)
 
 
+class _Then(NamedTuple):
+    """What a process was doing when its stacks were taken."""
+
+    phase: ev.Phase | None = None
+    phase_s: float = 0.0
+    step: int = 0
+    waits_for: str | None = None
+
+
 def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
     writer = state.writers.get(taken.process)
-    beat = writer.beat if writer else None
+    then = _then(writer, taken) if writer else _Then()
     return ProcessStacks(
         t=taken.t,
         process=taken.process,
         pid=taken.pid,
         cores=driven(state, writer) if writer else [],
-        phase=beat.phase if beat else None,
-        phase_s=beat.phase_s + max(0.0, taken.t - beat.t) if beat else 0.0,
-        step=beat.step if beat else 0,
-        waits_for=beat.waits_for if beat else None,
+        phase=then.phase,
+        phase_s=then.phase_s,
+        step=then.step,
+        waits_for=then.waits_for,
         threads=taken.threads,
         path=taken.path,
         by_signal=taken.by_signal,
     )
+
+
+def _then(writer: WriterState, taken: ev.StacksTaken) -> _Then:
+    """By the receipts that it gave with its stacks, else by its newest beat before them: never by a later one."""
+    beats = [beat for beat in (writer.beat_at_stacks, writer.beat) if beat is not None and beat.t <= taken.t]
+    beat = max(beats, key=lambda each: each.t, default=None)
+    receipts = writer.receipts.get(taken.request) if not taken.by_signal else None
+    if receipts is not None and receipts.seen is not None:
+        phase, step = receipts.seen.phase, (receipts.applied or receipts.seen).step
+    elif beat is not None:
+        phase, step = beat.phase, beat.step
+    else:
+        return _Then()
+    if beat is None or beat.phase != phase:
+        return _Then(phase, 0.0, step)
+    return _Then(phase, beat.phase_s + taken.t - beat.t, step, beat.waits_for)

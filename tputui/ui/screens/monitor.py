@@ -114,10 +114,13 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
     def action_stacks(self) -> None:
         """Asks every process where it is, and shows it; in a recording, what was asked for then."""
         snapshot = self.frame.snapshot if self.frame is not None else None
-        may_ask = not self._why_not(self._run_dir, "stacks")
+
+        def why_not() -> str:
+            return self._why_not(self._run_dir, "stacks")
+
         self._ask("stacks")
-        if may_ask or (snapshot is not None and snapshot.stacks is not None):
-            self._put_above(StacksScreen(snapshot, lambda: self._ask("stacks")))
+        if not why_not() or (snapshot is not None and snapshot.stacks is not None):
+            self._put_above(StacksScreen(snapshot, lambda: self._ask("stacks"), why_not))
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""

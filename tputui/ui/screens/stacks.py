@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
+from tputui.model import format as fmt
 from tputui.model import xray
 from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
+from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, wrap
 from tputui.ui.screens.sheet import RunSheet
 from tputui.ui.widgets.panel import Drawing, Panel
 
 NOTE = "X asks again, esc closes"
+NOTE_UNASKED = "esc closes"
 
 
-class StacksPanel(Panel[StacksView | None]):
+class StacksPart(NamedTuple):
+    """What the panel shows; ages in whole seconds, so that it is drawn once in each."""
+
+    view: StacksView | None
+    age_s: int = 0
+    again_s: int | None = None
+    """Since when an answer to a newer request is awaited; None where none is."""
+
+
+class StacksPanel(Panel[StacksPart]):
     """The stacks that were asked for last."""
 
     key = "X"
     name_shown = "stacks"
     what = "where every process is, your own code first"
 
-    @staticmethod
-    def pick(snapshot: Snapshot) -> StacksView | None:
-        """The stacks, once some were taken."""
-        return snapshot.stacks
+    def __init__(self, why_not: Callable[[], str], *, id: str | None = None) -> None:
+        """`why_not` tells why nothing can be asked of the run; empty where it can."""
+        super().__init__(id=id)
+        self._why_not = why_not
 
-    def draw(self, part: StacksView | None, width: int, height: int) -> Drawing:
-        """A process after the other."""
-        if part is None:
-            return Drawing(paragraph("asked; every process answers where it is ...", width, height), note=NOTE)
+    @staticmethod
+    def pick(snapshot: Snapshot) -> StacksPart:
+        """The stacks, once some were taken."""
+        view = snapshot.stacks
+        if view is None:
+            return StacksPart(None)
+        again_s = _age_s(snapshot.now, view.again_t) if view.again_t is not None else None
+        return StacksPart(view, _age_s(snapshot.now, view.t), again_s)
+
+    def draw(self, part: StacksPart, width: int, height: int) -> Drawing:
+        """How old they are, then a process after the other."""
+        why_not = self._why_not()
+        note = NOTE_UNASKED if why_not else NOTE
+        if part.view is None:
+            return Drawing(paragraph("asked; every process answers where it is ...", width, height), note=note)
         rows: list[Line] = []
-        for process in part.processes:
+        for process in part.view.processes:
             rows += [*([[]] if rows else []), *_process(process, width)]
-        return Drawing(rows, note=NOTE)
+        return Drawing(rows, head=_head(part, part.view, why_not, width), note=note)
 
 
 class StacksScreen(RunSheet):
@@ -46,14 +71,36 @@ class StacksScreen(RunSheet):
         Binding("X,shift+x", "again", show=False),
     ]
 
-    def __init__(self, snapshot: Snapshot | None, ask: Callable[[], None]) -> None:
-        """`ask` asks the run once more."""
-        super().__init__(StacksPanel(id="stacks"), snapshot)
+    def __init__(self, snapshot: Snapshot | None, ask: Callable[[], None], why_not: Callable[[], str]) -> None:
+        """`ask` asks the run once more; `why_not` tells why it cannot be asked, empty where it can."""
+        super().__init__(StacksPanel(why_not, id="stacks"), snapshot)
         self._ask = ask
 
     def action_again(self) -> None:
         """Asks again."""
         self._ask()
+
+
+def _head(part: StacksPart, view: StacksView, why_not: str, width: int) -> tuple[Line, ...]:
+    """When they were taken, and what became of asking again: what stands below may be old."""
+    asked = f"not asked again: {why_not}" if why_not else ""
+    if part.again_s is not None and not why_not:
+        asked = f"asked again {words.seconds(part.again_s)} ago, no answer yet"
+    told = "; ".join(text for text in (f"taken {words.seconds(part.age_s)} ago, at {_clock(view.t)}", asked) if text)
+    tone: Tone = "warn" if asked else "label"
+    return tuple([Span(f" {piece}", tone)] for piece in wrap(clean(told), width - 2))
+
+
+def _age_s(now: float, t: float) -> int:
+    """Whole seconds; a stranger's run may claim any moment."""
+    return max(int(now - t), 0) if math.isfinite(now - t) else 0
+
+
+def _clock(t: float) -> str:
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(t))
+    except (OverflowError, ValueError, OSError):
+        return fmt.UNKNOWN
 
 
 def _process(process: ProcessStacks, width: int) -> list[Line]:
