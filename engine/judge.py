@@ -1,11 +1,11 @@
-"""What an evaluation says besides its meters: scores of the whole split, and pictures of its first examples.
+"""What an evaluation says besides its meters: scores of the whole split, and pictures of a few of its examples.
 
 The task's tensors stay on the device until the next report, and are then read in one transfer. Must not sync.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,18 @@ Arrays = dict[str, npt.NDArray[Any]]
 _Present = npt.NDArray[np.bool_] | None
 _Kept = tuple[dict[str, torch.Tensor], _Present]
 
+PLACES_MAX = 8
+"""Places of the split that pictures are taken from: the batch of each stays on the device until the next report."""
+
+
+class _Shown(NamedTuple):
+    """A batch with examples that are shown."""
+
+    rows: list[int]
+    inputs: dict[str, torch.Tensor]
+    predictions: dict[str, torch.Tensor]
+    present: _Present
+
 
 class Judge:
     """Judges one evaluation after the other."""
@@ -31,46 +43,60 @@ class Judge:
         draws = type(plan.task).pictures is not Task.pictures
         self._num_pictures = min(plan.config.report.pictures, plan.sizes.valid) if draws else 0
         self._size = plan.config.batch_per_core * len(strategy.own)
+        self._rows = by_batch(spread(self._num_pictures, plan.sizes.valid), plan.config.global_batch)
+        """By batch of an evaluation: the rows that are shown."""
         self.restart()
 
     def restart(self) -> None:
         """Begins an evaluation."""
         self._pending: list[_Kept] = []
         self._judged: list[Arrays] = []
-        self._first: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], _Present] | None = None
-        self._shown: tuple[Arrays, Arrays] | None = None
+        self._num_batches = 0
+        self._kept: list[_Shown] = []
+        self._shown: list[tuple[Arrays, Arrays]] = []
 
     def add(self, evaluation: Evaluation, batch: Batch) -> None:
         """Keeps what a traced evaluation step left; to be called before it runs."""
         if self._task.scores:
             self._pending.append((self._sharded(evaluation.judged, "judged"), batch.present))
-        if self._num_pictures and self._first is None:
-            self._first = batch.tensors, self._sharded(evaluation.predictions, "predict"), batch.present
+        if rows := self._rows.get(self._num_batches):
+            # They are read by row on the host: a choice on the device would be one more program.
+            predictions = self._sharded(evaluation.predictions, "predict")
+            self._kept.append(_Shown(rows, batch.tensors, predictions, batch.present))
+        self._num_batches += 1
 
     def fetch(self) -> None:
         """Reads what has run since the last call."""
         for tensors, present in self._pending:
             self._judged.append(self._read(tensors, self._chosen(present)))
         self._pending = []
-        if self._first is not None and self._shown is None:
-            *both, present = self._first
-            chosen = self._chosen(present)
-            inputs, predictions = (self._cut(self._read(tensors, chosen)) for tensors in both)
-            self._shown = inputs, predictions
+        self._shown += [self._read_shown(kept) for kept in self._kept]
+        self._kept = []
 
     def scores(self) -> dict[str, float]:
         """The scores of the split. Raises `TaskError` where the task leaves one out."""
         if not self._judged:
             return {}
-        whole = {name: np.concatenate([arrays[name] for arrays in self._judged]) for name in self._judged[0]}
-        scores = {name: float(score) for name, score in self._task.score(whole).items()}
+        scores = {name: float(score) for name, score in self._task.score(_joined(self._judged)).items()}
         if missing := [name for name in self._task.scores if name not in scores]:
             raise TaskError(f"score() returned {sorted(scores)} without {', '.join(missing)}")
         return scores
 
     def pictures(self) -> list[Picture]:
-        """The pictures of the first examples."""
-        return self._task.pictures(*self._shown) if self._shown is not None else []
+        """The pictures of the examples that are shown."""
+        if not self._shown:
+            return []
+        inputs, predictions = (_joined([arrays[side] for arrays in self._shown]) for side in (0, 1))
+        return self._task.pictures(inputs, predictions)
+
+    def _read_shown(self, kept: _Shown) -> tuple[Arrays, Arrays]:
+        present = None if kept.present is None else self._strategy.gather(kept.present, 0)
+        rows = sound(kept.rows, present)
+        everything = slice(None)
+        inputs, predictions = self._read(kept.inputs, everything), self._read(kept.predictions, everything)
+        return {name: array[rows] for name, array in inputs.items()}, {
+            name: array[rows] for name, array in predictions.items()
+        }
 
     def _sharded(self, tensors: dict[str, torch.Tensor], method: str) -> dict[str, torch.Tensor]:
         for name, tensor in tensors.items():
@@ -89,5 +115,42 @@ class Judge:
         rows = self._strategy.read_rows(list(tensors.values()))
         return {name: array[chosen] for name, array in zip(tensors, rows, strict=True)}
 
-    def _cut(self, arrays: Arrays) -> Arrays:
-        return {name: array[: self._num_pictures] for name, array in arrays.items()}
+
+def spread(count: int, total: int) -> list[int]:
+    """`count` of `total` examples, evenly over the split since neighbours are often alike; of more than there are
+    places, those right behind too."""
+    places = min(count, PLACES_MAX)
+    found: dict[int, None] = {}
+    behind = 0
+    while len(found) < min(count, total):
+        for place in range(places):
+            if len(found) < count:
+                found[((2 * place + 1) * total // (2 * places) + behind) % total] = None
+        behind += 1
+    return sorted(found)
+
+
+def by_batch(examples: list[int], size: int) -> dict[int, list[int]]:
+    """By batch of `size` examples: which of its rows these are."""
+    found: dict[int, list[int]] = {}
+    for example in examples:
+        found.setdefault(example // size, []).append(example % size)
+    return found
+
+
+def sound(rows: list[int], present: _Present) -> list[int]:
+    """These rows of a batch; in place of one without an example the next that has one, else the last, if there is
+    any that is not shown yet."""
+    if present is None:
+        return rows
+    free = [row for row in range(len(present)) if present[row]]
+    found: list[int] = []
+    for row in rows:
+        if free:
+            found.append(next((one for one in free if one >= row), free[-1]))
+            free.remove(found[-1])
+    return sorted(found)
+
+
+def _joined(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([arrays[name] for arrays in parts]) for name in parts[0]}

@@ -136,7 +136,7 @@ class Task(ABC):
         return {}
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """Pictures of the first validation examples, from their batch and predictions on the host."""
+        """Pictures of a few validation examples, spread over the split, from inputs and predictions on the host."""
         return []
 
     def num_folds(self, data: Any) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.judge import PLACES_MAX, by_batch, sound, spread
 from engine.keepsakes import Keepsakes
 from engine.tasks.base import Picture
 from tests.engine.shades import NUM_VALID
@@ -64,12 +65,49 @@ def test_what_was_left_out_is_told_once_with_row_and_column(run: Run) -> None:
     ]
 
 
-def test_pictures_of_the_first_examples_are_kept_each_epoch(run: Run) -> None:
+def test_pictures_of_examples_all_over_the_split_are_kept_each_epoch(run: Run) -> None:
     kept = run.all(ev.PicturesKept)
     assert [event.epoch for event in kept] == [1, 2, 3]
     assert [picture.example for picture in kept[-1].pictures] == ["shade 0", "shade 1", "shade 2"]
-    with Image.open(run.dir / kept[-1].pictures[1].path) as image:
-        assert image.getpixel((0, 0)) == (int(127 * 2 / NUM_VALID),) * 3
+    assert grays(run.dir, kept[-1]) == [(int(127 * 2 * index / NUM_VALID),) * 3 for index in (3, 10, 17)]
+
+
+def grays(run_dir: Path, kept: ev.PicturesKept) -> list[object]:
+    """The colour of each picture."""
+    found: list[object] = []
+    for picture in kept.pictures:
+        with Image.open(run_dir / picture.path) as image:
+            found.append(image.getpixel((0, 0)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "examples"),
+    [
+        (0, 9, []),
+        (1, 9, [4]),
+        (4, 100, [12, 37, 62, 87]),
+        (3, 3, [0, 1, 2]),
+        (9, 9, list(range(9))),
+        (10, 80, [5, 6, 15, 16, 25, 35, 45, 55, 65, 75]),
+    ],
+)
+def test_what_is_shown_is_spread_over_the_split(count: int, total: int, examples: list[int]) -> None:
+    assert spread(count, total) == examples
+
+
+def test_no_more_batches_are_kept_than_there_are_places() -> None:
+    assert len(by_batch(spread(64, 50_000), 128)) == PLACES_MAX
+    assert by_batch([3, 10, 11, 17], 8) == {0: [3], 1: [2, 3], 2: [1]}
+
+
+def test_the_next_sound_example_takes_the_place_of_a_bad_one() -> None:
+    present = np.array([True, False, True, True, False, False])
+    assert sound([1, 2], None) == [1, 2]
+    assert sound([1], present) == [2]
+    assert sound([1, 2], present) == [2, 3]
+    assert sound([3, 5], present) == [2, 3]
+    assert sound([0, 1, 2, 3], present) == [0, 2, 3]
 
 
 def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path) -> None:
@@ -101,14 +139,10 @@ def test_tracing_is_told_by_part_and_nothing_is_compiled_twice(run: Run) -> None
 
 
 def test_no_picture_shows_what_stands_in_the_place_of_a_bad_example(tmp_path: Path) -> None:
-    keys = ["data.bad=[1]", "epochs=1", "device.cores=1", "data.batch_per_core=8"]
+    keys = ["data.bad=[10]", "epochs=1", "device.cores=1", "data.batch_per_core=8"]
     kept = runs_to_end(make(tmp_path, "first", keys, text=BRIGHT)).one(ev.PicturesKept)
-    folder = tmp_path / "first"
-    grays = []
-    for picture in kept.pictures:
-        with Image.open(folder / picture.path) as image:
-            grays.append(image.getpixel((0, 0)))
-    assert grays == [(int(127 * 2 * index / NUM_VALID),) * 3 for index in (0, 2, 3)]
+    shown = grays(tmp_path / "first", kept)
+    assert shown == [(int(127 * 2 * index / NUM_VALID),) * 3 for index in (3, 11, 17)]
 
 
 def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
