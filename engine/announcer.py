@@ -53,7 +53,8 @@ class Announcer:
     def kept(self, at: Position, pictures: list[ev.PictureKept]) -> None:
         """Pictures of the evaluation are on disk."""
         if pictures:
-            event = ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures)
+            legend = self._plan.task.pictures_legend
+            event = ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures, legend=legend)
             self._reporter.emit(event)
 
     def skipped(self, split: ev.Split, bad: BadExample, skipped: int, limit: int) -> None:

@@ -85,6 +85,8 @@ class Task(ABC):
     """Names of what `outcomes` returns; the first is `loss`. Each becomes an AverageMeter."""
     scores: ClassVar[tuple[str, ...]] = ()
     """Names of what `score` returns at least."""
+    pictures_legend: ClassVar[str] = ""
+    """What the colours of `pictures` mean, in one sentence that stands above them."""
     builder: ClassVar[str] = "engine.build"
     """Module that puts the trainer together. Another one brings a loop of its own, which finds out by itself how
     many examples there are and what is measured."""

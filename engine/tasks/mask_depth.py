@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 Loss = Callable[..., Any]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
-# Dark blue over green to yellow: dark is far, and gray scales keep the order.
+# Dark blue over green to yellow: where depth is nearness dark is far, and gray scales keep the order.
 RAMP = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float64)
+
+
+# Two grays, which neither the ramp nor a mask has, in squares that are seen at any size.
+CHECKS = (104, 152)
+CHECKS_ACROSS = 16
 
 
 class MaskDepthData(ImageData, frozen=True, kw_only=True):
@@ -67,6 +72,9 @@ class MaskDepth(Task):
     data_options: ClassVar[type[Options]] = MaskDepthData
     model_options: ClassVar[type[Options]] = MaskDepthModel
     meters: ClassVar[tuple[str, ...]] = ("loss", "mask_loss", "depth_loss", "iou", "depth_mae")
+    pictures_legend: ClassVar[str] = (
+        "depth: dark blue is 0, yellow the most of the example (of nearness: far and near); gray checks: not known"
+    )
 
     def __init__(self) -> None:
         self._losses = MaskDepthModel()
@@ -143,15 +151,17 @@ class MaskDepth(Task):
         }
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """The image, then mask and depth as predicted and as they are."""
+        """The image, then mask and depth as predicted and as they are; what counts in nothing is not drawn as known."""
         found: list[Picture] = []
         for row in range(len(batch["image"])):
+            known = batch["depth_valid"][row, 0] > 0
+            counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
             shown = {
                 "input": np.moveaxis(batch["image"][row], 0, 2),
                 "mask": _gray(predictions["mask"][row, 0] > 0),
-                "true mask": _gray(batch["mask"][row, 0] > 0),
+                "true mask": checked(_gray(batch["mask"][row, 0] > 0), counts),
                 "depth": ramp(predictions["depth"][row, 0], batch["depth"][row, 0]),
-                "true depth": ramp(batch["depth"][row, 0], batch["depth"][row, 0]),
+                "true depth": checked(ramp(batch["depth"][row, 0], batch["depth"][row, 0]), known),
             }
             found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
         return found
@@ -183,6 +193,14 @@ def ramp(values: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.ui
     place = np.clip(np.nan_to_num(values.astype(np.float64)) / most, 0, 1) * (len(RAMP) - 1)
     colours = np.stack([np.interp(place, np.arange(len(RAMP)), channel) for channel in RAMP.T], axis=2)
     return np.where(np.isfinite(values)[:, :, None], colours, 0).astype(np.uint8)
+
+
+def checked(pixels: npt.NDArray[np.uint8], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """[height, width, 3] with gray checks where a pixel is not `known` [height, width]."""
+    side = max(min(known.shape) // CHECKS_ACROSS, 1)
+    rows, columns = np.indices(known.shape) // side
+    checks = np.where((rows + columns) % 2, CHECKS[0], CHECKS[1]).astype(np.uint8)
+    return np.where(known[:, :, None], pixels, checks[:, :, None])
 
 
 def _gray(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 
-from engine.tasks.mask_depth import MaskDepth, MaskDepthData, MaskDepthModel
+from engine.tasks.mask_depth import CHECKS, MaskDepth, MaskDepthData, MaskDepthModel
 
 
 def outcomes(where: Literal["everywhere", "depth_known"], logit_of_the_unknown: float) -> dict[str, torch.Tensor]:
@@ -38,3 +39,34 @@ def test_any_other_mask_counts_everywhere() -> None:
     found = outcomes("everywhere", 10.0)
     assert found["iou"].item() == pytest.approx(2 / 3)
     assert found["mask_loss"].item() > 1
+
+
+def drawn(where: Literal["everywhere", "depth_known"]) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Pictures of an example whose depth is known in its left half alone."""
+    task = MaskDepth()
+    task.model(MaskDepthModel(encoder="thin", width=8), MaskDepthData(source="unread", mask_where=where))
+    depth = np.zeros((1, 1, 32, 32), np.float32)
+    depth[..., :16] = 0.5
+    batch: dict[str, Any] = {
+        "image": np.zeros((1, 3, 32, 32), np.uint8),
+        "mask": np.zeros((1, 1, 32, 32), np.uint8),
+        "depth": depth,
+        "depth_valid": (depth > 0).astype(np.uint8),
+    }
+    predictions = {"mask": np.ones_like(depth), "depth": depth}
+    return {picture.name: picture.pixels for picture in task.pictures(batch, predictions)}
+
+
+def test_where_the_depth_is_unknown_its_picture_is_no_depth() -> None:
+    pictures = drawn("everywhere")
+    assert set(np.unique(pictures["true depth"][:, 16:])) == set(CHECKS)
+    assert (pictures["true depth"][:, :16] == [253, 231, 37]).all()
+    assert not np.isin(pictures["depth"], CHECKS).all(axis=2).any()
+    assert "checks: not known" in MaskDepth.pictures_legend
+
+
+def test_a_true_mask_is_unknown_with_the_depth_where_it_was_made_from_that() -> None:
+    assert not drawn("everywhere")["true mask"].any()
+    unknown = drawn("depth_known")["true mask"]
+    assert set(np.unique(unknown[:, 16:])) == set(CHECKS)
+    assert not unknown[:, :16].any()

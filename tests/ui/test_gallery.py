@@ -252,6 +252,22 @@ def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -
     return ["".join(span.text for span in line) for line in drawing.rows]
 
 
+def test_what_the_colours_mean_stands_above_the_pictures_where_there_is_room(tmp_path: Path) -> None:
+    legend = "yellow is near; \x1b[31mgray checks: not known"
+    shown = made.changed(made.running(), pictures=msgspec.structs.replace(view(tmp_path), legend=legend))
+
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        await until(pilot, lambda: "example 0" in text(pilot.app.screen))
+        assert "yellow is near; gray checks: not known" in text(pilot.app.screen).splitlines()[1]
+        await pilot.press("end")
+        assert "yellow is near" in text(pilot.app.screen)
+        await pilot.resize_terminal(80, 10)
+        await until(pilot, lambda: "yellow is near" not in text(pilot.app.screen))
+
+    drive(monitor(shown, run_dir=tmp_path), script, size=(80, 24))
+
+
 def test_small_examples_stand_beside_each_other() -> None:
     rows = gallery(6, 1, 118, 33)
     assert rows[0].split() == ["example", "0", "example", "1", "example", "2", "example", "3"]

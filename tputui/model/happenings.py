@@ -68,7 +68,7 @@ def pictures(state: RunState) -> PicturesView | None:
     newest = max(told, key=lambda event: (event.epoch, event.t), default=None)
     if newest is None:
         return None
-    return PicturesView(epoch=newest.epoch, step=newest.step, pictures=newest.pictures)
+    return PicturesView(epoch=newest.epoch, step=newest.step, pictures=newest.pictures, legend=newest.legend)
 
 
 def requests(state: RunState, asked: Iterable[RequestView]) -> list[RequestView]:

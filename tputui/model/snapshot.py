@@ -295,6 +295,8 @@ class PicturesView(View, frozen=True, kw_only=True):
     epoch: int
     step: int
     pictures: list[PictureKept]
+    legend: str = ""
+    """What their colours mean."""
 
 
 class DamageRegion(View, frozen=True, kw_only=True):

@@ -441,6 +441,8 @@ class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
     """Its last step."""
     pictures: list[PictureKept]
     """The pictures, those of one example together."""
+    legend: str = ""
+    """What their colours mean, in one sentence; empty where the task says nothing of them."""
 
 
 class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):

@@ -9,9 +9,12 @@ from tputui.model.snapshot import ENDED, PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui import words
 from tputui.ui.draw.halfblocks import Pixels
-from tputui.ui.draw.lines import clean, crop, paragraph
+from tputui.ui.draw.lines import Line, clean, crop, paragraph
 from tputui.ui.draw.mosaic import Drawer, Example, Mosaic, Tile
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+
+LEGEND_ROWS_MAX = 2
+"""The pictures are worth more than what is said of them."""
 
 
 class GalleryPart(NamedTuple):
@@ -52,7 +55,8 @@ class GalleryPanel(Panel[GalleryPart]):
         note = _title(part, width)
         if part.view is None:
             return Drawing(paragraph(part.why_none, width, height), note=note)
-        return Drawing(Mosaic(part.examples, width, height, self._drawer), note=note)
+        head = _legend(part.view, width, height)
+        return Drawing(Mosaic(part.examples, width, height - len(head), self._drawer), head=head, note=note)
 
 
 def examples_of(view: PicturesView, shown: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
@@ -82,6 +86,12 @@ def why_none(snapshot: Snapshot) -> str:
     ended = "a validation" if validations == 1 else f"{validations} validations"
     doubt = ", unless a warning in the log (7) says that they could not be kept" if snapshot.warnings else ""
     return f"no pictures: this task draws none: {ended} ended without any{doubt}"
+
+
+def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
+    """What the colours mean, where that leaves the pictures most of the room."""
+    rows = paragraph(clean(view.legend), width, LEGEND_ROWS_MAX) if view.legend and height > 4 * LEGEND_ROWS_MAX else []
+    return tuple(rows)
 
 
 def _title(part: GalleryPart, width: int) -> str:
