@@ -52,6 +52,8 @@ class Judge:
         self._pending: list[_Kept] = []
         self._judged: list[Arrays] = []
         self._num_batches = 0
+        self._predicted: dict[str, torch.Tensor] = {}
+        """What the newest step left, which lives until that was run."""
         self._kept: list[_Shown] = []
         self._shown: list[tuple[Arrays, Arrays]] = []
 
@@ -59,10 +61,11 @@ class Judge:
         """Keeps what a traced evaluation step left; to be called before it runs."""
         if self._task.scores:
             self._pending.append((self._sharded(evaluation.judged, "judged"), batch.present))
-        if rows := self._rows.get(self._num_batches):
-            # They are read by row on the host: a choice on the device would be one more program.
-            predictions = self._sharded(evaluation.predictions, "predict")
-            self._kept.append(_Shown(rows, batch.tensors, predictions, batch.present))
+        if self._rows:
+            # Of every batch, and by row on the host: what is asked of one batch alone makes one more program.
+            self._predicted = self._sharded(evaluation.predictions, "predict")
+            if rows := self._rows.get(self._num_batches):
+                self._kept.append(_Shown(rows, batch.tensors, self._predicted, batch.present))
         self._num_batches += 1
 
     def fetch(self) -> None:
@@ -71,7 +74,7 @@ class Judge:
             self._judged.append(self._read(tensors, self._chosen(present)))
         self._pending = []
         self._shown += [self._read_shown(kept) for kept in self._kept]
-        self._kept = []
+        self._kept, self._predicted = [], {}
 
     def scores(self) -> dict[str, float]:
         """The scores of the split. Raises `TaskError` where the task leaves one out."""

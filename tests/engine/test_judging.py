@@ -138,6 +138,13 @@ def test_tracing_is_told_by_part_and_nothing_is_compiled_twice(run: Run) -> None
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
 
 
+def test_a_batch_that_is_shown_runs_the_program_of_the_others(tmp_path: Path) -> None:
+    keys = ["data.bad=[]", "data.batch_per_core=1", "epochs=2", "report.pictures=1"]
+    run = runs_to_end(make(tmp_path, "one", keys, text=BRIGHT))
+    assert grays(run.dir, run.all(ev.PicturesKept)[0]) == [(int(127 * 2 * 10 / NUM_VALID),) * 3]
+    assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
+
+
 def test_no_picture_shows_what_stands_in_the_place_of_a_bad_example(tmp_path: Path) -> None:
     keys = ["data.bad=[10]", "epochs=1", "device.cores=1", "data.batch_per_core=8"]
     kept = runs_to_end(make(tmp_path, "first", keys, text=BRIGHT)).one(ev.PicturesKept)
