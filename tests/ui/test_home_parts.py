@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.ui.desks import TOML
 from tputui import config
+from tputui.model import format as fmt
 from tputui.ui.draw.columns import Column
 from tputui.ui.draw.edited import Edited, press, spans
 from tputui.ui.draw.lines import width_of
@@ -281,6 +282,14 @@ def test_a_sparkline_has_its_width_and_shows_what_is_not_finite(
 def test_a_sparkline_falls_as_the_loss_does() -> None:
     columns = [Column(x, 120.0 - x, 0, 0, 0) for x in range(120)]
     assert "".join(span.text for span in sparkline(columns, 120, 8)) == BLOCKS[::-1]
+
+
+def test_what_a_run_took_is_rounded_as_in_its_head() -> None:
+    took = next(field for field in FIELDS if field.key == "took")
+    for seconds, told in ((48.4, "48s"), (48.6, "49s"), (59.7, "1m00s")):
+        text, _ = cell(row("x", started=100.0, over=100.0 + seconds), took, 0.0)
+        assert text == told
+        assert fmt.duration(seconds).replace(" min ", "m").replace(" s", "s") == told
 
 
 def test_long_figures_keep_their_columns() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.ui import made
+from tests.ui.desks import MEMORY
 from tputui.model.snapshot import RequestView, Snapshot
 from tputui.ui import layout, words
 from tputui.ui.draw.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
@@ -274,6 +275,49 @@ def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, heig
 def test_epochs_count_the_columns_that_have_no_room() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
     assert drawing.note == "13 columns more in full screen"
+
+
+@pytest.mark.parametrize(
+    ("width", "note"),
+    [
+        (84, "train epoch 3, valid epoch 2, 2 columns more in full screen"),
+        (64, "train epoch 3, valid epoch 2, 4 columns more"),
+        (40, "train epoch 3, valid epoch 2"),
+    ],
+)
+def test_meters_count_the_columns_that_have_no_room_as_far_as_the_frame_has_some(width: int, note: str) -> None:
+    drawing = MetersPanel().draw(MetersPanel.pick(made.running()), width, 8)
+    assert drawing.note == note
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (90, "predicted 408 KiB a core of 2.7 GiB: activations 300 KiB, optimizer 100 KiB"),
+        (70, "predicted 408 KiB a core of 2.7 GiB: activations 300 KiB, \u2026"),
+        (50, "predicted 408 KiB a core of 2.7 GiB"),
+        (34, "predicted 408 KiB of 2.7 GiB"),
+        (26, "predicted 408 KiB"),
+    ],
+)
+def test_the_memory_that_was_predicted_keeps_its_units_at_any_width(width: int, told: str) -> None:
+    run = made.running()
+    kib = 1 << 10
+    core = msgspec.structs.replace(
+        MEMORY,
+        total_bytes=408 * kib,
+        limit_bytes=int(2.7 * (1 << 30)),
+        activations_bytes=300 * kib,
+        optimizer_bytes=100 * kib,
+        parameters_bytes=1,
+        gradients_bytes=1,
+        inputs_bytes=1,
+        telemetry_bytes=1,
+        rematerialised=False,
+    )
+    predicted = made.changed(run, memory=msgspec.structs.replace(run.memory, predicted=core))
+    drawing = MemoryPanel().draw(MemoryPanel.pick(predicted), width, 12)
+    assert joined([*drawing.rows]).splitlines()[0].strip() == told
 
 
 def scored() -> Snapshot:

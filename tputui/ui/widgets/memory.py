@@ -99,12 +99,21 @@ def _none(snapshot: Snapshot) -> bool:
 
 
 def _predicted(memory: MemoryView, width: int) -> list[Line]:
-    """One row, cut where the panel is narrow: the total comes first."""
+    """One row, shorter where the panel is narrow: the total comes first, and no figure stands without its unit."""
     core = memory.predicted
     if core is None:
         return []
     tone: Tone = "warn" if core.limit_bytes is not None and core.total_bytes > core.limit_bytes else "plain"
-    return [[Span(f" {crop(clean(fmt.forecast(core)), width - 1)}", tone)]]
+    return [[Span(f" {_shortened(clean(fmt.forecast(core)), width - 1)}", tone)]]
+
+
+def _shortened(forecast: str, width: int) -> str:
+    """What fits of `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75 MiB`, in whole figures."""
+    total, _, parts = forecast.partition(": ")
+    names = parts.split(", ")
+    told = [", ".join([f"{total}: {names[0]}", *names[1:count], "\u2026"]) for count in range(len(names) - 1, 0, -1)]
+    shorter = [total, total.replace(" a core", ""), total.partition(" a core")[0]]
+    return next((text for text in (forecast, *told, *shorter) if len(text) <= width), crop(shorter[-1], width))
 
 
 def _host(memory: MemoryView, width: int) -> Line:

@@ -54,7 +54,15 @@ class MetersPanel(Panel[MetersPart]):
         rest = [*_scored(part, width), *_reduced(part.meters, width)]
         if self.has_class("-maximised"):
             rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]
-        return Drawing([*first.rows, *rest], head=(first.head,), note=_note(part))
+        return Drawing([*first.rows, *rest], head=(first.head,), note=self._note(part, first.num_hidden, width))
+
+    def _note(self, part: MetersPart, num_hidden: int, width: int) -> str:
+        """Which epochs the figures are of, and how many columns have no room; as much of it as has some."""
+        epochs = _of_epochs(part)
+        if not num_hidden or self.has_class("-maximised"):
+            return epochs
+        both = (f"{epochs}, {num_hidden} columns more in full screen", f"{epochs}, {num_hidden} columns more")
+        return next((note for note in both if len(note) < width - len(self.name_shown) - 8), epochs)
 
 
 _FIGURES = ("val", "sum", "count")
@@ -66,7 +74,7 @@ def _titles(part: MetersPart) -> list[str]:
     return ["meter", "train avg", "valid avg", *best, *more]
 
 
-def _note(part: MetersPart) -> str:
+def _of_epochs(part: MetersPart) -> str:
     """Which epochs the figures are of."""
     epochs = {meter.split: meter.epoch for meter in part.meters}
     return ", ".join(f"{split} epoch {epoch}" for split, epoch in epochs.items())

@@ -230,7 +230,8 @@ def cell(row: RunRow, field: Field, now: float) -> tuple[str, Tone]:
     if field.key == "age":
         return short_age(row.age_s(now)), "label" if not row.ended else "dim"
     if field.key == "took":
-        return short_span(row.took_s(now)), "dim"
+        took = row.took_s(now)
+        return short_span(round(took) if took is not None else None), "dim"  # as the head of the run rounds it
     if field.key == "cores":
         return (fmt.UNKNOWN if row.num_cores is None else f"{row.num_cores:,}"), "dim"
     return clean(row.task) or fmt.UNKNOWN, "dim"
