@@ -9,7 +9,7 @@ from tputui.model.snapshot import ENDED, PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui import words
 from tputui.ui.draw.halfblocks import Pixels
-from tputui.ui.draw.lines import Line, clean, crop, paragraph
+from tputui.ui.draw.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.draw.mosaic import Drawer, Example, Mosaic, Tile
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -90,8 +90,9 @@ def why_none(snapshot: Snapshot) -> str:
 
 def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
     """What the colours mean, where that leaves the pictures most of the room."""
-    rows = paragraph(clean(view.legend), width, LEGEND_ROWS_MAX) if view.legend and height > 4 * LEGEND_ROWS_MAX else []
-    return tuple(rows)
+    if not view.legend or height <= 4 * LEGEND_ROWS_MAX:
+        return ()
+    return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2)[:LEGEND_ROWS_MAX])
 
 
 def _title(part: GalleryPart, width: int) -> str:
