@@ -116,7 +116,7 @@ def test_b_goes_to_the_end_of_a_replay_from_its_pictures(tmp_path: Path) -> None
 
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
-        assert "b now" in last_line(pilot)
+        assert "b end" in last_line(pilot)
         await pilot.press("b")
         await until(pilot, lambda: player.position == player.end)
 

@@ -16,7 +16,7 @@ from textual.command import CommandPalette
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import CoreColumn, Snapshot
+from tputui.model.snapshot import Snapshot
 from tputui.ui import keys, layout
 from tputui.ui.app import ScreenApp
 from tputui.ui.hands import commands, export, figures
@@ -212,8 +212,7 @@ def written(panel: str, snapshot: Snapshot) -> list[dict[str, str]]:
 
 def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> None:
     loss = [made.segment(step, [0.5, 1.5]) for step in (1, 2, 3)]
-    columns = [CoreColumn(first_step=step, last_step=step + wide, means=[0.5, 1.5], bad_cores=())
-               for step, wide in ((1, 0), (2, 1))]  # fmt: skip
+    columns = [made.core_column(step, step + wide, 2, {0: 0.5, 1: 1.5}) for step, wide in ((1, 0), (2, 1))]
     rows = written("loss", made.changed(made.running(), loss=loss, core_columns=columns))
     assert [(row["of"], row["first_step"], row["last_step"]) for row in rows] == [
         ("both", "1", "1"),
