@@ -129,6 +129,16 @@ class EpochView(View, frozen=True, kw_only=True):
     trace_s: dict[str, float]
     """What tracing was spent on, by part."""
 
+    @property
+    def compile_s(self) -> float:
+        """Seconds in which programs were compiled."""
+        return self.sections_s.get("compile", 0.0)
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds of training and validation without those."""
+        return max(self.train_s + self.valid_s - self.compile_s, 0.0)
+
 
 class XlaView(View, frozen=True, kw_only=True):
     """Counters of the XLA runtime, summed over the processes."""

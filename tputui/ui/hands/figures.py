@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tputui.model.snapshot import EpochView, LogLine, Mark, Snapshot
+from tputui.model.snapshot import LogLine, Mark, Snapshot
 
 Figure = str | int | float | bool | None
 
@@ -76,7 +76,7 @@ def _epochs(snapshot: Snapshot) -> Figures:
     rows: list[tuple[Figure, ...]] = [
         (
             *(epoch.epoch, epoch.epoch == best, epoch.best),
-            *(epoch.lr, epoch.train_s, epoch.valid_s, _steady_s(epoch)),
+            *(epoch.lr, epoch.train_s, epoch.valid_s, epoch.steady_s),
             *(epoch.train[name].avg if name in epoch.train else None for name in train),
             *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),
             *(epoch.scores.get(name) for name in scores),
@@ -86,11 +86,6 @@ def _epochs(snapshot: Snapshot) -> Figures:
         for epoch in epochs
     ]
     return Figures(head, rows)
-
-
-def _steady_s(epoch: EpochView) -> float:
-    """Its time without compiling, which no later epoch needs."""
-    return max(epoch.train_s + epoch.valid_s - epoch.sections_s.get("compile", 0.0), 0.0)
 
 
 def _xla(snapshot: Snapshot) -> Figures:

@@ -186,11 +186,7 @@ def _titles(columns: _Columns) -> list[str]:
 def _note(note: str, epochs: list[EpochView], width: int) -> str:
     """The note, with what the mark of compiling means where that is needed and has room."""
     longer = f"{COMPILED} compiled{', ' if note else ''}{note}"
-    return longer if any(map(_compile_s, epochs)) and len(longer) < width - 14 else note
-
-
-def _compile_s(epoch: EpochView) -> float:
-    return epoch.sections_s.get("compile", 0.0)
+    return longer if any(epoch.compile_s for epoch in epochs) and len(longer) < width - 14 else note
 
 
 def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
@@ -207,14 +203,14 @@ def _row(epoch: EpochView, columns: _Columns, *, best: bool) -> list[Cell]:
     averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
     figures = [epoch.valid[name].avg if name in epoch.valid else None for name in columns.valid]
     figures += [epoch.scores.get(name) for name in columns.scores]
-    marks = " ".join([str(epoch.epoch), *([COMPILED] if _compile_s(epoch) else []), *(["\u2605 best"] if best else [])])
+    marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
     return [
         Cell(marks, "good" if best else "strong"),
         *(Cell(fmt.number(value)) for value in averages),
         *(Cell(fmt.number(value), "good" if best else "accent") for value in figures),
         Cell(fmt.number(epoch.train_s, 2)),
         Cell(fmt.number(epoch.valid_s, 2)),
-        Cell(fmt.number(max(epoch.train_s + epoch.valid_s - _compile_s(epoch), 0.0), 2), "strong"),
+        Cell(fmt.number(epoch.steady_s, 2), "strong"),
         Cell(f"{epoch.lr:.3g}", "dim"),
         *(_section(epoch, name) for name in columns.sections),
         *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
