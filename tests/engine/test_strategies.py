@@ -331,6 +331,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return made
 
 
+@pytest.mark.slow
 def test_an_exception_in_one_rank_ends_the_run_and_is_told_as_its_own(broken: dict[str, Run]) -> None:
     run = broken["example"]
     failure, (own,) = run.one(ev.FailureRaised), [e for e in rank_events(run) if isinstance(e, ev.FailureRaised)]
@@ -342,6 +343,7 @@ def test_an_exception_in_one_rank_ends_the_run_and_is_told_as_its_own(broken: di
     assert run.one(ev.TrainingEnded).outcome == "failed"
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_within_seconds_and_is_named(broken: dict[str, Run]) -> None:
     run = broken["killed"]
     failure, ended = run.one(ev.FailureRaised), run.one(ev.TrainingEnded)
@@ -353,6 +355,7 @@ def test_a_killed_rank_ends_the_run_within_seconds_and_is_named(broken: dict[str
     assert ended.t - last_beat < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["example", "weights", "killed", "orphaned", "ended"])
 def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
     rank = process_of_rank(broken[name])
@@ -362,6 +365,7 @@ def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
     assert rundir.is_alive(rank) is False
 
 
+@pytest.mark.slow
 def test_ranks_that_begin_with_different_weights_are_refused(broken: dict[str, Run]) -> None:
     failure = broken["weights"].one(ev.FailureRaised)
     assert "the weights of core 1 differ from those of core 0" in failure.message

@@ -47,7 +47,7 @@ def test_a_process_tells_where_it_is_and_goes_on(bench: Bench) -> None:
     pid = watched.worker_pid()
     done = stacks(watched)
     assert done.returncode == ExitCode.DONE, done.stderr
-    assert f"worker-0 (pid {pid}): executing for " in done.stdout
+    assert f"worker-0 (pid {pid}): executing" in done.stdout
     assert "in your code: " in done.stdout
     assert "in reads_a_batch" in done.stdout
     assert is_running(pid)
