@@ -221,6 +221,7 @@ def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> No
         ("all cores", "3", "3"),
     ]
     assert (rows[0]["mean"], rows[0]["core_1_mean"]) == ("1.0", "1.5")
+    assert [row["num_steps_of_cores"] for row in rows] == ["1", "", "2", ""]
 
 
 def test_the_table_of_epochs_says_what_the_screen_says() -> None:

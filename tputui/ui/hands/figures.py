@@ -25,10 +25,10 @@ class Figures(NamedTuple):
 
 def _loss(snapshot: Snapshot) -> Figures:
     """By step: mean and band of all cores, and each core's mean. Cores are kept by steps of their own, so a row says
-    which of the two it has; where the steps are the same it has both."""
+    which of the two it has; where the steps are the same it has both. Cores may be sampled, of fewer steps."""
     cores = max((len(column.means) for column in snapshot.core_columns), default=0)
     own = tuple(f"core_{core}_mean" for core in range(cores))
-    head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite", *own)
+    head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite")
     together = {(s.first_step, s.last_step): s for s in snapshot.loss}
     apart = {(c.first_step, c.last_step): c for c in snapshot.core_columns}
     rows: list[tuple[Figure, ...]] = []
@@ -37,8 +37,9 @@ def _loss(snapshot: Snapshot) -> Figures:
         of = "both" if s is not None and c is not None else "all cores" if s is not None else "each core"
         mean = (s.t, s.mean, s.min, s.max, s.num_values, s.num_bad) if s is not None else (None,) * 6
         means = tuple(c.means) if c is not None else ()
-        rows.append((of, *steps, *mean, *means, *(None,) * (cores - len(means))))
-    return Figures(head, rows)
+        num_steps = c.num_steps if c is not None else None
+        rows.append((of, *steps, *mean, num_steps, *means, *(None,) * (cores - len(means))))
+    return Figures((*head, "num_steps_of_cores", *own), rows)
 
 
 def _cores(snapshot: Snapshot) -> Figures:
