@@ -23,7 +23,7 @@ from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import parent_of
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
-from tputui.model.snapshot import ENDED, EpochView, Snapshot
+from tputui.model.snapshot import ENDED, EpochView, Snapshot, best_epoch
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Trains one run for each fold of the configuration's data, one after the other, and prints a line a
@@ -189,8 +189,7 @@ def _told(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
     """A fold that went on after an interruption may have had its best epoch before."""
     earlier = [session.load(run_dir).epochs for run_dir in _begun(parent, name)[:-1]]
     epochs = [epoch for one in [*earlier, snapshot.epochs] for epoch in one]
-    best = next((epoch for epoch in reversed(epochs) if epoch.best), None)
-    return Fold(number, snapshot.run, snapshot.condition, best)
+    return Fold(number, snapshot.run, snapshot.condition, best_epoch(epochs))
 
 
 def _begun(parent: Path, name: str) -> list[Path]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import RunCondition
 from tputui.model.state import RunState
-from tputui.model.writer import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, WriterState
+from tputui.model.writer import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, WriterState, lasts_s
 from tputui.model.xray import waiting
 from tputui.telemetry.events import HeartbeatSent, Outcome
 
@@ -220,25 +220,20 @@ def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
 
 def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
     """Why a compilation takes too long; the first one may take as long as it takes."""
-    lasts_s = _lasts_s(beat, now)
-    if not pace.compile_s or lasts_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
+    phase_s = lasts_s(beat, now)
+    if not pace.compile_s or phase_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
         return None
-    return f"has been compiling for {fmt.whole(lasts_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
+    return f"has been compiling for {fmt.whole(phase_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
 
 
 def _long_trace(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
     """Why tracing takes too long. What is traced anew is compiled anew, so it may take what compiling may; that of the
     first steps may take as long as it takes."""
-    lasts_s = _lasts_s(beat, now)
+    phase_s = lasts_s(beat, now)
     least = pace.limits.after_s, pace.limits.after_steps * pace.step_s, pace.limits.compile_times * pace.compile_s
-    if not pace.step_s or lasts_s <= max(least):
+    if not pace.step_s or phase_s <= max(least):
         return None
-    return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(lasts_s)} without a step"
-
-
-def _lasts_s(beat: HeartbeatSent, now: float) -> float:
-    """Seconds that the phase of a beat has gone on for."""
-    return beat.phase_s + max(0.0, now - beat.t)
+    return f"has been {fmt.PHASES[beat.phase]} for {fmt.whole(phase_s)} without a step"
 
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:

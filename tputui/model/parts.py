@@ -18,7 +18,7 @@ from tputui.model.snapshot import (
     XlaView,
 )
 from tputui.model.state import RunState
-from tputui.model.writer import WriterState
+from tputui.model.writer import WriterState, lasts_s
 from tputui.telemetry.events import HbmReading, MeterReading, Phase, Split
 
 
@@ -65,7 +65,7 @@ def phase_of(worker: WriterState, verdict: Verdict, now: float) -> tuple[Phase |
         return None, 0.0
     lives = worker.name in verdict.living and worker.training_ended is None and verdict.condition not in ENDED
     until = now if lives else worker.newest_t
-    return beat.phase, beat.phase_s + max(0.0, (until if until is not None else beat.t) - beat.t)
+    return beat.phase, lasts_s(beat, until if until is not None else beat.t)
 
 
 def cores(state: RunState, verdict: Verdict, now: float) -> list[CoreView]:

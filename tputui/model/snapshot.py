@@ -140,6 +140,11 @@ class EpochView(View, frozen=True, kw_only=True):
         return max(self.train_s + self.valid_s - self.compile_s, 0.0)
 
 
+def best_epoch(epochs: Sequence[EpochView]) -> EpochView | None:
+    """Of epochs in order: the one that was the best when it ended and was not bettered since."""
+    return next((epoch for epoch in reversed(epochs) if epoch.best), None)
+
+
 class XlaView(View, frozen=True, kw_only=True):
     """Counters of the XLA runtime, summed over the processes."""
 

@@ -387,3 +387,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
     ev.TrainingEnded: WriterState._training_ended,
     ev.RunEnded: WriterState._run_ended,
 }
+
+
+def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
+    """Seconds that the phase of a beat has gone on for, at a later moment in unix time."""
+    return beat.phase_s + max(0.0, until - beat.t)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tputui.model import format as fmt
 from tputui.model.snapshot import ProcessStacks, RequestState, RequestView, StacksView
 from tputui.model.state import RunState
-from tputui.model.writer import WriterState
+from tputui.model.writer import WriterState, lasts_s
 from tputui.telemetry import events as ev
 
 NAMED_THREADS_MAX = 8
@@ -151,7 +151,7 @@ def _waits(writer: WriterState) -> bool:
 
 def _since(writer: WriterState, now: float) -> float:
     assert writer.beat is not None, "only those that told are asked"
-    return writer.beat.phase_s + max(0.0, now - writer.beat.t)
+    return lasts_s(writer.beat, now)
 
 
 def _is_users(thread: ev.ThreadStack) -> bool:
@@ -198,4 +198,4 @@ def _then(writer: WriterState, taken: ev.StacksTaken) -> _Then:
         return _Then()
     if beat is None or beat.phase != phase:
         return _Then(phase, 0.0, step)
-    return _Then(phase, beat.phase_s + taken.t - beat.t, step, beat.waits_for)
+    return _Then(phase, lasts_s(beat, taken.t), step, beat.waits_for)

@@ -1,10 +1,12 @@
-"""Sentences and signs that several panels share: conditions, phases, why there is nothing yet, receipts. Pure.
+"""Sentences and signs that several panels share: conditions, phases, why there is nothing yet, receipts. Pure, but for
+the time zone of this machine.
 
 A condition is told by a word and a sign besides its colour, so that no meaning rests on colour alone.
 """
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from tputui.model import format as fmt
@@ -127,3 +129,11 @@ def alarms(snapshot: Snapshot) -> list[str]:
     if snapshot.newer_format:
         found.append(clean(snapshot.newer_format))
     return found
+
+
+def time_of_day(t: float) -> str:
+    """A unix time as the clock of this machine shows it; a stranger's run may claim one that no clock has."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(t))
+    except (OverflowError, ValueError, OSError):
+        return fmt.UNKNOWN

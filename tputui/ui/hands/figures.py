@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tputui.model.snapshot import LogLine, Mark, Snapshot
+from tputui.model.snapshot import LogLine, Mark, Snapshot, best_epoch
 
 Figure = str | int | float | bool | None
 
@@ -65,7 +65,7 @@ def _epochs(snapshot: Snapshot) -> Figures:
     scores = sorted({name for epoch in epochs for name in epoch.scores})
     sections = list(dict.fromkeys(name for epoch in epochs for name in epoch.sections_s))
     traced = list(dict.fromkeys(name for epoch in epochs for name in epoch.trace_s))
-    best = max((epoch.epoch for epoch in epochs if epoch.best), default=None)
+    best = best_epoch(epochs)
     head = (
         *("epoch", "best", "best_so_far", "lr", "train_s", "valid_s", "steady_s"),
         *(f"train_{name}_avg" for name in train),
@@ -76,7 +76,7 @@ def _epochs(snapshot: Snapshot) -> Figures:
     )
     rows: list[tuple[Figure, ...]] = [
         (
-            *(epoch.epoch, epoch.epoch == best, epoch.best),
+            *(epoch.epoch, epoch is best, epoch.best),
             *(epoch.lr, epoch.train_s, epoch.valid_s, epoch.steady_s),
             *(epoch.train[name].avg if name in epoch.train else None for name in train),
             *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),

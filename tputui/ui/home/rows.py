@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tputui.model.snapshot import ENDED, EpochView, RunCondition, Segment, Snapshot
+from tputui.model.snapshot import ENDED, EpochView, RunCondition, Segment, Snapshot, best_epoch
 from tputui.telemetry.events import Phase
 from tputui.ui import words
 from tputui.ui.draw.columns import Column, columns
@@ -107,7 +107,7 @@ class RunRow(NamedTuple):
 def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
     """The row of a run; `whole` says that everything written is in the snapshot."""
     plan, topology = snapshot.plan, snapshot.topology
-    best, name = best_epoch(snapshot), _monitored(snapshot.config)
+    best, name = best_epoch(snapshot.epochs), _monitored(snapshot.config)
     return RunRow(
         path=path,
         state=snapshot.condition if whole else "reading",
@@ -148,11 +148,6 @@ def curve_of(segments: list[Segment]) -> Curve | None:
         return None
     first, last = segments[0].first_step, segments[-1].last_step
     return Curve(first, last, tuple(columns(segments, first, last, NUM_COLUMNS)))
-
-
-def best_epoch(snapshot: Snapshot) -> EpochView | None:
-    """The epoch that was the best when it ended and was not bettered since."""
-    return next((epoch for epoch in reversed(snapshot.epochs) if epoch.best), None)
 
 
 def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

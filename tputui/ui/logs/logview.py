@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tputui.model.snapshot import LogLine
+from tputui.ui import words
 from tputui.ui.draw.lines import DrawnLate, Line, Span, Tone, clean, crop, printed, wrap
 from tputui.ui.logs import patience
 from tputui.ui.logs.logfold import Entry, folded, taken_apart
@@ -172,9 +172,7 @@ class Rows(DrawnLate):
         return _head(entry, self._with_source)
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _clock(whole_second: int) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(whole_second))
+_clock = functools.lru_cache(maxsize=1 << 14)(words.time_of_day)
 
 
 def _head(entry: Entry, with_source: bool) -> Line:

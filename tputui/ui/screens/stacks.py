@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
-from tputui.model import format as fmt
 from tputui.model import xray
 from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
 from tputui.ui import words
@@ -86,7 +84,8 @@ def _head(part: StacksPart, view: StacksView, why_not: str, width: int) -> tuple
     asked = f"not asked again: {why_not}" if why_not else ""
     if part.again_s is not None and not why_not:
         asked = f"asked again {words.seconds(part.again_s)} ago, no answer yet"
-    told = "; ".join(text for text in (f"taken {words.seconds(part.age_s)} ago, at {_clock(view.t)}", asked) if text)
+    taken = f"taken {words.seconds(part.age_s)} ago, at {words.time_of_day(view.t)}"
+    told = "; ".join(text for text in (taken, asked) if text)
     tone: Tone = "warn" if asked else "label"
     return tuple([Span(f" {piece}", tone)] for piece in wrap(clean(told), width - 2))
 
@@ -94,13 +93,6 @@ def _head(part: StacksPart, view: StacksView, why_not: str, width: int) -> tuple
 def _age_s(now: float, t: float) -> int:
     """Whole seconds; a stranger's run may claim any moment."""
     return max(int(now - t), 0) if math.isfinite(now - t) else 0
-
-
-def _clock(t: float) -> str:
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(t))
-    except (OverflowError, ValueError, OSError):
-        return fmt.UNKNOWN
 
 
 def _process(process: ProcessStacks, width: int) -> list[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import EpochView, Snapshot
+from tputui.model.snapshot import EpochView, Snapshot, best_epoch
 from tputui.ui import words
 from tputui.ui.draw import table
 from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, width_of
@@ -75,8 +75,8 @@ class EpochsPanel(Panel[EpochsPart]):
         if not part.epochs:
             return Drawing(paragraph(part.why_none, width, height))
         columns = _columns(part.epochs)
-        best = max((epoch.epoch for epoch in part.epochs if epoch.best), default=0)
-        rows = [_row(epoch, columns, best=epoch.epoch == best) for epoch in part.epochs]
+        best = best_epoch(part.epochs)
+        rows = [_row(epoch, columns, best=epoch is best) for epoch in part.epochs]
         wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
         wide = wide if wide >= _BAR_LEAST and columns.sections else 0
         drawn = table.stack(_titles(columns), rows, width - wide - 2 if wide else width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import EpochView, MeterView, Snapshot
+from tputui.model.snapshot import EpochView, MeterView, Snapshot, best_epoch
 from tputui.ui import words
 from tputui.ui.draw import table
 from tputui.ui.draw.lines import Line, Span, clean, paragraph, wrap
@@ -39,7 +39,7 @@ class MetersPanel(Panel[MetersPart]):
         """The meters of the running epoch, or the last one, and of the best one."""
         told = next((epoch for epoch in reversed(snapshot.epochs) if epoch.scores), None)
         scores, epoch = (told.scores, told.epoch) if told is not None else ({}, 0)
-        best = next((epoch for epoch in reversed(snapshot.epochs) if epoch.best), None)
+        best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else words.nothing_yet(snapshot, "meter")
         return MetersPart(snapshot.meters, best, scores, epoch, why)
 

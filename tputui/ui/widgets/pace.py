@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from tputui.model import format as fmt
@@ -106,7 +105,7 @@ def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
     if pace.eta_epoch_s is not None:
         epoch = Span(f"ends in {words.seconds(pace.eta_epoch_s)}", "strong")
     run = Span(f"ends in {words.seconds(part.eta_s or 0.0)}", "strong")
-    at = time.strftime("%H:%M:%S", time.localtime(part.now + (part.eta_s or 0.0)))
+    at = words.time_of_day(part.now + (part.eta_s or 0.0))
     line = _row("run", run)
     clock: Line = [Span(f"  at {at}", "label")]
     return [_row("epoch", epoch), [*line, *clock] if width_of([*line, *clock]) <= width else line]
