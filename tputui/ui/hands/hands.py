@@ -44,6 +44,8 @@ class Tells(Protocol):
 
     def tell(self, sentence: str) -> None: ...
 
+    def hush(self) -> None: ...
+
 
 def _actions() -> type[Provider]:
     """What the palette searches, imported once somebody opens it."""
@@ -187,11 +189,12 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
             self.tell(f"export: {_name_of(widget)} holds no figures; text and SVG work")
             return
         name = export.file_name(self._run_name(), _name_of(widget), form, self._clock())
+        what = f"export: {part}, " if part else "export: "
         if self.is_web:
             self.deliver_text(StringIO(content), save_filename=name)
-            self.tell(f"export: {f'{part}, ' if part else ''}{name} goes to your browser")
+            self.tell(f"{what}{name} goes to your browser")
         else:
-            self._write_new(name, content, part)
+            self._write_new(name, content, what)
 
     def _content(self, widget: Widget, form: Form) -> tuple[str | None, str]:
         """What is written, and what of the panel that is where it is not all."""
@@ -208,17 +211,17 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
         self.clear_notifications()
         screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Tells)), None)
         if screen is not None:
-            screen.tell("")
+            screen.hush()
 
     @work(thread=True, group="export")
-    def _write_new(self, name: str, content: str, part: str) -> None:
+    def _write_new(self, name: str, content: str, what: str) -> None:
         directory = self._export_to or Path.cwd()
         try:
             path = export.write_new(directory, name, content)
         except OSError as error:
             self.post_message(self.Kept(f"export: nothing was written: {error.strerror or error}: {directory}"))
         else:
-            self.post_message(self.Kept(f"export: {f'{part}, ' if part else ''}written to {path}"))
+            self.post_message(self.Kept(f"{what}written to {path}"))
 
     def on_hands_app_kept(self, message: Kept) -> None:
         """Tells what became of a file."""

@@ -14,7 +14,6 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import Screen
 
 from tputui.ui import keys
 from tputui.ui.draw.lines import clean
@@ -25,6 +24,7 @@ from tputui.ui.launch.schema import shown
 from tputui.ui.launch.toml import document
 from tputui.ui.screens.confirm import Confirm
 from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.fields import FieldsPanel, FieldsPart
 from tputui.ui.widgets.launchhead import LaunchHead
@@ -36,7 +36,7 @@ SIDES_FROM = 60
 """Cells of the terminal from which there is room beside the fields."""
 
 
-class LauncherScreen(Screen[Path | None]):
+class LauncherScreen(Telling[Path | None]):
     """A configuration that is to be trained. Results in the directory of the run, or None."""
 
     BINDINGS = keys.bindings(keys.LAUNCH)
@@ -122,7 +122,7 @@ class LauncherScreen(Screen[Path | None]):
 
     def _changed(self) -> None:
         """Something of the form is another."""
-        self.query_one(LaunchHead).hush()
+        self.hush()
         self._checker.ask(self._draft.changed())
         self._show()
 
@@ -160,9 +160,8 @@ class LauncherScreen(Screen[Path | None]):
         self.query_one(LaunchHead).show(draft.picked, len(form.changed()), draft.readiness())
 
     def _note_found(self, num_found: int, num_fields: int) -> None:
-        edit = self.query_one(LineEdit)
         if self._asking == "find":
-            edit.note(f"[{num_found}/{num_fields}] {'enter keeps, ' if edit.is_typing else ''}esc shows all")
+            self.query_one(LineEdit).note_found(num_found, num_fields)
 
     def _has_words(self, key: str, doc: str) -> bool:
         text = f"{key} {doc}".lower()
@@ -320,7 +319,7 @@ class LauncherScreen(Screen[Path | None]):
                 self._go(problems[0])
         elif readiness.state != "starting":
             self._draft.is_starting = True
-            self.query_one(LaunchHead).hush()
+            self.hush()
             self._show()
             self._do_start(self._draft.launch())
 
@@ -363,9 +362,12 @@ class LauncherScreen(Screen[Path | None]):
         if sure:
             self.dismiss(None)
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
         """Shows a sentence for a while."""
-        self.query_one(LaunchHead).tell(clean(sentence), NOTICE_S)
+        super().tell(sentence, shown_s)
+
+    def _put_notice(self, sentence: str) -> None:
+        self.query_one(LaunchHead).tell(clean(sentence))
 
     def keys_in_force(self) -> Sequence[keys.Key]:
         """The keys that do something."""

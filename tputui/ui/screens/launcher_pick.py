@@ -8,7 +8,6 @@ from pathlib import Path
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 
 from tputui.ui import keys
 from tputui.ui.draw.lines import Line, Span, clean, fit
@@ -16,11 +15,10 @@ from tputui.ui.launch import offers
 from tputui.ui.launch.draft import Picked
 from tputui.ui.launch.offers import BLANK, Offer
 from tputui.ui.screens.help import HelpScreen
+from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.offers import OffersPanel, OffersPart
-
-NOTICE_S = 6.0
 
 
 class PickHead(Drawn):
@@ -41,7 +39,7 @@ class PickHead(Drawn):
         return [fit(title, width), fit([Span(f" {self._said}", "warn")], width)]
 
 
-class PickScreen(Screen[Picked | None]):
+class PickScreen(Telling[Picked | None]):
     """Configurations to begin with."""
 
     BINDINGS = keys.bindings(keys.OFFERS)
@@ -130,11 +128,8 @@ class PickScreen(Screen[Picked | None]):
         else:
             self.dismiss(Picked(offer, resume))
 
-    def tell(self, sentence: str) -> None:
-        """Shows a sentence for a while."""
-        head = self.query_one(PickHead)
-        head.tell(clean(sentence))
-        self.set_timer(NOTICE_S, lambda: head.tell(""))
+    def _put_notice(self, sentence: str) -> None:
+        self.query_one(PickHead).tell(clean(sentence))
 
     def action_help(self) -> None:
         """Shows the keys."""

@@ -203,7 +203,7 @@ class RunsScreen(Asking[MonitorResult]):
         if self._filter.problem:
             edit.note(self._filter.problem, "warn")
         else:
-            edit.note(f"[{num_kept}/{len(known)}] {'enter keeps, ' if edit.is_typing else ''}esc shows all")
+            edit.note_found(num_kept, len(known))
 
     def action_mark(self) -> None:
         """Marks the chosen run, or takes its mark away; the cursor goes on."""

@@ -24,24 +24,16 @@ class LaunchHead(Drawn):
         self.readiness = Readiness("checking", "checking")
         """Whether the run may be started, as it is told."""
         self._notice = ""
-        self._notices = 0
 
     def show(self, picked: Picked, num_changed: int, readiness: Readiness) -> None:
         """Takes what is true now."""
         self._picked, self._num_changed, self.readiness = picked, num_changed, readiness
         self.redraw()
 
-    def tell(self, sentence: str, shown_s: float) -> None:
-        """Shows a sentence for a while."""
-        self._notices += 1
-        number = self._notices
+    def tell(self, sentence: str) -> None:
+        """Shows a sentence in place of whether it may be started; an empty one gives the place back."""
         self._notice = sentence
         self.redraw()
-        self.set_timer(shown_s, lambda: self._untell(number))
-
-    def hush(self) -> None:
-        """What was told is over: something was changed."""
-        self._notice = ""
 
     def paint(self, width: int, height: int) -> list[Line]:
         """What it begins with; whether it may be started."""
@@ -61,8 +53,3 @@ class LaunchHead(Drawn):
             words = "going on from the last checkpoint of" if resume else "with the configuration of"
             return [title, Span(f"{words} {clean(offer.path.name)}", "label")]
         return [title, Span(f"from {clean(offer.name)}", "label")]
-
-    def _untell(self, number: int) -> None:
-        if number == self._notices:
-            self._notice = ""
-            self.redraw()

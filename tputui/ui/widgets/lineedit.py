@@ -67,6 +67,10 @@ class LineEdit(Drawn):
         self._note = (text, tone)
         self.redraw()
 
+    def note_found(self, num_found: int, num_all: int) -> None:
+        """Says how many of all the text leaves in sight, and how to see the others again."""
+        self.note(f"[{num_found}/{num_all}] {'enter keeps, ' if self.is_typing else ''}esc shows all")
+
     def paint(self, width: int, height: int) -> list[Line]:
         """One line."""
         head: Line = [Span(f" {self._prompt} ", "accent")]
