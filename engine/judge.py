@@ -41,9 +41,9 @@ class Judge:
         self._task = plan.task
         self._strategy = strategy
         draws = type(plan.task).pictures is not Task.pictures
-        self._num_pictures = min(plan.config.report.pictures, plan.sizes.valid) if draws else 0
         self._size = plan.config.batch_per_core * len(strategy.own)
-        self._rows = by_batch(spread(self._num_pictures, plan.sizes.valid), plan.config.global_batch)
+        shown = spread(plan.config.report.pictures, plan.sizes.valid) if draws else []
+        self._rows = by_batch(shown, plan.config.global_batch)
         """By batch of an evaluation: the rows that are shown."""
         self.restart()
 
@@ -95,11 +95,7 @@ class Judge:
     def _read_shown(self, kept: _Shown) -> tuple[Arrays, Arrays]:
         present = None if kept.present is None else self._strategy.gather(kept.present, 0)
         rows = sound(kept.rows, present)
-        everything = slice(None)
-        inputs, predictions = self._read(kept.inputs, everything), self._read(kept.predictions, everything)
-        return {name: array[rows] for name, array in inputs.items()}, {
-            name: array[rows] for name, array in predictions.items()
-        }
+        return self._read(kept.inputs, rows), self._read(kept.predictions, rows)
 
     def _sharded(self, tensors: dict[str, torch.Tensor], method: str) -> dict[str, torch.Tensor]:
         for name, tensor in tensors.items():
@@ -114,7 +110,7 @@ class Judge:
         """Which rows of a batch are examples: what stands in the place of a bad one is shown and judged by itself."""
         return slice(None) if present is None else self._strategy.gather(present, 0)
 
-    def _read(self, tensors: dict[str, torch.Tensor], chosen: npt.NDArray[np.bool_] | slice) -> Arrays:
+    def _read(self, tensors: dict[str, torch.Tensor], chosen: npt.NDArray[np.bool_] | slice | list[int]) -> Arrays:
         rows = self._strategy.read_rows(list(tensors.values()))
         return {name: array[chosen] for name, array in zip(tensors, rows, strict=True)}
 
