@@ -43,7 +43,7 @@ def note(whole: Whole, scene: Scene, chart: Chart | None, wanted: XKind, width: 
         f"steps {scene.segments[0].first_step:,} to {scene.segments[-1].last_step:,}"
         if look.window is not None and scene.segments
         else "",
-        *(chart.note.split("; ") if chart is not None else []),
+        *(chart.notes if chart is not None else ()),
     ]
     said: str = look.view if look.view != "band" else ""
     for text in filter(None, parts):

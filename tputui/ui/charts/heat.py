@@ -88,7 +88,7 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
         finish(scene, body, domain, area, labels, height),
         area,
         domain,
-        f"{note}{sampled(scene)}; {each}",
+        (note, *sampled(scene), each),
         rows=of_lines,
     )
 

@@ -86,7 +86,7 @@ def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Char
     strip = [Span(" "), *timeline.line_of(signs, area.across), Span(" ")]
     lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
     hidden = hidden_by_log(scene, scene.look.log)
-    return Chart(lines, area, domain, what + sampled(scene), hidden, every=tiling.width)
+    return Chart(lines, area, domain, (what, *sampled(scene)), hidden, every=tiling.width)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:

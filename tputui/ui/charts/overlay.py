@@ -40,7 +40,7 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
         drawn,
         place.area,
         place.domain,
-        _note(scene.cores, shown) + sampled(scene),
+        (_note(scene.cores, shown), *sampled(scene)),
         hidden_by_log(scene, scene.look.log),
     )
 

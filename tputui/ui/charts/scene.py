@@ -44,8 +44,8 @@ class Chart(NamedTuple):
     area: Area
     """Where its dots are; without a cell across where the chart has no x axis of its own."""
     domain: Domain
-    note: str = ""
-    """For the frame; its parts, the most important first, are parted by `; `."""
+    notes: tuple[str, ...] = ()
+    """For the frame, the most important first."""
     hidden: int = 0
     """Points that a logarithmic axis cannot show."""
     rows: Sequence[range] = ()
@@ -123,11 +123,11 @@ def scale_of(scene: Scene, log: bool) -> axis.Scale | None:
     return axis.scale_for(scene.figures.lows + scene.figures.highs, log)
 
 
-def sampled(scene: Scene) -> str:
-    """How few of the steps in sight stand for all of them in what is told by core; empty where all do."""
+def sampled(scene: Scene) -> tuple[str, ...]:
+    """A note on how few of the steps in sight stand for all of them in what is told by core; none where all do."""
     seen = sum(column.num_steps for column in scene.cores)
     spanned = sum(column.last_step - column.first_step + 1 for column in scene.cores)
-    return f"; {seen:,} of {spanned:,} steps sampled" if seen < spanned else ""
+    return (f"{seen:,} of {spanned:,} steps sampled",) if seen < spanned else ()
 
 
 def hidden_by_log(scene: Scene, log: bool) -> int:
