@@ -357,6 +357,13 @@ def test_file_names_are_harmless(run: str, panel: str, name: str) -> None:
 # Palette and help.
 
 
+async def search_palette(pilot: AppPilot, wanted: str) -> None:
+    """Opens the palette and types."""
+    await pilot.press("ctrl+p")
+    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    await pilot.press(*wanted)
+
+
 def test_the_palette_offers_every_action_of_the_screen() -> None:
     app = app_of()
 
@@ -370,9 +377,7 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
             assert f"in_log({key.action!r})" in offered, key
         for theme in THEMES.values():
             assert f"app.choose_theme({theme.name!r})" in offered
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"theme: light")
+        await search_palette(pilot, "theme: light")
         await pilot.pause(0.3)
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == LIGHT.name)
@@ -417,9 +422,7 @@ def test_what_a_recording_cannot_do_is_listed_with_its_reason() -> None:
     app = monitor(made.running(), player=made.HandPlayer())
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"stop")
+        await search_palette(pilot, "stop")
         await until(pilot, lambda: "not now: not possible in a recording" in text(app.screen))
         await pilot.press("enter")
         await until(pilot, lambda: "stop: not possible in a recording" in text(app.screen))
@@ -431,9 +434,7 @@ def test_the_palette_reaches_the_log_from_any_panel() -> None:
     app = app_of()
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"grep")
+        await search_palette(pilot, "grep")
         await until(pilot, lambda: "Log: search for a regular expression" in text(app.screen))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, MonitorScreen))
@@ -448,9 +449,7 @@ def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
     app = monitor(made.running(), player=made.HandPlayer())
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"slower")
+        await search_palette(pilot, "slower")
         await until(pilot, lambda: "[  time" in text(app.screen))
 
     drive(app, script)
@@ -489,9 +488,7 @@ def test_a_panel_can_be_chosen_in_the_palette() -> None:
     app = app_of()
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"panel meters")
+        await search_palette(pilot, "panel meters")
         await pilot.pause(0.3)
         await pilot.press("enter")
         await until(

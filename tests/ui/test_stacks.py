@@ -53,8 +53,7 @@ def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
 def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tuple[int, int]) -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("X")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        await open_stacks(pilot)
         shown = text(pilot.app.screen)
         assert "waiting for data for 1 min 34 s at step 812" in shown
         assert "/home/me/reader.py:31 in Reader.fetch" in shown
@@ -71,6 +70,12 @@ def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tu
     assert {(request.kind, request.by) for request in control.read_all(run_dir)} == {("stacks", "screen")}
 
 
+async def open_stacks(pilot: AppPilot) -> None:
+    """Until they stand on the terminal."""
+    await pilot.press("X")
+    await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+
+
 def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("X")
@@ -83,8 +88,7 @@ def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
 
 def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("X")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
         assert "not asked again: this is a recording" in text(pilot.app.screen)
         assert "X asks again" not in text(pilot.app.screen)
@@ -97,8 +101,7 @@ def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir:
     source = made.HandSource(with_stacks(age_s=200, again_t=made.NOW - 3))
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("X")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        await open_stacks(pilot)
         at = time.strftime("%H:%M:%S", time.localtime(made.NOW - 200))
         assert f"taken 3 min 20 s ago, at {at}; asked again 3 s ago, no answer yet" in text(pilot.app.screen)
         source.served = with_stacks(age_s=1)
@@ -110,8 +113,7 @@ def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir:
 
 def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_others_asked_for(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("X")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
         assert "not asked again: this view is read-only" in text(pilot.app.screen)
         assert "X asks again" not in text(pilot.app.screen)
@@ -125,8 +127,7 @@ def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_other
 @pytest.mark.parametrize("age_s", [math.inf, -math.inf, math.nan, -1e300])
 def test_stacks_of_any_claimed_moment_are_shown(run_dir: Path, age_s: float) -> None:
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("X")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
+        await open_stacks(pilot)
 
     drive(monitor(with_stacks(age_s), run_dir=run_dir), script)
 
