@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tputui import __version__
+from tputui.replay import spans
+from tputui.session import Session
 from tputui.telemetry import blocks, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
@@ -246,3 +248,44 @@ def write_run(parent: Path, *, run: str = "digits-1", ended: bool = True) -> Pat
     write_journal(run_dir / "worker-0.jsonl", worker if ended else worker[:-1])
     write_journal(run_dir / "supervisor-0.jsonl", supervisor_events(worker[-1].t + 0.2 if ended else None))
     return run_dir
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Growing:
+    """The recorded run as it is written: a session of it, and a clock that goes with what was written."""
+
+    def __init__(self, parent: Path) -> None:
+        self.run_dir = write_run(parent)
+        self.clock = Hands(T0)
+        self._waiting = {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}
+        self._writers: dict[str, JournalWriter] = {}
+        for name in self._waiting:
+            (self.run_dir / f"{name}.jsonl").unlink()
+            self._writers[name] = JournalWriter(self.run_dir / f"{name}.jsonl")
+        self.session = Session.live(self.run_dir, self.clock)
+
+    def go_on(self, seconds: float) -> None:
+        """Lets time pass, and writes what was told until then."""
+        self.clock.now += seconds
+        for name, events in self._waiting.items():
+            self._writers[name].append([event for event in events if event.t <= self.clock.now])
+            self._waiting[name] = [event for event in events if event.t > self.clock.now]
+
+    @property
+    def told_until(self) -> float:
+        """Until when every process is known to have lived."""
+        return min(span.end for span in spans(self.run_dir))
+
+    def close(self) -> None:
+        self.session.close()
+        for writer in self._writers.values():
+            writer.close()

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from tests.recorded import (
     CONFIG,
     T0,
+    Growing,
+    Hands,
     opened,
     steps_recorded,
     supervisor_events,
@@ -27,23 +29,12 @@ from tests.recorded import (
 from tputui.model.snapshot import Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
-from tputui.replay import spans
 from tputui.session import Session, load
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
 from tputui.telemetry.sealed import seal
 from tputui.track import Places, Track
-
-
-class Hands:
-    """A clock that is moved by hand."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def read_all(session: Session) -> Snapshot:
@@ -359,37 +350,6 @@ def test_a_new_kind_of_fact_is_told(recorded_run: Path) -> None:
 
 
 # Looking back while the run goes on
-
-
-class Growing:
-    """The recorded run as it is written: a session of it, and a clock that goes with what was written."""
-
-    def __init__(self, parent: Path) -> None:
-        self.run_dir = write_run(parent)
-        self.clock = Hands(T0)
-        self._waiting = {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}
-        self._writers: dict[str, JournalWriter] = {}
-        for name in self._waiting:
-            (self.run_dir / f"{name}.jsonl").unlink()
-            self._writers[name] = JournalWriter(self.run_dir / f"{name}.jsonl")
-        self.session = Session.live(self.run_dir, self.clock)
-
-    def go_on(self, seconds: float) -> None:
-        """Lets time pass, and writes what was told until then."""
-        self.clock.now += seconds
-        for name, events in self._waiting.items():
-            self._writers[name].append([event for event in events if event.t <= self.clock.now])
-            self._waiting[name] = [event for event in events if event.t > self.clock.now]
-
-    @property
-    def told_until(self) -> float:
-        """Until when every process is known to have lived."""
-        return min(span.end for span in spans(self.run_dir))
-
-    def close(self) -> None:
-        self.session.close()
-        for writer in self._writers.values():
-            writer.close()
 
 
 def as_then(snapshot: Snapshot) -> Snapshot:

@@ -98,10 +98,17 @@ class Session:
 
     def snapshot(self) -> Snapshot:
         """What is true now, or at the moment looked at; of a run that is still being read in, as far as it was read."""
-        track = self._shown
-        now, verdict = self._judge()
+        return self._snapshot_of(self._shown)
+
+    def newest(self) -> Snapshot:
+        """What is true now of a run that is followed, also while its past is shown; else the same as `snapshot`."""
+        return self._snapshot_of(self._track)
+
+    def _snapshot_of(self, track: Track) -> Snapshot:
+        follows = track is self._track and not self._recorded
+        now, verdict = self._judge_now() if follows else self._judge_moment(track)
         manifest = self._read_manifest()
-        final = self._is_through() if track is not self._track or self._recorded else verdict.condition in ENDED
+        final = verdict.condition in ENDED if follows else self._is_through()
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
         around = Surroundings(
             now=now,
@@ -109,8 +116,8 @@ class Session:
             dir=str(self.run_dir),
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
-            requests=[_request_view(request) for request in self._requests(now)],
-            damage=[_region(damage) for damage in self._damage(final)],
+            requests=[_request_view(r) for r in self._requests() if follows or r.t <= now],
+            damage=[_region(damage) for damage in self._damage(track, final)],
             troubles=[text for text in (gone, track.trouble) if text],
         )
         return take(track.state, around, verdict)
@@ -166,28 +173,25 @@ class Session:
             return Reach(start, newest)
         return Reach(start, max(start, now), growing=True)
 
-    def _damage(self, final: bool) -> list[Damage]:
+    def _damage(self, track: Track, final: bool) -> list[Damage]:
         """What of the run cannot be read, or is not there; `final` says that no more will be written."""
         if not self.run_dir.is_dir():
-            return self._shown.damage(final=final)
+            return track.damage(final=final)
         manifest = self._read_manifest()
-        regions = [*([] if manifest else manifest_damage(self.run_dir)), *self._shown.damage(final=final)]
-        if not (final and self.caught_up):
+        regions = [*([] if manifest else manifest_damage(self.run_dir)), *track.damage(final=final)]
+        if not (final and track.caught_up):
             return regions
         files = _journal_files(self.run_dir)
         if files is None:
             return regions
-        return regions + completeness.missing(self._shown.state, files, regions, over=final)
+        return regions + completeness.missing(track.state, files, regions, over=final)
 
     def _is_through(self) -> bool:
         """Whether the moment that is looked at is the end, and all before it was read."""
         return self._shown.caught_up and self._shown.moment >= self.player.end
 
-    def _judge(self) -> tuple[float, Verdict]:
-        """The moment that is looked at, and what is told of the run's life then."""
-        track = self._shown
-        if track is self._track and not self._recorded:
-            return self._judge_now()
+    def _judge_moment(self, track: Track) -> tuple[float, Verdict]:
+        """The moment up to which a track is read, and what is reported of the run's life then."""
         if not track.caught_up and track.state.writers:
             return _half_read(track.state, track.moment)
         return track.moment, judge(track.state, self._alive_at(track), track.moment)
@@ -219,14 +223,11 @@ class Session:
         opened = followed.opened if followed is not None else None
         return None if opened is None else rundir.is_alive(rundir.process_of(opened))
 
-    def _requests(self, now: float) -> list[control.Request]:
+    def _requests(self) -> list[control.Request]:
         try:
-            requests = control.read_all(self.run_dir)
+            return control.read_all(self.run_dir)
         except OSError:
             return []
-        if self._back is None and not self._recorded:
-            return requests
-        return [request for request in requests if request.t <= now]
 
     def _read_manifest(self) -> rundir.Manifest | None:
         """The manifest; of one that cannot be read the damage tells why."""

@@ -534,6 +534,8 @@ class HandSource:
 
     def __init__(self, served: Snapshot, player: HandPlayer | None = None) -> None:
         self.served = served
+        self.newest_served: Snapshot | None = None
+        """What is true now, where the past is served."""
         self.hand_player = player
         self.caught_up = True
         self.closed = False
@@ -547,6 +549,9 @@ class HandSource:
 
     def snapshot(self) -> Snapshot:
         return self.served
+
+    def newest(self) -> Snapshot:
+        return self.newest_served or self.served
 
     def close(self) -> None:
         self.closed = True

@@ -11,6 +11,7 @@ from textual import events as _events
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.cli.viewing import parting
 from tputui.model.snapshot import Mark, Plan, Snapshot
 from tputui.session import Session
 from tputui.ui import keys
@@ -454,6 +455,7 @@ def test_events_by_step_and_by_time() -> None:
 def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
     player = live_player()
     source = made.HandSource(made.running(), player)
+    source.newest_served = made.running()
     past = made.changed(made.running(), now=made.NOW - 40, newest_fact=made.NOW - 40, steps=120, marks=made.marks()[:5])
 
     async def script(pilot: AppPilot) -> None:
@@ -474,6 +476,28 @@ def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
             await until(pilot, lambda: player.position == player.end)
 
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=WIDE)
+
+
+def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: Path) -> None:
+    """The screen says so at once, and leaving gives what a live view would have given."""
+    growing = recorded.Growing(tmp_path)
+    growing.go_on(7)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "\u25cf live" in shown(pilot))
+        await pilot.press("left")
+        await until(pilot, lambda: "looking back" in shown(pilot) and "the run goes on" in shown(pilot))
+        growing.go_on(60)
+        await until(pilot, lambda: "run DONE" in shown(pilot))
+        assert "looking back" in shown(pilot)
+        assert "the run goes on" not in shown(pilot)
+        await pilot.press("q")
+
+    left = drive(ScreenApp(lambda: MonitorScreen(growing.session, growing.run_dir)), script, size=WIDE)
+    assert left is not None
+    assert left.snapshot is not None
+    assert (left.snapshot.condition, left.snapshot.exit_code) == ("done", 0)
+    assert parting(left.snapshot, growing.run_dir)[0] == "digits-1 done: 3 epochs trained"
 
 
 def test_requests_reach_a_living_run_also_while_looking_back(tmp_path: Path) -> None:
@@ -628,10 +652,10 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     header.show(made.changed(made.finished(), now=made.NOW + 3599), replaying=False)
     first = "".join(span.text for span in header.paint(120, 4)[0])
     assert "took 59 s, ended 1 h 00 min ago" in first
-    header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, goes_on=True))
+    header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, condition="running"))
     lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
     assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
-    header.show(made.running(), replaying=False, behind=Behind(27.0, 440, goes_on=False))
+    header.show(made.running(), replaying=False, behind=Behind(27.0, 440, condition="done"))
     assert width_of(header.paint(80, 4)[3]) <= 80, "how to come back is read whole"
 
 

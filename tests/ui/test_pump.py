@@ -54,7 +54,7 @@ def test_it_closes_the_source() -> None:
     source = made.HandSource(made.empty())
     frames = pumped(source, lambda _, frames: len(frames) >= 2)
     assert source.closed
-    assert frames[0] == Frame(made.empty(), None, True)
+    assert frames[0] == Frame(made.empty(), None, True, made.empty())
 
 
 def test_a_screen_that_does_not_draw_gets_one_frame_and_reading_goes_on() -> None:

@@ -43,7 +43,6 @@ def run(args: argparse.Namespace) -> ExitCode:
     except KeyboardInterrupt:
         narrate("left; the run goes on")
         return ExitCode.DONE
-    viewing.tell_detached(snapshot, run_dir)
     return viewing.code_of(snapshot)
 
 

@@ -91,7 +91,6 @@ def _tell_started(run_dir: Path, *, as_json: bool) -> ExitCode:
 def _show(run_dir: Path, supervisor: subprocess.Popen[bytes], args: argparse.Namespace) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
     snapshot = viewing.watch(run_dir, args)
-    viewing.tell_detached(snapshot, run_dir)
     code = viewing.code_of(snapshot)
     if snapshot.exit_code is not None:
         starting.wait_settled(supervisor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -20,9 +21,10 @@ from tputui import headless, session
 from tputui.cli.console import has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
+from tputui.model import format as fmt
 from tputui.model.format import inert
-from tputui.model.snapshot import ENDED, RunCondition, Snapshot
-from tputui.telemetry import control
+from tputui.model.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
+from tputui.telemetry import control, rundir
 from tputui.telemetry.events import RequestKind
 
 if TYPE_CHECKING:
@@ -62,17 +64,25 @@ def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
 
 
 def watch(run_dir: Path, args: argparse.Namespace, *, read_only: bool = False) -> Snapshot:
-    """Shows a run until it ends or the viewer leaves; returns what is true then. `args` has the options of a view."""
+    """Shows a run until it ends or the viewer leaves, and says on stderr what to type next.
+
+    Returns what is true of the run then, whatever moment a screen showed. `args` has the options of a view.
+    """
     source = session.Session.live(run_dir)
     if wants_screen(no_ui=args.no_ui, as_json=args.json):
         from tputui.ui.app import run_monitor
 
         left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args))
-        return left.snapshot or session.load(run_dir)
+        snapshot = left.snapshot or session.load(run_dir)
+        narrate("\n".join(parting(snapshot, run_dir)))
+        return snapshot
     try:
-        return headless.follow(source, sys.stdout, as_json=args.json)
+        snapshot = headless.follow(source, sys.stdout, as_json=args.json)
     finally:
         source.close()
+    if snapshot.condition not in ENDED:
+        narrate(_going_on(snapshot, run_dir))
+    return snapshot
 
 
 def code_of(snapshot: Snapshot) -> ExitCode:
@@ -85,10 +95,41 @@ def code_of(snapshot: Snapshot) -> ExitCode:
         return _CODES[snapshot.condition]
 
 
-def tell_detached(snapshot: Snapshot, run_dir: Path) -> None:
-    """Says how to come back to a run that goes on."""
+def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
+    """At most three lines for the shell once a screen was left: state and cause, best metric, what to type next."""
+    plan, best = snapshot.plan, _best(snapshot)
     if snapshot.condition not in ENDED:
-        narrate(f"{inert(snapshot.run)} goes on; `{_command('attach', run_dir)}` shows it again")
+        done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else "no step yet"
+        return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _going_on(snapshot, run_dir)]
+    cause = inert(snapshot.condition_reason)
+    return [
+        f"{inert(snapshot.run)} {snapshot.condition}{f': {cause}' if cause else ''}",
+        *best,
+        f"`{_command('show', run_dir)}` prints its report{_how_to_resume(snapshot, run_dir)}",
+    ]
+
+
+def _best(snapshot: Snapshot) -> list[str]:
+    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    value = epoch.figure(name) if epoch is not None else None
+    if epoch is None or value is None:
+        return []
+    return [f"best validation {inert(name)} {fmt.number(value)} in epoch {epoch.epoch}"]
+
+
+def _going_on(snapshot: Snapshot, run_dir: Path) -> str:
+    return f"{inert(snapshot.run)} goes on; `{_command('attach', run_dir)}` shows it again"
+
+
+def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
+    """How to train on from the last checkpoint; empty where there is none, or nothing left to train."""
+    if snapshot.condition == "done" or not snapshot.checkpoints:
+        return ""
+    try:
+        source = rundir.read_manifest(run_dir).config_path
+    except rundir.RunNotFound:
+        return ""
+    return f"; `tputui run {shlex.quote(inert(source))} --resume {_spelled(run_dir)}` goes on from its last checkpoint"
 
 
 class Interrupts:
@@ -130,5 +171,10 @@ def ctrl_c_stops(run_dir: Path) -> Iterator[None]:
 
 def _command(name: str, run_dir: Path) -> str:
     """A command line about this run that works in this directory."""
+    return f"tputui {name} {_spelled(run_dir)}"
+
+
+def _spelled(run_dir: Path) -> str:
+    """A run's directory as a word of a command line: relative to this directory where it lies below."""
     shown = os.path.relpath(run_dir)
-    return f"tputui {name} {run_dir if shown.startswith('..') else shown}"
+    return shlex.quote(str(run_dir) if shown.startswith("..") else shown)

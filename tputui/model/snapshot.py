@@ -6,7 +6,7 @@ that nobody told are None or empty, never a made-up number, and where a reason i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -139,10 +139,21 @@ class EpochView(View, frozen=True, kw_only=True):
         """Seconds of training and validation without those."""
         return max(self.train_s + self.valid_s - self.compile_s, 0.0)
 
+    def figure(self, name: str) -> float | None:
+        """A validation meter's mean, or else a score of the validation split, by name."""
+        reading = self.valid.get(name)
+        return reading.avg if reading is not None else self.scores.get(name)
+
 
 def best_epoch(epochs: Sequence[EpochView]) -> EpochView | None:
     """Of epochs in order: the one that was the best when it ended and was not bettered since."""
     return next((epoch for epoch in reversed(epochs) if epoch.best), None)
+
+
+def monitored(config: Mapping[str, Any]) -> str:
+    """Name of the validation metric by which a configuration chooses the best epoch."""
+    checkpoint = config.get("checkpoint")
+    return str(checkpoint.get("monitor", "loss")) if isinstance(checkpoint, Mapping) else "loss"
 
 
 class XlaView(View, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ class Source(Protocol):
     def player(self) -> Player | None: ...
     def poll(self, budget_s: float) -> object: ...
     def snapshot(self) -> Snapshot: ...
+    def newest(self) -> Snapshot: ...
     def close(self) -> None: ...
 
 
@@ -81,6 +82,8 @@ class Frame(NamedTuple):
     player: PlayerState | None
     caught_up: bool
     """Whether everything that the journals hold is in the snapshot."""
+    newest: Snapshot
+    """What is true now. The same as `snapshot`, unless a run that is followed shows its past."""
 
 
 class Pump:
@@ -156,4 +159,5 @@ def take_frame(source: Source) -> Frame:
     state = None
     if player is not None:
         state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
-    return Frame(snapshot, state, source.caught_up)
+    looks_back = state is not None and not state.live
+    return Frame(snapshot, state, source.caught_up, source.newest() if looks_back else snapshot)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tputui.model.snapshot import ENDED, EpochView, RunCondition, Segment, Snapshot, best_epoch
+from tputui.model.snapshot import ENDED, RunCondition, Segment, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Phase
 from tputui.ui import words
 from tputui.ui.draw.columns import Column, columns
@@ -107,7 +107,7 @@ class RunRow(NamedTuple):
 def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
     """The row of a run; `whole` says that everything written is in the snapshot."""
     plan, topology = snapshot.plan, snapshot.topology
-    best, name = best_epoch(snapshot.epochs), _monitored(snapshot.config)
+    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     return RunRow(
         path=path,
         state=snapshot.condition if whole else "reading",
@@ -120,7 +120,7 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
         total_steps=plan.total_steps if plan else None,
         loss=snapshot.loss[-1].mean if snapshot.loss else None,
         num_bad=snapshot.num_non_finite,
-        best=_figure(best, name) if best is not None else None,
+        best=best.figure(name) if best is not None else None,
         best_name=name,
         best_epoch=best.epoch if best is not None else None,
         created=snapshot.created,
@@ -159,16 +159,6 @@ def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def _monitored(config: Mapping[str, Any]) -> str:
-    checkpoint = config.get("checkpoint")
-    return str(checkpoint.get("monitor", "loss")) if isinstance(checkpoint, Mapping) else "loss"
-
-
-def _figure(epoch: EpochView, name: str) -> float | None:
-    reading = epoch.valid.get(name)
-    return reading.avg if reading is not None else epoch.scores.get(name)
 
 
 def _over(snapshot: Snapshot) -> float | None:

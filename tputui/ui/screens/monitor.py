@@ -34,7 +34,7 @@ class MonitorResult(NamedTuple):
     reason: Literal["quit"]
     """`quit`: the user left, training goes on."""
     snapshot: Snapshot | None
-    """The newest one; None where nothing was read yet."""
+    """What was true of the run then, whatever moment was shown; None where nothing was read yet."""
 
 
 class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKeys[MonitorResult]):
@@ -68,7 +68,6 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         if frame is None:
             return
         with self.app.batch_update():
-            self._note_newest(frame)
             self.query_one(Header).show(frame.snapshot, replaying=self._replaying, behind=self._behind(frame))
             self.query_one(Body).show(frame.snapshot)
             self.query_one(KeyBar).show(self._footer_keys())
@@ -129,7 +128,7 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
 
     def action_leave(self) -> None:
         """Leaves; the run goes on."""
-        self.dismiss(MonitorResult("quit", self.frame.snapshot if self.frame is not None else None))
+        self.dismiss(MonitorResult("quit", self._newest))
 
     # The log before its newest lines.
 

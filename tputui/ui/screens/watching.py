@@ -39,8 +39,6 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         self._timed = source.player is not None
         """Whether time can be played: in a replay, and in a live view that can look back."""
         self._replaying = source.player is not None and not source.player.live
-        self._newest: Snapshot | None = None
-        """The newest one of a live run, also while somebody looks back."""
         self._known_marks: list[Mark] = []
         """What happened in all of a recording, once somebody asked for it."""
         self._pump = Pump(source, lambda frame: self.post_message(self.FrameTaken(frame)))
@@ -60,15 +58,15 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         self.frame = message.frame
         self._pump.drawn()
 
-    def _note_newest(self, frame: Frame) -> None:
-        """Keeps what is true now, which a look back does not show."""
-        if not self._looks_back:
-            self._newest = frame.snapshot
+    @property
+    def _newest(self) -> Snapshot | None:
+        """What is true of a live run now, also while its past is shown."""
+        return self.frame.newest if self.frame is not None else None
 
     @property
     def _is_over(self) -> bool:
         """Whether the run that is followed has ended by now."""
-        newest = self._newest or (self.frame.snapshot if self.frame is not None else None)
+        newest = self._newest
         return not self._replaying and newest is not None and newest.condition in ENDED
 
     @property
@@ -86,14 +84,12 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         """How far a look back is from now."""
         if not self._looks_back or frame.player is None:
             return None
-        newest = self._newest if self._newest is not None else frame.snapshot
         seconds = max(frame.player.end - frame.player.position, 0.0)
-        return Behind(seconds, max(newest.steps, frame.snapshot.steps), not self._is_over)
+        return Behind(seconds, max(frame.newest.steps, frame.snapshot.steps), frame.newest.condition)
 
     def _marks_of_all(self, frame: Frame) -> list[Mark]:
         """What happened in the whole run as far as it is known, also after the moment that is shown."""
-        ahead = self._newest.marks if self._newest is not None and not self._replaying else self._known_marks
-        return ahead or frame.snapshot.marks
+        return (self._known_marks if self._replaying else frame.newest.marks) or frame.snapshot.marks
 
     def _put_notice(self, sentence: str) -> None:
         self.query_one(Header).tell(sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import ENDED, Plan, RequestState, Snapshot, Topology
+from tputui.model.snapshot import ENDED, Plan, RequestState, RunCondition, Snapshot, Topology
 from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
 from tputui.ui.widgets.base import Drawn
@@ -24,8 +24,8 @@ class Behind(NamedTuple):
     seconds: float
     steps: int
     """Steps done by now."""
-    goes_on: bool
-    """Whether the run has not ended by now."""
+    condition: RunCondition
+    """Of the run by now."""
 
 
 class Header(Drawn):
@@ -94,10 +94,13 @@ def _halved(text: str, width: int) -> tuple[str, str]:
 
 def _banner(behind: Behind, snapshot: Snapshot) -> Line:
     """That this is not now, and how to come back."""
-    place = f"step {snapshot.steps:,} of {behind.steps:,} done by now"
-    to = "to now, the run goes on" if behind.goes_on else "to the end"
-    back: Line = [Span("b", "strong"), Span(f" returns {to}", "label")]
-    return [Span(f" \u25c2 looking back {words.seconds(behind.seconds)}: {place}  ", "alert"), *back]
+    looked = f" \u25c2 looking back {words.seconds(behind.seconds)}: step {snapshot.steps:,} of {behind.steps:,}"
+    key = Span("b", "strong")
+    if behind.condition not in ENDED:
+        return [Span(f"{looked} done by now  ", "alert"), key, Span(" returns to now, the run goes on", "label")]
+    ended = words.CONDITIONS[behind.condition]
+    state = Span(f"; run {ended.word}  ", ended.tone)
+    return [Span(looked, "alert"), state, key, Span(" returns to the end", "label")]
 
 
 def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
