@@ -34,6 +34,8 @@ from engine.data.sampler import train_shares
 from engine.data.skips import Budget, Skips
 
 SIDE, SIZE, BATCH = 512, 256, 32
+WORKERS = 2
+"""Threads of ours, processes of the rivals."""
 
 
 class ByHand(Dataset[tuple[torch.Tensor, int]]):
@@ -98,7 +100,7 @@ def ours(images: Images, epoch: int) -> int:
     """One epoch through the feed, with a put that only keeps the tensors. Returns the images seen."""
     shares = train_shares(len(images), 1, BATCH, seed=0, epoch=epoch)
     skips = Skips("train", len(images), Budget(0, lambda *_: None))
-    with Feed(images, shares, lambda tensors: tensors, 4, skips) as feed:
+    with Feed(images, shares, lambda tensors: tensors, 4, skips, WORKERS) as feed:
         return sum(len(batch.tensors["image"]) for batch in feed)
 
 
@@ -110,7 +112,7 @@ def by_hand(loader: DataLoader[Any]) -> int:
 def loaders(paths: list[str], labels: list[int]) -> Iterator[tuple[str, DataLoader[Any]]]:
     """The rivals."""
     for pillow in (True, False):
-        for workers in (0, 2):
+        for workers in (0, WORKERS):
             dataset = ByHand(paths, labels, pillow)
             name = f"{'Pillow' if pillow else 'torchvision'}, num_workers={workers}"
             yield (
@@ -162,7 +164,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_files(Path(folder), arguments.images)
-        options = ImageData(source=folder, size=(SIZE, SIZE), workers=2, cache_mb=4096)
+        options = ImageData(source=folder, size=(SIZE, SIZE), cache_mb=4096)
         rates = compare(options, arguments.images, arguments.rounds)
     for name, value in zip(("read", "decode", "resize", "cache"), rates.pop("stages"), strict=True):
         print(f"stage {name:<8} {value:>10,.0f} images/s")

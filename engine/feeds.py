@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.data.feed import Feed, Put
+from engine.data.readers import remedy
 from engine.data.sampler import cut, train_shares, valid_shares
 from engine.data.skips import Budget, Skips, Tell
 from engine.plan import Plan
@@ -26,6 +27,8 @@ class Feeds:
         self._splits = splits
         self._own = own
         self._put = put
+        self.remedy = remedy(splits.train, plan.config.data.workers)
+        """How the training data is read, and what would bring batches sooner."""
         self._train_skips = Skips("train", len(splits.train), budget)
         self._valid_skips = Skips("valid", len(splits.valid), budget)
 
@@ -41,12 +44,12 @@ class Feeds:
             start=start,
             end=self._end,
         )
-        depth = config.data.prefetch_batches
-        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips)
+        depth, workers = config.data.prefetch_batches, config.data.workers
+        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips, workers)
 
     def validation(self) -> Feed:
         """Every validation example once."""
         config = self._config
         shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
-        depth = config.data.prefetch_batches
-        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_skips)
+        depth, workers = config.data.prefetch_batches, config.data.workers
+        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_skips, workers)

@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine import remat
 from engine.cadence import DEPTH
-from engine.errors import BadExample, Refused
+from engine.data.readers import WrongBatch, checked
+from engine.errors import BadExample, Problem, Refused
 from engine.plan import Plan
 from engine.tasks.base import Dataset
 from engine.tasks.registry import reason
@@ -93,14 +94,16 @@ def settings(plan: Plan) -> Settings:
 
 
 def shapes(dataset: Dataset) -> Shapes:
-    """What a batch is made of, by one example. Raises `Unpredictable`."""
+    """What a batch is made of, by one example. Raises `Unpredictable`, and `Refused` where `fetch` returns no batch."""
     why = "there is no training example"
     for index in range(min(TRIES, len(dataset))):
         try:
-            batch = dataset.fetch(np.array([index], dtype=np.int64))
+            batch = checked(dataset.fetch(np.array([index], dtype=np.int64)), 1)
         except BadExample as error:
             why = str(error)
             continue
+        except WrongBatch as error:
+            raise Refused([Problem("task", f"load(): the training dataset's {error}")]) from error
         except Exception as error:  # The task's own code; training tells of it in full.
             raise Unpredictable(f"training example {index} cannot be read: {reason(error)}") from error
         return {name: Shape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}

@@ -7,6 +7,7 @@ Exits with 0 predicted, 2 refused, 3 failed; what it tells goes to --tell-fd, se
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from engine import weights
+from engine.data.readers import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.table import STDOUT, Arrays, Table, open_table
 from engine.tasks import registry
@@ -166,17 +168,18 @@ def _fill(
 ) -> None:
     total = len(examples)
     left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
-    for wanted in _batches(total, asked.batch):
-        # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
-        indices, batch = _fetch(examples, wanted, left_out, asked)
-        if not len(indices):
-            continue
-        with torch.inference_mode():
-            predictions = work.task.predict(model, batch)
-            judge.add(predictions, batch)
-        found = to_numpy(predictions)
-        table.add(indices, found if table.raw else work.task.columns(found))
-        teller.progress(int(wanted[-1]) + 1, total)
+    with contextlib.closing(Reader(examples, work.config.data.workers)) as reader:
+        for wanted in _batches(total, asked.batch):
+            # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
+            indices, batch = _fetch(reader, wanted, left_out, asked)
+            if not len(indices):
+                continue
+            with torch.inference_mode():
+                predictions = work.task.predict(model, batch)
+                judge.add(predictions, batch)
+            found = to_numpy(predictions)
+            table.add(indices, found if table.raw else work.task.columns(found))
+            teller.progress(int(wanted[-1]) + 1, total)
 
 
 def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -185,19 +188,19 @@ def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _fetch(
-    examples: Dataset, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: Asked
+    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: Asked
 ) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
     """The examples at `indices`, and at which of them: those that cannot be used are left out as far as they may."""
     try:
         while len(indices):
             try:
-                return indices, dict(examples.fetch(indices))
+                return indices, reader.read(indices)
             except BadExample as bad:
                 usable = indices[indices != bad.index]
                 left_out.add(bad, known=len(usable) < len(indices))
                 indices = usable
         return indices, {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, WrongBatch) as error:
         what = asked.source or f"the split {asked.split}"
         where = f"{what}: examples {indices[0]} to {indices[-1]} cannot be read"
         raise Refused([Problem("", f"{where}: {registry.reason(error)}")]) from error

@@ -14,6 +14,7 @@ from functools import partial
 from engine.checkpoint import Checkpoint, Position, Store
 from engine.control import Control
 from engine.data.feed import Feed
+from engine.data.readers import Waiting
 from engine.errors import OutOfMemory
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
@@ -52,6 +53,7 @@ class Trainer:
         self._saver = Saver(reports, store, self._state)
         self._keepsakes = keepsakes
         self._explain = explain
+        self._waiting = Waiting(feeds.remedy)
         self._best: float | None = None
         self._best_epoch = 0
         self._losses: list[tuple[float, float]] = []
@@ -104,9 +106,11 @@ class Trainer:
                 self._heed()
                 if not feed.ready:
                     self._reports.settle()
+                began = time.perf_counter()
                 with sections.section("data"):
                     self._wait_for(feed)
                     batch = next(batches)
+                waited_s = time.perf_counter() - began
                 step = self.at.step + 1
                 with sections.section("trace"):
                     outcomes = self._learner.step(
@@ -117,6 +121,7 @@ class Trainer:
                 at = self.at._replace(batch=self.at.batch + 1, step=step)
                 self._reports.run_step(at)
                 self.at = at
+                self._note_wait(waited_s, time.perf_counter() - began)
                 self._mind()
         self._reports.report_training(self.at)
         self._mind()
@@ -189,6 +194,12 @@ class Trainer:
             if self._learner.strategy.alone:
                 self._heed()
         progress.enter(phase)
+
+    def _note_wait(self, waited_s: float, took_s: float) -> None:
+        """Says once if most of the time goes by waiting for data. Of several processes the first one does."""
+        said = self._waiting.add(waited_s, took_s)
+        if said is not None and self._learner.strategy.own.start == 0:
+            self._reports.warn(said)
 
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""

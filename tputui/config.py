@@ -34,6 +34,10 @@ class DataConfig(Table, frozen=True, kw_only=True):
     """Examples all cores take each step; the number of cores must divide it. Give this or `batch_per_core`."""
     prefetch_batches: int = 4
     """Batches kept ready on the device ahead of the step."""
+    workers: int = 0
+    """Threads that read the examples of a batch, each a part of it; the batches are the same for any number. 0 takes
+    one for each CPU, at most 8, to decode images, and one for the `fetch` of a task of your own: name more if it may be
+    called by several threads at once."""
     batches_per_epoch: int | None = None
     """Training batches an epoch, if not all of them; each epoch takes others, since each is shuffled anew."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -218,6 +222,7 @@ MOST = {
     "data.batch_per_core": 1_000_000,
     "data.global_batch": 100_000_000,
     "data.prefetch_batches": 1_000,
+    "data.workers": 256,
     "data.batches_per_epoch": 1_000_000_000,
     "report.pictures": 64,
     "device.virtual_cores": 4_096,
@@ -383,6 +388,7 @@ def _check(config: RunConfig, source: str) -> None:
         if value is not None and value > MOST.get(key, math.inf):
             refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
     not_negative = {
+        "data.workers": config.data.workers,
         "optim.momentum": config.optim.momentum,
         "optim.weight_decay": config.optim.weight_decay,
         "report.pictures": config.report.pictures,

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.data.readers import Reader, WrongBatch
 from engine.data.sampler import Indices, Share
 from engine.data.skips import Skips
 from engine.errors import BadExample
@@ -52,9 +53,13 @@ class _End(NamedTuple):
 class Feed:
     """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
 
-    def __init__(self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: Skips) -> None:
-        """`put` moves host tensors to the device; `skips` tells which examples are left out."""
+    def __init__(
+        self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: Skips, workers: int = 0
+    ) -> None:
+        """`put` moves host tensors to the device; `skips` tells which examples are left out; `workers` threads read,
+        see `engine.data.readers`."""
         self._dataset = dataset
+        self._reader = Reader(dataset, workers)
         self._shares = shares
         self._put = put
         self._skips = skips
@@ -73,6 +78,7 @@ class Feed:
         """Ends the thread; a dataset that hangs is left behind."""
         self._closing.set()
         self._thread.join(timeout=1.0)
+        self._reader.close(wait=not self._thread.is_alive())
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches in order. Raises what the dataset raised."""
@@ -127,9 +133,11 @@ class Feed:
 
     def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
         try:
-            return self._dataset.fetch(indices)
+            return self._reader.read(indices)
         except BadExample:
             raise
+        except WrongBatch as error:
+            raise DatasetError(f"the {self._skips.what} dataset: {error}") from error
         except Exception as error:
             index = self._culprit(indices)
             where = (

@@ -21,6 +21,9 @@ from engine.tasks.base import Splits
 class Images:
     """Some rows of a store, fetched by their index among these."""
 
+    parallel = True
+    """Decoding gains by several threads."""
+
     def __init__(self, store: Store, which: Ints) -> None:
         self.store = store
         """Decodes; both splits share one, so that each image is decoded once."""

@@ -90,8 +90,6 @@ class ImageData(SourceOptions, frozen=True, kw_only=True):
     resize: Literal["bilinear", "bicubic", "nearest"] = "bilinear"
     """How images are resized; both smooth ways average over all the pixels that they shrink (antialiasing). Masks
     and depths always take the nearest pixel."""
-    workers: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
-    """Threads that decode; 0 takes one for each CPU, at most 8."""
     cache_mb: Count = 2048
     """Memory for decoded images in MiB. Where all fit, each is decoded once; else none is kept."""
     features: dict[str, FeatureKind] = msgspec.field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Decoded images of every row of a source, each decoded once where all of them fit into memory.
 
 Which of the two it is follows from byte arithmetic before anything is read (`Store.needed_bytes`), never from what
-happens to be free. The result is the same either way, and with any number of threads: each row has its own place.
+happens to be free. The result is the same either way, and with any number of callers: each row has its own place.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.errors import BadExample
 
-MOST_WORKERS = 8
 MIB = 2**20
 
 
@@ -40,15 +39,14 @@ class Layer(NamedTuple):
 
 
 class Store:
-    """Decodes rows by their number; thread-safe for one caller at a time."""
+    """Decodes rows by their number, for any number of threads at once."""
 
     def __init__(self, rows: Rows, options: ImageData) -> None:
         self.rows = rows
         self._options = options
         self._shape = Shape(options.channels, *options.size, options.resize)
         self._layers = layers(rows, options)
-        self._workers = options.workers or min(MOST_WORKERS, len(os.sched_getaffinity(0)))
-        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
         self._filled: npt.NDArray[np.bool_] | None = None
         self._cache: dict[str, torch.Tensor] = {}
 
@@ -85,50 +83,34 @@ class Store:
             batch = self._empty(len(wanted))
             self._decode_all(wanted, np.arange(len(wanted)), batch)
             return batch
-        if self._filled is None:
-            self._cache = self._empty(len(self.rows))
-            self._filled = np.zeros(len(self.rows), dtype=bool)
-        lacking = np.unique(wanted[~self._filled[wanted]])
-        self._decode_all(lacking, lacking, self._cache)
+        filled = self._prepared()
+        # A row that two threads lack at once is decoded twice, to the same bytes.
+        lacking = np.array(list(dict.fromkeys(wanted[~filled[wanted]].tolist())), dtype=np.int64)
+        self._decode_all(lacking, lacking, self._cache, filled)
         places = torch.from_numpy(wanted)
         return {name: kept.index_select(0, places) for name, kept in self._cache.items()}
+
+    def _prepared(self) -> npt.NDArray[np.bool_]:
+        """[rows] which rows are in the cache, which has room for all of them from the first call on."""
+        with self._lock:
+            if self._filled is None:
+                self._cache = self._empty(len(self.rows))
+                self._filled = np.zeros(len(self.rows), dtype=bool)
+            return self._filled
 
     def _empty(self, count: int) -> dict[str, torch.Tensor]:
         return {name: torch.empty((count, *layer.shape), dtype=layer.dtype) for name, layer in self._layers.items()}
 
-    def _decode_all(self, rows: Ints, places: Ints, into: dict[str, torch.Tensor]) -> None:
-        """Decodes `rows` into the `places` of the tensors. Of several bad ones the first is raised."""
-        # A few rows a call, so that handing them out costs nothing beside decoding them.
-        parts = [part for part in np.array_split(np.arange(len(rows)), self._workers * 4) if len(part)]
-        work = [(rows[part], places[part]) for part in parts]
-
-        def run(part: tuple[Ints, Ints]) -> BadExample | None:
-            for row, place in zip(*part, strict=True):
-                bad = self._decode(int(row), int(place), into)
-                if bad is not None:
-                    return bad
-            return None
-
-        for bad in self._map()(run, work):
-            if bad is not None:
-                raise bad
-
-    def _map(self) -> Callable[..., Iterable[BadExample | None]]:
-        if self._workers == 1:
-            return map
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="decode")
-        return self._pool.map
-
-    def _decode(self, row: int, place: int, into: dict[str, torch.Tensor]) -> BadExample | None:
-        try:
+    def _decode_all(
+        self, rows: Ints, places: Ints, into: dict[str, torch.Tensor], done: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Decodes `rows` into the `places` of the tensors, and marks them in `done`. Raises `BadExample` for the first
+        bad one."""
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
             for name, tensor in into.items():
                 tensor[place] = self._layer(name, row)
-        except BadExample as bad:
-            return bad
-        if self._filled is not None:
-            self._filled[row] = True
-        return None
+            if done is not None:
+                done[place] = True
 
     def _bad(self, row: int, name: str, why: str) -> BadExample:
         path = self.rows.files[name][row]

@@ -16,6 +16,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.checkpoint import Checkpoint, Position
 from engine.control import Control
+from engine.data.readers import Waiting
 from engine.lightning import figures, ties
 from engine.lightning.reports import Facts, Reports
 from engine.plan import Plan
@@ -54,6 +55,8 @@ class Follower(Callback):
         self._meters = resumed.meters if resumed and resumed.position.batch else {}
         self._open = False
         self._began = self._trained = self._evaluated = 0.0
+        self._waiting: Waiting | None = None
+        self._stepped = self._data_s = 0.0
         self._pot: dict[str, Any] = {}
         self._valid_names: set[str] = set()
         self._valid: dict[str, ev.MeterReading] = {}
@@ -99,6 +102,7 @@ class Follower(Callback):
         self.at = self.at._replace(batch=self.at.batch + 1, step=self.at.step + 1)
         self._note_lr(trainer)
         self._reports.run_step(self.at)
+        self._note_wait(trainer)
         if self.at.batch < self.facts.steps_per_epoch:
             self._mind()
             self._heed()
@@ -168,6 +172,7 @@ class Follower(Callback):
         self._began = self._trained = self._evaluated = time.perf_counter()
         self._valid = {}
         self._reports.begin_epoch(self.at, self._meters)
+        self._stepped, self._data_s = self._began, 0.0
         self._meters = {}
 
     def _note_lr(self, trainer: Trainer) -> None:
@@ -212,6 +217,17 @@ class Follower(Callback):
                 best=best,
             )
         )
+
+    def _note_wait(self, trainer: Trainer) -> None:
+        """Says once if most of the time goes by waiting for data."""
+        if self._waiting is None:
+            number = getattr(trainer.train_dataloader, "num_workers", 0)
+            self._waiting = Waiting(f"the training DataLoader has num_workers = {number}; more of them read ahead")
+        now, data_s = time.perf_counter(), self._reports.sections.totals()["data"]
+        said = self._waiting.add(data_s - self._data_s, now - self._stepped)
+        self._data_s, self._stepped = data_s, now
+        if said is not None:
+            self._reports.warn(said)
 
     def _heed(self) -> None:
         """Serves the requests that wait, all with one save."""

@@ -97,6 +97,8 @@ def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
     ]
     if config.optim.lr != default.lr and not modules.takes(cls, "lr"):
         found.append(Problem("optim.lr", f"{cls.__name__} takes no argument lr, so it would have no effect"))
+    if config.data.workers:
+        found.append(Problem("data.workers", "the module's own loaders read the data; give its DataLoader num_workers"))
     if config.device.strategy != "spmd":
         found.append(Problem("device.strategy", 'a LightningModule is trained by "spmd" or on one core'))
     return found

@@ -45,9 +45,11 @@ class Dataset(Protocol):
     def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
         """The examples at `indices` as CPU tensors, each with one row an example in that order.
 
-        Called from a thread of its own. Shapes must depend on nothing but the number of indices: every other
-        shape is compiled anew. `engine.errors.BadExample` tells of one example that cannot be used, and it is
-        skipped where the configuration allows that; any other exception ends training.
+        Called by one thread of its own, or by several at once under `data.workers`, each for a part of a batch; a
+        dataset with the attribute `parallel = True` is read by several without being asked. Shapes must depend on
+        nothing but the number of indices: every other shape is compiled anew. `engine.errors.BadExample` tells of
+        one example that cannot be used, and it is skipped where the configuration allows that; any other exception
+        ends training.
         """
         ...
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.data import images
 from engine.data.feed import Feed
 from engine.data.images import Images
 from engine.data.options import ImageData
+from engine.data.readers import Reader
 from engine.data.sampler import valid_shares
 from engine.data.skips import Budget, Skips
 from engine.errors import BadExample
@@ -90,13 +92,15 @@ def test_every_tensor_has_its_static_shape_and_type(scene: Path) -> None:
 
 def test_cache_and_number_of_threads_change_nothing(scene: Path) -> None:
     order = np.array([3, 1, 8, 3, 0])
-    plain = train(options(scene, cache_mb=0, workers=1)).fetch(order)
+    plain = train(options(scene, cache_mb=0)).fetch(order)
     for workers in (1, 2, 5):
-        cached = train(options(scene, workers=workers))
+        cached = train(options(scene))
         assert cached.store.caches
-        assert equal(cached.fetch(order), plain)
-        assert equal(cached.fetch(order), plain), "from memory"
-        assert equal(train(options(scene, cache_mb=0, workers=workers)).fetch(order), plain)
+        with closing(Reader(cached, workers)) as reader:
+            assert equal(reader.read(order), plain)
+            assert equal(reader.read(order), plain), "from memory"
+        with closing(Reader(train(options(scene, cache_mb=0)), workers)) as reader:
+            assert equal(reader.read(order), plain)
 
 
 def test_a_cached_epoch_needs_the_files_no_more(scene: Path) -> None:

@@ -1,0 +1,152 @@
+"""Reads a batch with several threads, each a part of its rows; checks what the dataset returns, and how long it takes.
+
+Threads, not processes: reading a file and decoding an image release the interpreter's lock, nothing is copied between
+processes, and nothing is forked beside a runtime that has threads. The result does not depend on their number, since
+the parts are joined in the order of the batch, and no more than one batch is being read at any time.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.tasks.base import Dataset
+
+AUTOMATIC_MAX = 8
+"""Threads that are started at most where the configuration does not say how many."""
+
+WINDOW_S = 30.0
+"""Seconds of training over which the wait for data is judged."""
+MOST = 0.5
+"""Share of the time above which training counts as waiting for data."""
+
+Indices = npt.NDArray[np.int64]
+
+
+class WrongBatch(TypeError):
+    """`fetch` returned something else than a batch; the text says what."""
+
+
+class Reader:
+    """Reads batches of one dataset, for one caller at a time; to be closed."""
+
+    def __init__(self, dataset: Dataset, workers: int = 0) -> None:
+        """`workers` is `data.workers`: a number of threads, or 0 for `automatic(dataset)`."""
+        self.workers = workers or automatic(dataset)
+        """Threads that read."""
+        self._dataset = dataset
+        self._pool: ThreadPoolExecutor | None = None
+
+    def read(self, indices: Indices) -> dict[str, torch.Tensor]:
+        """The examples at `indices`, in that order. Raises what the dataset raises, of several parts that of the
+        first, and `WrongBatch`."""
+        parts = np.array_split(indices, min(self.workers, max(1, len(indices))))
+        if len(parts) == 1:
+            return self._fetch(indices)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="tputui-data")
+        futures = [self._pool.submit(self._fetch, part) for part in parts]
+        # All of them, so that no part of a batch that failed is still being read beside the next one.
+        wait(futures)
+        return _joined(futures)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Ends the threads; without `wait` one that hangs in the dataset is left behind."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait, cancel_futures=True)
+            self._pool = None
+
+    def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
+        return checked(self._dataset.fetch(indices), len(indices))
+
+
+def automatic(dataset: Dataset) -> int:
+    """How many threads read a dataset where nothing is configured: one for each CPU, at most 8, if it says that it is
+    `parallel`, else one: a `fetch` that was written for one caller may go wrong under several without an error."""
+    return min(AUTOMATIC_MAX, len(os.sched_getaffinity(0))) if getattr(dataset, "parallel", False) else 1
+
+
+def checked(batch: Any, count: int) -> dict[str, torch.Tensor]:
+    """The batch, if it is what `Dataset.fetch` must return for `count` indices. Raises `WrongBatch`."""
+    need = "it must return a dict of tensors by name, each with one row an example"
+    if not isinstance(batch, dict) or not batch:
+        raise WrongBatch(f"fetch() returned {_called(batch)}; {need}")
+    for name, value in batch.items():
+        if not isinstance(value, torch.Tensor):
+            raise WrongBatch(f'fetch() returned {_called(value)} as "{name}"; {need}')
+        if value.dim() == 0 or len(value) != count:
+            shape = list(value.shape)
+            raise WrongBatch(f'fetch() returned "{name}" of shape {shape} for {count} indices; {need}')
+    return batch
+
+
+def _called(value: Any) -> str:
+    if isinstance(value, dict):
+        return "an empty dict"
+    kind = type(value).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def _joined(futures: list[Future[dict[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
+    parts = [future.result() for future in futures]
+    first = {name: (value.shape[1:], value.dtype) for name, value in parts[0].items()}
+    for part in parts[1:]:
+        found = {name: (value.shape[1:], value.dtype) for name, value in part.items()}
+        if found != first:
+            raise WrongBatch(
+                f"fetch() returned {_words(first)} for some examples of a batch and {_words(found)} for others; names, "
+                "types and shapes must be the same for all"
+            )
+    return {name: torch.cat([part[name] for part in parts]) for name in first}
+
+
+def _words(kinds: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
+    return ", ".join(
+        f'"{name}" {str(dtype).removeprefix("torch.")} {list(shape)}' for name, (shape, dtype) in kinds.items()
+    )
+
+
+class Waiting:
+    """How long training waits for its data. Says so once, where that is most of the time."""
+
+    def __init__(self, remedy: str) -> None:
+        """`remedy` says which setting is in force and what would help."""
+        self._remedy = remedy
+        self._waited_s = self._took_s = 0.0
+        self._said = False
+
+    def add(self, waited_s: float, took_s: float) -> str | None:
+        """Takes a training step: how long it took, and how much of that was the wait for its batch. Returns the
+        sentence when it falls due."""
+        self._waited_s += waited_s
+        self._took_s += took_s
+        if self._said or self._took_s < WINDOW_S:
+            return None
+        share, took_s = self._waited_s / self._took_s, self._took_s
+        self._waited_s = self._took_s = 0.0
+        self._said = share > MOST
+        return f"{share:.0%} of {took_s:.0f} s of training waited for data: {self._remedy}" if self._said else None
+
+
+def remedy(dataset: Dataset, workers: int) -> str:
+    """How the dataset is read under `data.workers = workers`, and what would bring batches sooner."""
+    if getattr(dataset, "parallel", False):
+        number = workers or automatic(dataset)
+        return (
+            f"{number} threads decode (data.workers); a data.cache_mb that holds all images decodes each of them once, "
+            "and smaller files decode sooner"
+        )
+    if workers > 1:
+        return (
+            f"data.workers = {workers}; more threads help if fetch() waits for files, not if it computes in Python: "
+            "then make it cheaper"
+        )
+    return (
+        f"data.workers is 1; set it to {AUTOMATIC_MAX} if fetch() can be called by several threads at once, or make "
+        "fetch() cheaper"
+    )
