@@ -84,6 +84,16 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
     assert f"warning: the run's directory {tmp_path / 'gone'} is gone" in out.splitlines()
 
 
+def test_an_attached_viewer_starts_with_the_newest_lines(recorded_run: Path) -> None:
+    whole, _, _ = followed(Session.live(recorded_run))
+    out = io.StringIO()
+    session = Session.live(recorded_run)
+    headless.follow(session, out, as_json=False, earlier=4, wait=no_wait)
+    session.close()
+    lines = whole.splitlines()
+    assert out.getvalue().splitlines() == [f"{len(lines) - 4} earlier lines; --lines all prints them", *lines[-4:]]
+
+
 class Closed(io.StringIO):
     """A pipe whose reader leaves after some lines."""
 

@@ -279,6 +279,13 @@ def to_builtins(config: RunConfig) -> dict[str, Any]:
     return tables
 
 
+def keys_by_name() -> dict[str, str]:
+    """Every key that is checked here, by its last part and in full: `lr` and `optim.lr` are both `optim.lr`."""
+    keys = [name for name in RunConfig.__struct_fields__ if name not in (*TABLES, *TASK_TABLES)]
+    keys += [f"{table}.{name}" for table, cls in TABLES.items() for name in cls.__struct_fields__ if name != "options"]
+    return {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
+
+
 def unknown_key(source: str, key: str, known: list[str]) -> str:
     """The sentence that refuses an unknown key: file, key and the nearest known key."""
     table, _, name = key.rpartition(".")

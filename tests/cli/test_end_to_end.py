@@ -231,7 +231,7 @@ def test_attach_to_a_run_that_ended_exits_with_its_code(done: Done, interrupted:
 
 
 def test_attach_without_a_name_says_that_none_is_running(done: Done) -> None:
-    said = tputui("attach", "--runs-dir", done.dir.parent / "none")
+    said = tputui("attach", cwd=done.dir)
 
     assert said.code == 2
     assert "no run is running in" in said.err
@@ -257,6 +257,21 @@ def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
     assert request.path is not None
     assert (interrupted.live.dir / request.path).is_file()
     assert not is_running(interrupted.live.worker_pid)
+
+
+@pytest.mark.slow
+def test_ctrl_c_that_also_ends_the_reader_of_a_pipe_says_once_how_the_run_ended(runs: Runs) -> None:
+    live = runs.start("piped", "--json", *FOREVER)
+    assert live.viewer.stdout is not None
+    assert live.viewer.stderr is not None
+    live.viewer.stdout.close()
+    live.viewer.send_signal(signal.SIGINT)
+    err = live.viewer.stderr.read()
+    live.viewer.stderr.close()
+    assert live.viewer.wait(START_S) == 4
+    _, asked, ended = err.splitlines()
+    assert asked.startswith("tputui: asked the run to save and stop;")
+    assert ended.startswith("tputui: run piped stopped: stopped on request")
 
 
 def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_once(

@@ -59,6 +59,16 @@ def test_an_unknown_command_is_refused_with_the_nearest() -> None:
         (["stop", "x", "--wait", "-1"], "-1 is less than 0 s"),
         (["replay", "x", "--speed", "0"], "0 is not more than 0"),
         (["replay", "x", "--speed", "fast"], "'fast' is not a number"),
+        (
+            ["run", "x", "--epochs", "3"],
+            'run: there is no option "--epochs"; set a key of the configuration with --set epochs=3;',
+        ),
+        (["run", "x", "--lr=0.1"], "with --set optim.lr=0.1;"),
+        (["folds", "x", "--batch-per-core", "4"], "with --set data.batch_per_core=4;"),
+        (["attach", "x", "--once"], 'there is no option "--once"; see `tputui attach --help`'),
+        (["attach", "x", "--lines", "few"], "'few' is neither a number nor all"),
+        (["ls"], "did you mean runs?"),
+        (["logs"], "did you mean attach RUN --no-ui?"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(
@@ -70,6 +80,14 @@ def test_a_wrong_command_line_is_refused_in_one_sentence(
     assert said.out == ""
     assert sentence in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_help_is_also_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, usage in ((["help"], "usage: tputui ["), (["help", "run"], "usage: tputui run ")):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 0
+        assert capsys.readouterr().out.startswith(usage)
 
 
 def test_runs_live_where_the_option_or_the_variable_says_or_in_runs(tmp_path: Path) -> None:

@@ -36,12 +36,23 @@ def test_json_lists_the_same(recorded_run: Path, capsys: pytest.CaptureFixture[s
     assert row["loss"] == pytest.approx(sum(recorded.losses(66)) / 8)
 
 
-def test_no_runs_yet_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", "--runs-dir", str(tmp_path / "none")]) == 0
+def test_no_runs_yet_says_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["runs"], ["runs", "--runs-dir", str(tmp_path)]):
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "start one with `tputui run CONFIG`" in said.err
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "start one with `tputui run CONFIG`" in said.err
+
+@pytest.mark.parametrize("words", [["runs"], ["runs", "--json"], ["attach"], []])
+def test_a_runs_directory_that_does_not_exist_is_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--runs-dir", str(tmp_path / "none"), *words]) == 2
+    assert capsys.readouterr().err == f"tputui: --runs-dir {tmp_path / 'none'}: no such directory\n"
 
 
 def test_a_damaged_run_is_listed_and_its_name_cannot_move_the_cursor(

@@ -105,3 +105,18 @@ def test_the_page_of_many_cores_is_still_a_page(recorded_run: Path) -> None:
 def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
     page = show_text(load(tmp_path))
     assert "state        lost" in page
+
+
+def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None:
+    snapshot = load(recorded_run)
+    (first, *_) = snapshot.epochs
+    worse = [msgspec.structs.replace(first, epoch=epoch, best=epoch == 7) for epoch in range(1, 31)]
+    snapshot = msgspec.structs.replace(snapshot, epochs=worse)
+
+    def epochs(num_epochs: int | None) -> list[int]:
+        rows = show_text(snapshot, num_epochs=num_epochs).splitlines()
+        return [int(row.split()[1]) for row in rows if row.startswith("epoch ")]
+
+    assert epochs(3) == [7, 28, 29, 30]
+    assert epochs(None) == list(range(1, 31))
+    assert "26 of 30 are left out; --epochs all prints them" in show_text(snapshot, num_epochs=3)

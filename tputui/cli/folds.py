@@ -61,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_option("--name", metavar="NAME", help="the runs are called NAME-fold-0 and so on; else by time and task")
     parser.add_option("--json", action="store_true", help="print one JSON object in the end, and nothing before")
+    parser.know_keys(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:

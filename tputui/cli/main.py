@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import os
 import sys
 import textwrap
 import traceback
@@ -39,6 +38,26 @@ COMMANDS: dict[str, str] = {
     "serve": "show the screen in a browser on this machine",
 }
 """Every command with one line about it; the module of the same name is its code."""
+
+OTHER_NAMES = {
+    "ls": "runs",
+    "list": "runs",
+    "ps": "runs",
+    "train": "run",
+    "start": "run",
+    "resume": "run CONFIG --resume RUN",
+    "watch": "attach",
+    "monitor": "attach",
+    "logs": "attach RUN --no-ui",
+    "tail": "attach RUN --no-ui",
+    "status": "show",
+    "info": "show",
+    "diff": "compare",
+    "kill": "stop RUN --now",
+    "save": "checkpoint",
+    "evaluate": "predict",
+}
+"""What other tools call a command of ours."""
 
 HELP_COLUMNS = 78
 
@@ -101,8 +120,10 @@ def _dispatch(words: list[str]) -> ExitCode:
     if place == len(words):
         return _without_a_command(top)
     name = words[place]
+    if name == "help":
+        return _dispatch([*words[place + 1 : place + 2], "--help"])
     if name not in COMMANDS:
-        near = nearest(name, COMMANDS)
+        near = OTHER_NAMES.get(name) or nearest(name, COMMANDS)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(COMMANDS)}"
         raise CommandError(ExitCode.USAGE, f'there is no command "{name}"; {hint}')
     command = _load(name)
@@ -155,9 +176,9 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     """The list of runs: live in a terminal, else printed."""
     from tputui.cli import runs
     from tputui.cli.console import has_screen
-    from tputui.telemetry import rundir
+    from tputui.cli.selecting import existing_parent
 
-    parent = rundir.runs_dir(args.runs_dir, os.environ)
+    parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)
     from tputui.cli.desk import EngineDesk

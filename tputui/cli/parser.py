@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from tputui.cli.console import CommandError
@@ -26,34 +26,48 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self._options: list[str] = ["--help"]
+        self._keys: Mapping[str, str] = {}
 
     def add_option(self, *names: str, **how: object) -> None:
         """Adds an option that the error messages know of."""
         self._options += [name for name in names if name.startswith("--")]
         self.add_argument(*names, **how)  # type: ignore[arg-type]
 
+    def know_keys(self, keys: Mapping[str, str]) -> None:
+        """Names keys of the configuration file, which people try as options: by each spelling the full key."""
+        self._keys = keys
+
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Parses all of `argv`. Raises `CommandError`."""
         args, unknown = self.parse_known_args(argv)
         if unknown:
-            self.error(self._unknown(unknown[0]))
+            self.error(self._unknown(unknown[0], argv))
         return args
 
     def error(self, message: str) -> NoReturn:
         """Refuses the command line."""
-        raise CommandError(ExitCode.USAGE, f"{self.prog}: {message}; `{self.prog} --help` tells how to use it")
+        command = self.prog.removeprefix("tputui").strip()
+        where = f"{command}: " if command else ""
+        raise CommandError(ExitCode.USAGE, f"{where}{message}; see `{self.prog} --help`")
 
-    def _unknown(self, word: str) -> str:
+    def _unknown(self, word: str, argv: Sequence[str] = ()) -> str:
         if not word.startswith("-"):
             return f'"{word}" is one word too many'
-        near = nearest(word.partition("=")[0], self._options)
+        option, equals, value = word.partition("=")
+        key = option.removeprefix("--").replace("-", "_")
+        if key in self._keys:
+            after = argv[argv.index(word) + 1 :][:1] if word in argv else []
+            value = value if equals else next((given for given in after if not given.startswith("-")), "VALUE")
+            return f'there is no option "{option}"; set a key of the configuration with --set {self._keys[key]}={value}'
+        near = nearest(option, self._options)
         return f'there is no option "{word}"' + (f"; did you mean {near}?" if near else "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like `word`; None where none is."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return near[0] if near else None
+    """The known word that is most like `word`, whatever dashes they begin with; None if none is like it."""
+    names = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), list(names), n=1, cutoff=0.6)
+    return names[near[0]] if near else None
 
 
 def exit_codes(**meanings: str) -> str:

@@ -18,8 +18,8 @@ from tputui.model import show
 
 DESCRIPTION = """Plays what a run recorded through the screen that showed it live, N times as fast; in the
 screen it can be paused and sought in. With --no-ui it prints a line a fact, with --json the events, both
-without waiting unless --speed is given. With --at TIME --once it prints the whole screen as it was at that
-second, for a bug report: text, or one object with --json. Nothing is asked of the run."""
+without waiting unless --speed is given. With --at TIME --once it prints a report of the run as it was at that
+second: state, figures, loss curve, events and log as text, or one object with --json. Nothing is asked of the run."""
 EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run, or it has no such moment")
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--at", type=moment, metavar="TIME", help=f"begin there, and stay: {FORMS}")
-    parser.add_option("--once", action="store_true", help="print the whole screen as it was then, and nothing else")
+    parser.add_option("--once", action="store_true", help="print a report of the run as it was then, and nothing else")
     parser.add_option("--speed", type=speed, metavar="N", help="times as fast as it was (1 in the screen)")
     parser.add_option("--read-only", action="store_true", help="as it is always: nothing can be asked of a recording")
     viewing.add_view_options(parser)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         run_monitor(source, run_dir, read_only=True, options=viewing.view_options(args))
         return ExitCode.DONE
     try:
-        headless.follow(source, sys.stdout, as_json=args.json)
+        headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps)
     finally:
         source.close()
     return ExitCode.DONE

@@ -42,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--resume", metavar="RUN", help="go on from the last checkpoint of that run")
     parser.add_option("--detach", action="store_true", help="start it, print its name and leave")
     viewing.add_view_options(parser)
+    parser.know_keys(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -57,12 +58,12 @@ def run(args: argparse.Namespace) -> ExitCode:
     run_dir = starting.create_run(
         parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=["tputui", *sys.argv[1:]]
     )
-    with viewing.ctrl_c_stops(run_dir):
+    with viewing.ctrl_c_stops(run_dir) as interrupts:
         supervisor = starting.start(run_dir)
         if args.detach:
             return _tell_started(run_dir, as_json=args.json)
         if not viewing.wants_screen(no_ui=args.no_ui, as_json=args.json):
-            return _show(run_dir, supervisor, args)
+            return _show(run_dir, supervisor, args, interrupts)
     return _show(run_dir, supervisor, args)
 
 
@@ -88,9 +89,14 @@ def _tell_started(run_dir: Path, *, as_json: bool) -> ExitCode:
     return ExitCode.DONE
 
 
-def _show(run_dir: Path, supervisor: subprocess.Popen[bytes], args: argparse.Namespace) -> ExitCode:
+def _show(
+    run_dir: Path,
+    supervisor: subprocess.Popen[bytes],
+    args: argparse.Namespace,
+    interrupts: viewing.Interrupts | None = None,
+) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
-    snapshot = viewing.watch(run_dir, args)
+    snapshot = viewing.watch(run_dir, args, interrupts=interrupts)
     code = viewing.code_of(snapshot)
     if snapshot.exit_code is not None:
         starting.wait_settled(supervisor)

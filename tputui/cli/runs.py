@@ -10,7 +10,7 @@ from typing import Any
 from tputui import session
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of, runs_in
+from tputui.cli.selecting import existing_parent, runs_in
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.model.snapshot import Snapshot
@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Prints the runs."""
-    parent = parent_of(args)
+    parent = existing_parent(args)
     if not args.json:
         return print_table(parent)
     say_json([_row(path) for path in _newest_first(parent)], indent=2)

@@ -22,6 +22,15 @@ def parent_of(args: argparse.Namespace) -> Path:
     return rundir.runs_dir(args.runs_dir, os.environ)
 
 
+def existing_parent(args: argparse.Namespace) -> Path:
+    """The directory in which runs live, for a command that lists them. Raises `CommandError` if `--runs-dir` names a
+    directory that does not exist; the default may be created by the first run."""
+    parent = parent_of(args)
+    if args.runs_dir and not parent.exists():
+        raise CommandError(ExitCode.USAGE, f"--runs-dir {args.runs_dir}: no such directory")
+    return parent
+
+
 def chosen_run(args: argparse.Namespace) -> Path:
     """The directory of the run that was named. Raises `CommandError`."""
     return find_run(args.run, parent_of(args))

@@ -8,6 +8,7 @@ from tputui import session
 from tputui.cli.console import say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.cli.values import count_or_all
 from tputui.exit_codes import ExitCode
 from tputui.model import show
 
@@ -20,7 +21,14 @@ EXIT_CODES = exit_codes(DONE="printed, whatever the run's state", USAGE="no such
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
-    parser.add_option("--json", action="store_true", help="print one JSON object")
+    parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
+    parser.add_option(
+        "--epochs",
+        type=count_or_all,
+        default=show.EPOCHS_SHOWN,
+        metavar="N",
+        help=f"print the newest N epochs and the best one, or `all` ({show.EPOCHS_SHOWN})",
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -29,5 +37,5 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.json:
         say_json(show.to_show(snapshot), indent=2)
     else:
-        say(show.show_text(snapshot).rstrip("\n"))
+        say(show.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
     return ExitCode.DONE

@@ -36,6 +36,15 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def count_or_all(text: str) -> int | None:
+    """A count, 0 or more; None for `all`."""
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
+    return int(text)
+
+
 def _number(text: str) -> float:
     try:
         value = float(text)

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tputui import headless, session
-from tputui.cli.console import has_screen, narrate
+from tputui.cli.console import drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
@@ -42,6 +42,7 @@ def add_view_options(parser: Parser) -> None:
     """Declares how a run is shown."""
     parser.add_option("--no-ui", action="store_true", help="print lines; so it is too where stdout is no terminal")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
+    parser.add_option("--timestamps", action="store_true", help="with --no-ui: start each line with its UTC time")
     add_screen_options(parser)
 
 
@@ -63,10 +64,19 @@ def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
     return not no_ui and not as_json and has_screen()
 
 
-def watch(run_dir: Path, args: argparse.Namespace, *, read_only: bool = False) -> Snapshot:
+def watch(
+    run_dir: Path,
+    args: argparse.Namespace,
+    *,
+    read_only: bool = False,
+    earlier: int | None = None,
+    interrupts: Interrupts | None = None,
+) -> Snapshot:
     """Shows a run until it ends or the viewer leaves, and says on stderr what to type next.
 
-    Returns what is true of the run then, whatever moment a screen showed. `args` has the options of a view.
+    Returns what is true of the run then, whatever moment a screen showed. `args` has the options of a view; `earlier`
+    is how many of the lines are printed that the run had before (None: all). If `interrupts` asked the run to stop and
+    Ctrl-C ended the reader of a pipe as well, the run is followed to its end, so that one command says how that went.
     """
     source = session.Session.live(run_dir)
     if wants_screen(no_ui=args.no_ui, as_json=args.json):
@@ -77,11 +87,27 @@ def watch(run_dir: Path, args: argparse.Namespace, *, read_only: bool = False) -
         narrate("\n".join(parting(snapshot, run_dir)))
         return snapshot
     try:
-        snapshot = headless.follow(source, sys.stdout, as_json=args.json)
+        snapshot = headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
     finally:
         source.close()
-    if snapshot.condition not in ENDED:
-        narrate(_going_on(snapshot, run_dir))
+    if snapshot.condition in ENDED:
+        return snapshot
+    if interrupts is not None and interrupts.asked:
+        return _wait_for_end(run_dir)
+    narrate(_going_on(snapshot, run_dir))
+    return snapshot
+
+
+def _wait_for_end(run_dir: Path) -> Snapshot:
+    """Follows a run to its end without printing it, for a command whose output was closed; then says how it ended."""
+    drop_stdout()
+    source = session.Session.live(run_dir)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            snapshot = headless.follow(source, nowhere, as_json=True, narrate=nowhere)
+    finally:
+        source.close()
+    narrate(f"run {inert(snapshot.run)} {snapshot.condition}: {inert(snapshot.condition_reason)}")
     return snapshot
 
 
@@ -141,6 +167,11 @@ class Interrupts:
         self._run_dir = run_dir
         self._num_asked = 0
 
+    @property
+    def asked(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._num_asked > 0
+
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler of SIGINT. The wait it interrupts goes on."""
         if self._num_asked == len(self._KINDS):
@@ -160,11 +191,12 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def ctrl_c_stops(run_dir: Path) -> Iterator[None]:
+def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
     """Within, Ctrl-C asks the run to stop instead of ending this process."""
-    before = signal.signal(signal.SIGINT, Interrupts(run_dir).handle)
+    interrupts = Interrupts(run_dir)
+    before = signal.signal(signal.SIGINT, interrupts.handle)
     try:
-        yield
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from tputui.model.snapshot import DamageRegion
 from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
@@ -139,6 +140,14 @@ def duration(seconds: float | None) -> str:
     if whole < 86400:
         return f"{hours} h {minutes % 60:02d} min"
     return f"{days} d {hours % 24} h"
+
+
+def utc(t: float) -> str:
+    """A unix time in UTC: `2025-10-09T08:53:20Z`; `-` if it is no time."""
+    try:
+        return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
 
 
 def rate(per_s: float | None, unit: str) -> str:

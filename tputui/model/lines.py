@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -22,15 +22,42 @@ from tputui.model.telling import TOOL
 from tputui.model.writer import WriterState
 from tputui.telemetry import events as ev
 
+_Line = tuple[float, str]
+"""When, in unix time, and what."""
+_AVERAGES = 3
+"""Which column of a report's line has the running averages."""
+
 
 class Teller:
-    """Turns facts, one at a time, into lines. Text of others in them is inert."""
+    """Turns events, one at a time, into lines. Text of others in them is inert.
 
-    def __init__(self) -> None:
+    A report's line is of one step: its losses, meters and pace were all reported with that step. A process reports its
+    meters in a record of their own, so the line waits for the record beside it.
+    """
+
+    def __init__(self, *, timestamps: bool = False) -> None:
+        """`timestamps` puts the UTC time of its event before each line."""
         self._state = RunState()
+        self._timestamps = timestamps
+        self._report: ev.ProgressReported | None = None
+        """A report of the first worker whose meters were not read yet."""
+        self._columns: list[str] = []
+        """What was known of that report's step when it was read."""
+        self._printed: Counter[str] = Counter()
+        """Lines of tracebacks that were printed; the log of the process repeats them."""
 
     def tell(self, writer: str, seq: int, event: ev.Event) -> list[str]:
-        """The lines that a fact is worth; none for a fact that was told before."""
+        """The lines of an event; none if it was read before."""
+        return self._stamped(self._lines(writer, seq, event))
+
+    def flush(self) -> list[str]:
+        """The line of a report whose meters did not come; nothing if there is none."""
+        return self._stamped(self._release())
+
+    def _stamped(self, lines: Iterable[_Line]) -> list[str]:
+        return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
+
+    def _lines(self, writer: str, seq: int, event: ev.Event) -> list[_Line]:
         known = self._state.writers.get(writer)
         compiles = known.xla.compiles if known and known.xla else 0
         compile_s = known.xla.compile_s if known and known.xla else 0.0
@@ -40,13 +67,24 @@ class Teller:
         state = self._state.writers[writer]
         if state.last_seq == before:
             return []
+        lines = self._release() if self._is_overdue(state, event) else []
         told = state.told
         said = islice(told.logs, max(0, len(told.logs) - (told.num_logs - num_logs)), None)
-        lines = [_logged(line) for line in said]
+        texts = [_logged(line) for line in said if not self._repeats(state, event, line)]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
-            lines.append(_compiled(event, compiles, compile_s))
-        lines += self._own(state, event)
-        return [fmt.inert(line) for line in lines]
+            texts.append(_compiled(event, compiles, compile_s))
+        texts += self._own(state, event)
+        lines += [(event.t, text) for text in texts]
+        return lines + self._reported(state, event)
+
+    def _repeats(self, writer: WriterState, event: ev.Event, line: LogLine) -> bool:
+        """Whether the failure that was printed already says what the line says."""
+        if isinstance(event, ev.TrainingEnded):
+            return event.outcome == "failed" and writer.failure is not None
+        if not isinstance(event, ev.LogWritten) or not self._printed[line.text]:
+            return False
+        self._printed[line.text] -= 1
+        return True
 
     def _own(self, writer: WriterState, event: ev.Event) -> Iterator[str]:
         if isinstance(event, ev.RunStarted):
@@ -55,14 +93,13 @@ class Teller:
                 yield f"resumed from {event.resumed_from}"
         elif isinstance(event, ev.TrainingPlanned) and self._is_first(writer):
             yield from self._plan()
-        elif isinstance(event, ev.ProgressReported) and self._is_first(writer):
-            yield self._report(event)
         elif isinstance(event, ev.EpochEnded) and self._is_first(writer):
             took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
             yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
             yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
         elif isinstance(event, ev.FailureRaised):
+            self._printed.update(event.traceback.splitlines())
             yield from (f"    {line}" for line in event.traceback.splitlines())
         elif isinstance(event, ev.FailureReported) and (broke := blame.failure(self._state)) is not None:
             # The traceback stands right above, where the process itself told it.
@@ -92,26 +129,60 @@ class Teller:
                 yield ragged
             yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
-    def _report(self, event: ev.ProgressReported) -> str:
+    def _reported(self, writer: WriterState, event: ev.Event) -> list[_Line]:
+        """The line of a report, once everything of its step was read."""
+        if not self._is_first(writer):
+            return []
+        if isinstance(event, ev.ProgressReported):
+            self._hold(event)
+            return self._release() if self._averages(event) is not None else []
+        return self._release() if isinstance(event, ev.MetersReported) and event.split == "train" else []
+
+    def _hold(self, event: ev.ProgressReported) -> None:
+        """Keeps a report back until the meters of its step were read."""
         plan, epochs = parts.plan(self._state), parts.epochs(self._state)
         of_epochs = f"/{plan.num_epochs}" if plan else ""
         of_steps = f"/{plan.total_steps}" if plan else ""
         eta = eta_s(self._state, plan, epochs, event.t)
-        columns = [
+        self._report = event
+        self._columns = [
             f"epoch {event.epoch}{of_epochs}",
             f"step {event.step}{of_steps}",
-            self._loss(),
-            *self._other_meters(),
+            self._loss(event.step),
+            "",
             f"{fmt.duration(event.step_s)}/step",
             fmt.rate(event.examples_per_s, "examples"),
             f"eta {fmt.whole(eta)}" if eta is not None else "",
         ]
-        return "  ".join(column for column in columns if column)
 
-    def _loss(self) -> str:
-        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the newest step."""
+    def _release(self) -> list[_Line]:
+        """The line of the report that was kept back; nothing if there is none."""
+        report, self._report = self._report, None
+        if report is None:
+            return []
+        self._columns[_AVERAGES] = self._averages(report) or ""
+        return [(report.t, "  ".join(column for column in self._columns if column))]
+
+    def _is_overdue(self, writer: WriterState, event: ev.Event) -> bool:
+        """Whether the meters of the report that is kept back will not come: its process went on without them."""
+        return self._report is not None and self._is_first(writer) and not isinstance(event, ev.MetersReported)
+
+    def _averages(self, report: ev.ProgressReported) -> str | None:
+        """`avg loss 0.5523, accuracy 0.8125`: means over the epoch's examples so far; None where no meters of the
+        report's step were read."""
+        meters = self._state.workers[0].meters.get("train")
+        if meters is None or (meters.epoch, meters.step) != (report.epoch, report.step):
+            return None
+        return "avg " + ", ".join(f"{name} {fmt.number(each.avg)}" for name, each in meters.meters.items())
+
+    def _loss(self, step: int) -> str:
+        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the step; "" if its losses were
+        not read."""
         rows: list[tuple[float, int]] = []
         for worker in self._state.workers:
+            newest = worker.values.newest.get("loss")
+            if newest is None or newest.first + newest.n - 1 != step:
+                continue
             row = worker.values.newest_row() or []
             rows += [(loss, worker.values.core_of(column, len(row))) for column, loss in enumerate(row)]
         if not rows:
@@ -129,10 +200,6 @@ class Teller:
         (least, low), (greatest, high) = min(finite), max(finite)
         spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
         return f"loss {fmt.number(mean)} ({spread}{beside})" if len(rows) > 1 else f"loss {fmt.number(mean)}"
-
-    def _other_meters(self) -> list[str]:
-        views = parts.meters(self._state, parts.epochs(self._state))
-        return [f"{v.name} {fmt.number(v.reading.avg)}" for v in views if v.split == "train" and v.name != "loss"]
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:

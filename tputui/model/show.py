@@ -20,6 +20,8 @@ from tputui.telemetry.codec import spell_non_finite
 MARKS_TOLD = 40
 LINES_TOLD = 40
 """The newest of each that stand on the page of a moment."""
+EPOCHS_SHOWN = 10
+"""The newest epochs that stand on a page; the best one stands there too."""
 _NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
 """What is for drawing, not for scripts."""
 
@@ -70,13 +72,14 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
     return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
 
 
-def show_text(snapshot: Snapshot) -> str:
-    """A page for a person, each part with what is known of it."""
+def show_text(snapshot: Snapshot, *, num_epochs: int | None = EPOCHS_SHOWN) -> str:
+    """A page for a person, each part with what is known of it; of the epochs the newest `num_epochs` (None: all) and
+    the best."""
     parts = [
         _head(snapshot),
         _cores(snapshot),
         _meters(snapshot),
-        _epochs(snapshot),
+        _epochs(snapshot, num_epochs),
         _machine(snapshot),
         _kept(snapshot),
         _wrong(snapshot),
@@ -168,8 +171,14 @@ def _meters(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _epochs(snapshot: Snapshot) -> list[str]:
-    return [_row(f"epoch {view.epoch}", *_epoch(view)) for view in snapshot.epochs]
+def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
+    views = snapshot.epochs
+    newest = views if most is None else views[max(0, len(views) - most) :]
+    best = next((view for view in reversed(views) if view.best), None)
+    shown = newest if best is None or best in newest else [best, *newest]
+    left_out = len(views) - len(shown)
+    note = [_row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} are left out; --epochs all prints them")]
+    return [*(note if left_out else []), *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
 
 
 def _epoch(view: EpochView) -> Iterable[str]:
