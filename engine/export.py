@@ -1,7 +1,8 @@
 """Weights alone, for use without tputui: `python -P -m engine.export --weights FILE [--run-dir DIR] --to FILE`.
 
 `tputui export` starts it. Writes a state dict (`.pt`, `.safetensors`), reads it back and compares, and puts beside it
-what the weights belong to. Must not import the runtime. Exits with 0 written, 2 refused, 3 failed.
+what the weights belong to. Must import neither the runtime nor code that the run names. Exits with 0 written,
+2 refused, 3 failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from engine import weights
 from engine.errors import Problem, Refused
 from engine.telling import Teller, serve
-from engine.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, State, Weights, Workload
+from engine.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, Origin, State, Weights
 from tputui import config
 from tputui.telemetry import rundir
 
@@ -28,13 +29,13 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
     target = to.absolute()
     _check_free(target)
     learned = weights.read(source)
-    work = weights.workload(learned, run_dir)
-    weights.network(work, learned)
+    origin = weights.origin(learned, run_dir)
+    weights.require_fit(origin, learned)
     # Each with memory of its own: what shares memory is saved once, and cannot be saved as safetensors at all.
     state = {name: value.clone().contiguous() for name, value in learned.state.items()}
     try:
         size = _write(target, state)
-        described = msgspec.json.format(msgspec.json.encode(_description(learned, work, source)))
+        described = msgspec.json.format(msgspec.json.encode(_description(learned, origin, source)))
         rundir.write_atomically(weights.description_of(target), described)
     except OSError as error:
         raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; name another --to")]) from error
@@ -55,10 +56,13 @@ def _check_free(target: Path) -> None:
     if beside == target:
         raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is what is told of them")])
     try:
-        weights.described(target)
+        described = weights.described(target)
     except Refused as error:
         message = f"{beside}: is no description of weights, and would be overwritten; name another --to"
         raise Refused([Problem("", message)]) from error
+    if target.exists() and described is None:
+        message = f"{target}: exists and was not written by export ({beside.name} is missing); name another --to"
+        raise Refused([Problem("", message)])
 
 
 def _write(target: Path, state: State) -> int:
@@ -93,14 +97,14 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return alike and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
-def _description(learned: Weights, work: Workload, source: Path) -> Description:
+def _description(learned: Weights, origin: Origin, source: Path) -> Description:
     return Description(
         format=DESCRIPTION_FORMAT,
-        config=config.to_builtins(work.config),
-        cwd=os.getcwd(),
+        config=config.to_builtins(origin.config),
+        cwd=origin.cwd or os.getcwd(),
         weights=str(source),
         step=learned.step,
-        monitor=work.config.checkpoint.monitor if learned.figure is not None else None,
+        monitor=origin.config.checkpoint.monitor if learned.figure is not None else None,
         figure=learned.figure,
     )
 

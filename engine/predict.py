@@ -41,6 +41,8 @@ class Asked(NamedTuple):
     out: str
     form: str
     batch: int
+    code: Path | None = None
+    """Folder that the user's own code is in, if they named one."""
 
 
 class Judge:
@@ -101,7 +103,7 @@ class LeftOut:
 def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
     learned = weights.read(asked.weights)
-    work = weights.workload(learned, asked.run_dir)
+    work = weights.workload(weights.origin(learned, asked.run_dir), asked.code)
     model, examples = _made(work, learned, asked)
     if "torch_xla" in sys.modules:
         teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
@@ -216,13 +218,15 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--split", choices=("train", "valid"))
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write, or - for standard output")
     parser.add_argument("--form", choices=("csv", "jsonl", "npz"), default="csv")
+    parser.add_argument("--code", type=Path, metavar="DIR", help="folder to import the user's own code from")
     parser.add_argument("--batch", type=int, default=64, metavar="N")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
     # Made absolute, since the directory changes to the run's.
     source = args.input.absolute() if args.input is not None else None
+    code = args.code.absolute() if args.code is not None else None
     out = args.out if args.out == STDOUT else str(Path(args.out).absolute())
-    asked = Asked(args.weights, args.run_dir, source, args.split, out, args.form, args.batch)
+    asked = Asked(args.weights, args.run_dir, source, args.split, out, args.form, args.batch, code)
     teller = Teller(args.tell_fd)
     return serve(teller, lambda: predict(asked, teller))
 

@@ -6,11 +6,11 @@ layers of torch, and a network made then runs on nothing but its devices.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import pickle
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from engine import sums
+from engine import sums, usercode
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options, Task
@@ -27,6 +27,9 @@ from tputui.telemetry.rundir import RunNotFound, read_manifest
 
 BEST = "best.pt"
 SAFETENSORS = ".safetensors"
+LIGHTNING = "lightning"
+OURS = "engine"
+"""The package that the tasks of tputui are in."""
 DESCRIPTION_FORMAT = 1
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
@@ -83,10 +86,8 @@ def read(path: Path) -> Weights:
     """The weights in a file, refused in one sentence where there are none. Raises `Refused`."""
     content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
-        best = content.get("best") if path.name == BEST else None
-        step = content.get("position", {}).get("step")
-        return Weights(path, dict(content["learner"]["model"]), step, best, dict(content["fingerprint"]))
-    if not isinstance(content, Mapping) or not content or not all(map(torch.is_tensor, content.values())):
+        return _of_checkpoint(path, content)
+    if not _is_state(content):
         raise Refused([Problem("weights", f"{path}: holds neither a checkpoint nor a state dict")])
     found = described(path)
     if found is None:
@@ -94,36 +95,146 @@ def read(path: Path) -> Weights:
     return Weights(path, dict(content), found.step, found.figure, None)
 
 
-def workload(weights: Weights, run_dir: Path | None) -> Workload:
-    """What the weights belong to: by the run, else by the checkpoint itself, else by the description beside them.
+def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
+    try:
+        # Lightning's own checkpoints keep the weights beside an empty learner.
+        state = content["learner"].get("model") or content["state_dict"]
+        fingerprint, step = dict(content["fingerprint"]), content["position"]["step"]
+        best = content["best"] if path.name == BEST else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refused([Problem("weights", f"{path}: is a checkpoint of another version, or damaged")]) from error
+    if not _is_state(state):
+        raise Refused([Problem("weights", f"{path}: is a checkpoint without weights")])
+    return Weights(path, dict(state), step, best, fingerprint)
 
-    Moves to the directory that the run was started in, where it is still there, so that the configuration's own
-    paths and a user's modules are found. Raises `Refused` or `ConfigError`.
+
+def _is_state(content: object) -> bool:
+    """Whether these are tensors by name."""
+    return isinstance(content, Mapping) and bool(content) and all(map(torch.is_tensor, content.values()))
+
+
+class NotMade(Refused):
+    """The task cannot make its network, for want of the files that it was trained on."""
+
+
+class Origin(NamedTuple):
+    """The configuration that weights were trained under; untrusted, like the file that it is from."""
+
+    config: RunConfig
+    source: str
+    """What to call it in messages."""
+    cwd: str | None
+    """Where its relative paths start; nothing is imported from there."""
+    run_dir: Path | None
+    """The run that it is from; None for a file of weights by itself."""
+
+
+def origin(weights: Weights, run_dir: Path | None) -> Origin:
+    """The weights' configuration: from the run, else the checkpoint itself, else the description beside them.
+
+    Raises `Refused` or `ConfigError`.
     """
     if run_dir is not None:
         try:
             manifest = read_manifest(run_dir)
         except RunNotFound as error:
             raise Refused([Problem("run", str(error))]) from error
-        return _with_task(manifest.config, manifest.config_path, manifest.cwd)
-    if weights.fingerprint is not None:
-        return _with_task(_from_fingerprint(weights.fingerprint), str(weights.path), None)
-    found = described(weights.path)
-    if found is None:
-        message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
-        raise Refused([Problem("weights", message)])
-    return _with_task(found.config, str(description_of(weights.path)), found.cwd)
+        tables, source, cwd = manifest.config, manifest.config_path, manifest.cwd
+    elif weights.fingerprint is not None:
+        tables, source, cwd = _from_fingerprint(weights.fingerprint), str(weights.path), None
+    else:
+        found = described(weights.path)
+        if found is None:
+            message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
+            raise Refused([Problem("weights", message)])
+        tables, source, cwd = found.config, str(description_of(weights.path)), found.cwd
+    return Origin(from_builtins(tables, source), source, cwd, run_dir)
+
+
+def workload(found: Origin, code: Path | None) -> Workload:
+    """The task with its options.
+
+    Moves to the directory that the run was started in, if it is still there, so that the configuration's own paths
+    are found. Code of the user's own is imported from `code`, the folder that the user named; without it from the
+    current directory, and that only for a run. Raises `Refused`.
+    """
+    if own := _code_named(found.config):
+        _allow_code(own, found, code)
+    if found.cwd is not None and Path(found.cwd).is_dir():
+        os.chdir(found.cwd)
+    task, data, model = registry.with_options(registry.find(found.config.task), found.config, found.source)
+    return Workload(found.config, task, data, model)
+
+
+def _code_named(config: RunConfig) -> list[str]:
+    """Each `module:Class` in the configuration that is not part of tputui."""
+    targets: list[Any] = [registry.KNOWN.get(config.task, config.task)]
+    if config.task == LIGHTNING:
+        targets += [config.model.get("module"), config.data.options.get("module")]
+    return [
+        target
+        for target in targets
+        if isinstance(target, str) and ":" in target and target.partition(":")[0].partition(".")[0] != OURS
+    ]
+
+
+def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
+    """Makes the user's own modules importable and imports them. Raises `Refused` where that is not allowed."""
+    named = f'{found.run_dir or found.source} needs code that is not part of tputui: "{own[0]}"'
+    trust = "that runs the code, so only do it if you trust it"
+    if code is None and found.run_dir is None:
+        # A file says nothing of where its code is, so the current directory is not the user's choice of code.
+        raise Refused([Problem("task", f"{named}; name its folder with --code DIR; {trust}")])
+    folder = Path.cwd() if code is None else code
+    if not folder.is_dir():
+        raise Refused([Problem("--code", f"{folder}: no such folder")])
+    usercode.allow(folder, found.run_dir if code is None else None)
+    for target in own:
+        module = target.partition(":")[0]
+        try:
+            importlib.import_module(module)
+        except (usercode.CameAlong, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+                continue  # A package that the user's code needs; whoever finds the task says which.
+            why = f"there is no module {module} in {folder}" if error.name else str(error)
+            hint = f"run this in the folder of that code, or name the folder with --code DIR; {trust}"
+            raise Refused([Problem("task", f"{named}, and {why}; {hint}")]) from error
+        except (Exception, SystemExit):
+            continue  # As above.
 
 
 def network(work: Workload, weights: Weights) -> torch.nn.Module:
-    """The task's network with the weights in it, for evaluation. Raises `Refused` where they do not fit."""
+    """The task's network with the weights in it, for evaluation. Raises `NotMade`, and `Refused` if they do not fit."""
     torch.manual_seed(work.config.seed)
-    model = work.task.model(work.model, work.data)
+    options = work.model
+    if isinstance(getattr(options, "weights", None), str):
+        # The weights that training started from are replaced anyway, and their file may be gone.
+        options = msgspec.structs.replace(options, weights="")
+    try:
+        model = work.task.model(options, work.data)
+    except (OSError, ValueError) as error:
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        raise NotMade([Problem("", f"the network cannot be made: {said}")]) from error
     try:
         model.load_state_dict(weights.state)
     except RuntimeError as error:
         raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
     return model.eval()
+
+
+def require_fit(found: Origin, weights: Weights) -> None:
+    """Raises `Refused` if the weights are not those of the configured network.
+
+    Imports no code but tputui's, so that of a task of the user's own nothing is known, and nothing is checked.
+    """
+    if found.config.task not in registry.KNOWN or found.config.task == LIGHTNING:
+        return
+    here = Path.cwd()
+    try:
+        with contextlib.suppress(NotMade):
+            network(workload(found, None), weights)
+    finally:
+        os.chdir(here)
 
 
 def has_safetensors() -> bool:
@@ -194,14 +305,3 @@ def _from_fingerprint(fingerprint: dict[str, Any]) -> dict[str, Any]:
         if table in ("data", "model") and name:
             tables[table][name] = value
     return tables
-
-
-def _with_task(tables: dict[str, Any], source: str, cwd: str | None) -> Workload:
-    config = from_builtins(tables, source)
-    if cwd is not None:
-        # The user's own modules come last, so that theirs never hide ours.
-        sys.path.append(cwd)
-        if Path(cwd).is_dir():
-            os.chdir(cwd)
-    task, data, model = registry.with_options(registry.find(config.task), config, source)
-    return Workload(config, task, data, model)

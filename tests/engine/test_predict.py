@@ -237,11 +237,11 @@ def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> N
     assert (told["step"], told["tensors"]) == (9, 14)
     alone = weights.read(tmp_path / "mine.pt")
     assert (alone.step, alone.figure) == (9, 1.5)
-    weights.network(weights.workload(alone, None), alone)
+    weights.network(weights.workload(weights.origin(alone, None), None), alone)
     os.chdir(tmp_path)
     (tmp_path / "mine.json").unlink()
     with pytest.raises(Refused, match="does not tell its configuration; name its run"):
-        weights.workload(weights.read(tmp_path / "mine.pt"), None)
+        weights.origin(weights.read(tmp_path / "mine.pt"), None)
 
 
 def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (best, or else last)")
     parser.add_option("--out", metavar="FILE", help="file to write (predictions.csv); - is standard output")
     parser.add_option("--batch", type=positive_int, default=BATCH, metavar="N", help=f"examples at a time ({BATCH})")
+    parser.add_option(
+        "--code", metavar="DIR", help="folder of the task's own code (where you are; needed with a file of weights)"
+    )
     parser.add_option("--json", action="store_true", help="write rows as JSON lines, and print one JSON object")
 
 
@@ -48,6 +51,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     out, form = _target(args.out, as_json=args.json)
     examples = ["--split", args.split] if args.split else ["--input", str(_existing(args.input))]
     words = [*chosen.argv, *examples, "--out", out, "--form", form, "--batch", str(args.batch)]
+    words += ["--code", args.code] if args.code is not None else []
     _tell(ask_engine("engine.predict", words), to_stdout=out == STDOUT, as_json=args.json)
     return ExitCode.DONE
 

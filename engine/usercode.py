@@ -1,0 +1,55 @@
+"""Where a user's own modules may be imported from while somebody else's run is open.
+
+A run and a file of weights are untrusted input, and they name a task as `module:Class`. If they chose the folder as
+well, opening a run would execute its author's code. So the folder is the user's choice, and what came along with the
+run is not imported. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+
+class CameAlong(ImportError):
+    """A module came along with the run; the text says which file."""
+
+
+class NotBelow(MetaPathFinder):
+    """Finds modules as Python does, and refuses those below a folder, whatever package leads there."""
+
+    def __init__(self, shut: Path) -> None:
+        self._shut = os.path.join(os.path.realpath(shut), "")
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raises `CameAlong` if the module is a file below the folder."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None and os.path.realpath(spec.origin).startswith(self._shut):
+            raise CameAlong(f"{spec.origin} came along with the run")
+        return spec
+
+
+def allow(folder: Path, run_dir: Path | None) -> None:
+    """Modules are imported from `folder` too from now on, after all others, so that they never hide ours.
+
+    None is imported from `run_dir`, nor from the subfolder of `folder` that `run_dir` is in: a folder without
+    `__init__.py` is a package as well, so a run in `folder/copied/runs/x` could name `copied.code:Task`.
+    """
+    sys.path.append(str(folder))
+    if run_dir is not None:
+        # Before the finder that it stands in for, which stays: package metadata is read through it.
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), NotBelow(_shut(folder.resolve(), run_dir.resolve())))
+
+
+def _shut(folder: Path, run_dir: Path) -> Path:
+    """The folder that came with the run, as far as that can be seen from `folder`."""
+    if folder in run_dir.parents:
+        return folder / run_dir.relative_to(folder).parts[0]
+    return run_dir
