@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
+from tputui.model.format import inert
 from tputui.model.lines import Teller, last_lines
 from tputui.model.snapshot import Snapshot
 from tputui.session import Session
@@ -91,7 +92,11 @@ def json_line(fact: Fact) -> str:
 
 
 def write_line(out: TextIO, line: str) -> None:
-    """Writes a line at once. What the stream's encoding lacks is escaped. Raises `BrokenPipeError`."""
+    """Writes a line at once. Control and invisible characters, and what the stream's encoding lacks, are escaped.
+
+    Raises `BrokenPipeError`.
+    """
+    line = inert(line)
     encoding = getattr(out, "encoding", None)
     if encoding:
         line = line.encode(encoding, "backslashreplace").decode(encoding)

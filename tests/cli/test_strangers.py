@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import pty
 import re
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests import recorded
 from tests.cli.helpers import tputui
-from tputui import config
+from tests.ui.compared import Bench
+from tests.ui.driving import AppPilot, drive, monitor, text
+from tputui import config, session
 from tputui.cli.console import CommandError
 from tputui.cli.main import main
 from tputui.cli.starting import create_run
@@ -22,12 +27,33 @@ from tputui.model.format import inert
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import decode
+from tputui.ui.app import ScreenApp
 from tputui.ui.draw.lines import clean
 from tputui.ui.draw.pngs import Unshowable, locate
+from tputui.ui.screens.runs import RunsScreen
 
 ROOT = Path(__file__).parents[2]
-EVIL = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x07\x9b31m\x90q\x9c\u202egpj\r\b\x00\u2066"
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+EVIL = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x07\x9b31m\x90q\x9c\u202egpj\r\b\x00\u2066\u200b"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def with_evil_words(event: ev.Event) -> ev.Event:
+    """The event with every text in it, at any depth, replaced, as far as its type allows any text there."""
+    fields = msgspec.to_builtins(event)
+
+    def spoil(inside: dict[Any, Any] | list[Any]) -> None:
+        for key, value in list(inside.items() if isinstance(inside, dict) else enumerate(inside)):
+            if isinstance(value, dict | list):
+                spoil(value)
+            elif isinstance(value, str) and key not in ("k", "block", "role"):
+                inside[key] = f"{value}{EVIL}"
+                try:
+                    msgspec.convert(fields, type(event))
+                except msgspec.ValidationError:
+                    inside[key] = value
+
+    spoil(fields)
+    return msgspec.convert(fields, type(event))
 
 
 def evil_run(parent: Path) -> Path:
@@ -42,6 +68,7 @@ def evil_run(parent: Path) -> Path:
     events = [record.event for record in map(decode, path.read_bytes().splitlines())]
     t = recorded.T0 + 6
     reading = recorded.reading([0.5])
+    events = [with_evil_words(event) for event in events]
     events[-1:-1] = [
         ev.LogWritten(t=t, line=EVIL),
         ev.WarningRaised(t=t, text=EVIL),
@@ -59,6 +86,10 @@ def evil_run(parent: Path) -> Path:
     ]
     path.unlink()
     recorded.write_journal(path, events)
+    supervisor = run_dir / "supervisor-0.jsonl"
+    told = [with_evil_words(record.event) for record in map(decode, supervisor.read_bytes().splitlines())]
+    supervisor.unlink()
+    recorded.write_journal(supervisor, told)
     (run_dir / f"rank-{EVIL.replace(chr(0), '')}.jsonl").write_bytes(b"garbage")
     return run_dir
 
@@ -73,7 +104,10 @@ def evil_run(parent: Path) -> Path:
         ["check", "RUN"],
         ["check", "RUN", "--json"],
         ["repair", "RUN"],
-        ["compare", "RUN", "RUN", "--once"],
+        ["compare", "RUN", "COPY", "--once"],
+        ["compare", "RUN", "COPY", "--json"],
+        ["folds", "RUN", "COPY"],
+        ["stacks", "RUN"],
         ["replay", "RUN", "--no-ui"],
         ["replay", "RUN", "--json"],
         ["replay", "RUN", "--once"],
@@ -88,11 +122,14 @@ def test_nothing_that_a_run_says_reaches_the_terminal_as_an_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     run_dir = evil_run(tmp_path)
-    main(["--runs-dir", str(tmp_path), *(str(run_dir) if word == "RUN" else word for word in words)])
+    places = {"RUN": run_dir, "COPY": shutil.copytree(run_dir, tmp_path / "copy") if "COPY" in words else None}
+    main(["--runs-dir", str(tmp_path), *(str(places.get(word, word)) for word in words)])
     said = capsys.readouterr()
     assert said.out + said.err
     for line in (said.out + said.err).split("\n"):
         assert OBEYED.search(line) is None, repr(line)
+    if "--json" in words and words[0] != "replay":
+        json.loads(said.out)
 
 
 def test_what_a_screen_draws_of_a_stranger_holds_no_order() -> None:
@@ -117,6 +154,26 @@ def test_the_live_screen_obeys_no_run(tmp_path: Path) -> None:
         os.waitpid(pid, 0)
     for sequence in (b"\x1b]0;owned", b"\x1b]52;", b"\xc2\x9b31m", b"\xc2\x90", "\u202e".encode(), b"\x1b[2J\x1b]"):
         assert sequence not in sent
+
+
+def test_the_screens_draw_no_order_of_a_run(tmp_path: Path) -> None:
+    """The screen of a run, the list of runs and the comparison, with every text of the run hostile."""
+    run_dir = evil_run(tmp_path)
+    copy = shutil.copytree(run_dir, tmp_path / "copy")
+    snapshots = [session.load(path) for path in (run_dir, copy)]
+    seen: list[str] = []
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.pause()
+        seen.append(text(pilot.app.screen))
+
+    drive(monitor(snapshots[0], run_dir=run_dir), script, size=(200, 60))
+    drive(ScreenApp(lambda: RunsScreen(tmp_path)), script, size=(200, 60))
+    Bench(snapshots).drive(script, size=(200, 60))
+    assert len(seen) == 3
+    assert all("8 CPU" in drawn for drawn in (seen[0], seen[2]))
+    for drawn in seen:
+        assert OBEYED.search(drawn.replace("\n", "")) is None
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def _reason(condition_reason: str, trouble: str | None) -> str:
 
 
 def _figures(row: FigureRow, order: Sequence[int]) -> list[str]:
-    return [inert(row.name), *((CHANGED if row.best == index else "") + row.cells[index] for index in order)]
+    return [inert(row.name), *((CHANGED if row.best == index else "") + inert(row.cells[index]) for index in order)]
 
 
 def _differences(title: str, rows: Sequence[DiffRow], heads: Sequence[str], order: Sequence[int]) -> Iterable[str]:

@@ -6,6 +6,7 @@ Everything that a user, a task or a log wrote is made inert first, so that no es
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -22,8 +23,7 @@ _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
 
 
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What JSON leaves as it is and a terminal may obey: the second set of control characters, and turns of direction."""
+_NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 
 
 class CommandError(Exception):
@@ -35,8 +35,8 @@ class CommandError(Exception):
 
 
 def say(text: str) -> None:
-    """Writes a line of data to stdout, at once."""
-    sys.stdout.write(text + "\n")
+    """Writes lines of data to stdout, at once, with control and invisible characters escaped."""
+    sys.stdout.write("\n".join(map(inert, text.split("\n"))) + "\n")
     sys.stdout.flush()
 
 
@@ -44,7 +44,13 @@ def say_json(value: Any, *, indent: int = 0) -> None:
     """Writes a JSON value to stdout: on one line, or indented for a person who reads it in a terminal."""
     encoded = msgspec.json.encode(value)
     text = (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode()
-    say(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    say(_NOT_ASCII.sub(_json_escaped, text))
+
+
+def _json_escaped(found: re.Match[str]) -> str:
+    """The character, or its JSON escape if a terminal obeys it or does not show it."""
+    character = found[0]
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def narrate(text: str) -> None:

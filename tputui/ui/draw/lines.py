@@ -1,7 +1,8 @@
 """Lines of styled text: what panels draw, before any terminal is involved.
 
 A line is a list of spans, a span is a text and the name of a style. Text is inert: `clean` takes control characters
-and escape sequences out, and nothing here interprets markup. Pure; must not import Textual.
+and escape sequences out, `safe` does so for every line that is drawn, and nothing here interprets markup. Pure; must
+not import Textual.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ _ESCAPE = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 _INVISIBLE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    r"\U000e0000-\U000e01ef]"
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufe00-\ufe0f"
+    r"\ufeff\U000e0000-\U000e01ef]"
 )
 """Control characters, those that reorder or hide text, and those that make terminals differ on how wide it is."""
 _NARROW = re.compile(r"[ -~\u2500-\u259f\u2800-\u28ff]*").fullmatch
@@ -126,6 +127,13 @@ def crop(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + "\u2026"
+
+
+def safe(line: Sequence[Span]) -> Sequence[Span]:
+    """The line without what a terminal would obey, whatever put it there."""
+    whole = "".join([span.text for span in line])
+    # Asked of the whole line: nearly every one is printable, and asking is all that it costs.
+    return line if whole.isprintable() else [span._replace(text=clean(span.text)) for span in line]
 
 
 def fit(line: Sequence[Span], width: int) -> Line:

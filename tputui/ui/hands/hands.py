@@ -18,6 +18,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from tputui.model.snapshot import Snapshot
+from tputui.ui.draw.lines import clean
 from tputui.ui.hands import export
 from tputui.ui.hands.commands import Command
 from tputui.ui.hands.export import Form
@@ -108,7 +109,7 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
             if isinstance(screen, Tells):
                 screen.tell(sentence)
                 return
-        self.notify(sentence, markup=False)
+        self.notify(clean(sentence), markup=False)
 
     # Themes.
 

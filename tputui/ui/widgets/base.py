@@ -21,7 +21,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tputui.ui.draw.lines import Colours, Line, Tone, fit, width_of
+from tputui.ui.draw.lines import Colours, Line, Tone, fit, safe, width_of
 
 
 class Drawn(Widget):
@@ -50,7 +50,7 @@ class Drawn(Widget):
         width, height = self.size
         if not width or not height:
             return
-        before, self._lines = self._lines, [fit(line, width) for line in self.paint(width, height)[:height]]
+        before, self._lines = self._lines, [fit(safe(line), width) for line in self.paint(width, height)[:height]]
         rows = max(len(before), len(self._lines))
         changed = [row for row in range(rows) if before[row : row + 1] != self._lines[row : row + 1]]
         for row in changed:
