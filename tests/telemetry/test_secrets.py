@@ -100,10 +100,89 @@ def test_a_command_line_is_masked_in_every_form() -> None:
         ("postgres://u:hunter2@h:5/d", f"postgres://{MASK}@h:5/d"),
         ("KeyError: 'password'", "KeyError: 'password'"),
         ("epoch 3 tokens=5123 loss: 0.5, key=4", "epoch 3 tokens=5123 loss: 0.5, key=4"),
+        ("{'password': 'hunter2'}", f"{{'password': '{MASK}'}}"),
+        ('{"user": "me", "api_key": "hunter2", "n": 1}', f'{{"user": "me", "api_key": "{MASK}", "n": 1}}'),
+        (r"got \"{\\\"api_key\\\": \\\"hunter2\\\"}\"", rf"got \"{{\\\"api_key\\\": \\\"{MASK}\\\"}}\""),
+        ("environ({'WANDB_API_KEY': 'hunter2', 'A': 'b'})", f"environ({{'WANDB_API_KEY': '{MASK}', 'A': 'b'}})"),
+        ("password='hunter2 is long' next", f"password='{MASK}' next"),
+        ("password = b'hunter2'", f"password = b'{MASK}'"),
+        (r"password='it\'s hunter2' next", f"password='{MASK}' next"),
+        ('password="hunter2 and cut', f'password="{MASK}'),
+        ("\x1b[32mpassword\x1b[0m=\x1b[35mhunter2\x1b[0m ok", f"\x1b[32mpassword\x1b[0m=\x1b[35m{MASK}\x1b[0m ok"),
+        ("\x1b[32mpassword\x1b[0m: \x1b[35m'hunter2'\x1b[0m", f"\x1b[32mpassword\x1b[0m: \x1b[35m'{MASK}'\x1b[0m"),
+        ("PGPASSWORD=hunter2 psql", f"PGPASSWORD={MASK} psql"),
+        ("MYSQL_PWD=hunter2 mysql", f"MYSQL_PWD={MASK} mysql"),
+        ("password:hunter2", f"password:{MASK}"),
+        ("os.environ['PGPASSWORD'] = 'hunter2'", f"os.environ['PGPASSWORD'] = '{MASK}'"),
+        ("https://user:p@hunter2@host/x", f"https://{MASK}@host/x"),
+        ("ValueError: password=hunter2", f"ValueError: password={MASK}"),
+        ("args: Namespace(lr=0.1, db_password='hunter2')", f"args: Namespace(lr=0.1, db_password='{MASK}')"),
     ],
 )
 def test_running_text_is_masked_where_it_tells_a_secret(text: str, shown: str) -> None:
     assert secrets.masked_text(text) == shown
+
+
+# Lines that training prints, torch and its like among them, with words in them that also name secrets.
+ORDINARY = """\
+epoch 3/10 step 420 loss: 0.4132 acc=0.91 lr=3e-05 tokens/s: 51200 num_tokens=5123000
+KeyError: 'token'
+KeyError: 'password'
+RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "conv1.weight", "fc.bias".
+Unexpected key(s) in state_dict: "module.head.key_proj.weight", "module.attn.in_proj_key.bias".
+size mismatch for attn.key.weight: copying a param with shape torch.Size([768, 768]) from checkpoint
+attn.key.weight: torch.Size([768, 768]) key_padding_mask=None num_key_value_heads=8 head_key=query_layer_12
+tokenizer: bert-base-uncased pad_token='[PAD]' eos_token="</s>" bos_token: <s> pad_token_id=0 max_new_tokens: 512
+Special tokens have been added in the vocabulary, make sure the word embeddings are fine-tuned: token=True
+basic ResidualBlockWithBottleneck is used; basic convolutional_block_number
+Basic block: layer1.0.conv1 Conv2d(3, 64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3), bias=False)
+model sk-learn-contrib-style-estimator, task-specific_head_of_the_network, risk-adjusted-weighted-loss
+W1122 10:00:00.000000 140 torch/distributed/run.py:792] Setting OMP_NUM_THREADS=1 for each process
+[rank0]:[W1122 10:00:00 ProcessGroupNCCL.cpp:1250] Warning: process group has NOT been destroyed before exit
+torch._dynamo hit config.cache_size_limit (8) function: 'forward' (model.py:12) reasons: ___check_obj_id(L['key'], 9)
+UserWarning: authorized access to cache: /root/.cache/huggingface/hub/models--bert/snapshots/86b5e0934494bd15c9632b12
+PWD=/home/me/project OLDPWD=/home/me HOME=/root KEYBOARD=us AUTH_BACKEND=ldap
+Authentication ok, passing through 3 stages; pass 2: 0.71; compass: north; bypass=1; key=value; keys: a, b
+checkpoint key: sha256 a1b2, monkey=5, secretary: present, secrets_found=0, token_type_ids shape: (8, 128)
+password: str, token: Optional[str] = None, secret=None, use_auth_token=False, password=True
+https://user@host/path git@github.com:org/repo.git ssh://git@host/x http://host:8080/a@b?page=3
+time: 10:15:30 step:5 loss:0.3@core:4 ratio=1:2 A->B: ok {'lr': 0.001, 'momentum': 0.9} {"step": 4, "loss": 0.1}
+""".splitlines()
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_the_lines_that_training_prints_are_left_as_they_are(line: str) -> None:
+    assert secrets.masked_text(line) == line
+    coloured = f"\x1b[36m{line}\x1b[0m"
+    assert secrets.masked_text(coloured) == coloured
+
+
+QUOTES = st.sampled_from(["", "'", '"'])
+NAMES = st.sampled_from(
+    ["password", "DB_PASSWORD", "PGPASSWORD", "apiKey", "wandb.api_key", "client-secret", "auth_token"]
+)
+MARKS = st.sampled_from(["=", " = ", ": ", ":", " : ", "=>"])
+PLAIN = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), max_size=30)
+
+
+@given(NAMES, QUOTES, MARKS, QUOTES, PLAIN, PLAIN, st.booleans())
+def test_no_secret_gets_through_however_it_is_written(
+    name: str, name_quote: str, mark: str, quote: str, before: str, after: str, blanks: bool
+) -> None:
+    secret = "hunter2 and hunter2" if blanks and quote else "hunter2"
+    text = f"{before} {name_quote}{name}{name_quote}{mark}{quote}{secret}{quote} {after.replace('hunter2', '')}"
+    assert "hunter2" not in secrets.masked_text(text)
+    assert secrets.masked_text(text).endswith(f"{quote} {after.replace('hunter2', '')}") or MASK in after
+
+
+PIECES = ["password", "token", "api_key", "=", ":", " ", "'", '"', "\\", "\x1b[1m", "https://", "@", "u:p", "bearer ",
+          MASK, "hunter2", "a8f7e6d5c4b3a2918", "{", "}", ",", "\n", "basic ", "?sig=", "&"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+def test_pieces_of_secrets_are_masked_once_and_for_all(text: str) -> None:
+    once = secrets.masked_text(text)
+    assert secrets.masked_text(once) == once
 
 
 @given(st.text(max_size=300))
@@ -125,6 +204,11 @@ def test_any_text_is_masked_once_and_for_all(text: str) -> None:
         "token_",
         "?aa",
         "A-=",
+        "password='",
+        "a:",
+        '\\"',
+        "\x1b[1m",
+        "auth: ",
     ],
 )
 def test_no_text_takes_long(piece: str) -> None:

@@ -125,7 +125,7 @@ class FailureReport:
         """Writes the report as far as it is known; whether the disk took it."""
         failure = blame.failure(self._ledger.state)
         assert failure is not None, "it was told"
-        text = "".join(f"{masked_text(inert(line))}\n" for line in blame.block(failure))
+        text = "".join(f"{inert(masked_text(line))}\n" for line in blame.block(failure))
         try:
             write_atomically(self._run_dir / FAILURE_FILE, text.encode("utf-8", "replace"))
         except OSError:

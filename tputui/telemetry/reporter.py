@@ -22,12 +22,15 @@ from tputui.telemetry import blocks, secrets
 from tputui.telemetry.events import (
     FORMAT_VERSION,
     Event,
+    ExampleSkipped,
     FailureRaised,
     FailureReported,
     JournalOpened,
     LogWritten,
+    RequestRefused,
     RunEnded,
     RunStarted,
+    StallFound,
     StepsDropped,
     StepsRecorded,
     TrainingEnded,
@@ -255,8 +258,18 @@ def _without_secrets(event: Event) -> Event:
     if isinstance(event, FailureReported):
         words = {name: secrets.masked_text(getattr(event, name)) for name in ("message", "stack")}
         return msgspec.structs.replace(event, **words, log=[secrets.masked_text(line) for line in event.log])
-    if isinstance(event, WarningRaised):
-        return msgspec.structs.replace(event, text=secrets.masked_text(event.text))
-    if isinstance(event, TrainingEnded | RunEnded):
-        return msgspec.structs.replace(event, reason=secrets.masked_text(event.reason))
-    return event
+    name = _WORDS.get(type(event))
+    return (
+        event if name is None else msgspec.structs.replace(event, **{name: secrets.masked_text(getattr(event, name))})
+    )
+
+
+_WORDS: dict[type[Event], str] = {
+    WarningRaised: "text",
+    StallFound: "text",
+    ExampleSkipped: "why",
+    RequestRefused: "why",
+    TrainingEnded: "reason",
+    RunEnded: "reason",
+}
+"""Fields with the words of users and libraries, of events that have one such field."""

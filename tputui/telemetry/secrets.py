@@ -15,10 +15,10 @@ MASK = "[redacted]"
 
 _NAMES = (
     *("password", "passwd", "passphrase", "secret", "credential", "credentials", "authorization", "apikey"),
-    *("api_key", "access_key", "secret_key", "private_key", "session_key", "api_token", "access_token", "auth_token"),
-    *("bearer_token", "refresh_token", "webhook_url", "connection_string"),
+    *("accesskey", "secretkey", "privatekey", "sessionkey", "apitoken", "accesstoken", "authtoken"),
+    *("bearertoken", "refreshtoken", "webhookurl", "connectionstring"),
 )
-"""Last words of a name whose value is a secret, whatever it looks like."""
+"""Ends of a name, its words joined, whose value is a secret, whatever it looks like: `PGPASSWORD`, `wandb_api_key`."""
 
 _VAGUE_NAMES = {"token": 1, "pat": 1, "pwd": 1, "auth": 3, "key": 3, "pass": 3}
 """Last words of a name whose value is a secret where it is long and changes between letters and digits so often, as
@@ -35,7 +35,7 @@ _SHAPES = re.compile(
     r"(?<![A-Za-z0-9_])(?:"
     r"hf_[A-Za-z0-9]{16,200}"
     r"|gh[pousr]_[A-Za-z0-9]{20,300}|github_pat_[A-Za-z0-9_]{20,300}|glpat-[A-Za-z0-9_\-]{16,200}"
-    r"|sk-[A-Za-z0-9_\-]{16,300}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,300}"
+    r"|sk-(?=[A-Za-z_\-]{0,40}[0-9])[A-Za-z0-9_\-]{16,300}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,300}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_\-]{30,100}|ya29\.[A-Za-z0-9_\-.]{20,2000}"
     r"|xox[abeoprs]-[A-Za-z0-9\-]{10,300}|pypi-[A-Za-z0-9_\-]{16,400}|npm_[A-Za-z0-9]{30,100}"
     r"|eyJ[A-Za-z0-9_\-]{8,4000}\.[A-Za-z0-9_\-]{8,8000}\.[A-Za-z0-9_\-]{1,2000}"
@@ -44,8 +44,8 @@ _SHAPES = re.compile(
 )
 """Tokens that tell by their first letters what they are: of model hubs, code hosts, clouds, chats; JWT; PEM keys."""
 
-_IN_ADDRESS = re.compile(rf"({_SCHEME})(?:[^\s/@:]{{0,200}}:[^\s/@]{{1,500}}|[^\s/@:]{{16,500}})@")
-"""`scheme://user:password@`, and a long user alone, which is a token."""
+_IN_ADDRESS = re.compile(rf"({_SCHEME})(?:[^\s/@:]{{0,200}}:[^\s/?#\"'<>]{{1,500}}|[^\s/@:]{{16,500}})@")
+"""`scheme://user:password@` up to the last `@` of the host part, and a long user alone, which is a token."""
 
 _IN_QUERY = re.compile(
     r"([?&](?:[A-Za-z0-9_\-]{0,40}(?:token|secret|password|api_?key|signature|credential)|sig)=)[^&\s#'\"]+",
@@ -53,13 +53,31 @@ _IN_QUERY = re.compile(
 )
 """`?token=...` and the like, signed addresses of clouds among them."""
 
-_IN_HEADER = re.compile(r"((?<![A-Za-z])(?:bearer|basic)\s{1,4})[A-Za-z0-9_\-.+/=~]{16,}", re.IGNORECASE)
-
-_ASSIGNED = re.compile(
-    r"(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{0,80})(?P<mark>\s{0,4}(?:=|:\s)\s{0,4})"
-    r"(?P<quote>[\"']?)(?P<value>[^\s\"',;&]+)(?P=quote)"
+_IN_HEADER = re.compile(
+    r"(?P<name>authorization\W{1,6})?(?P<kind>(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})(?P<value>[A-Za-z0-9_\-.+/=~]{16,})",
+    re.IGNORECASE,
 )
-"""`NAME=value` and `NAME: value` in running text."""
+
+_COLOURS = r"(?:\x1b\[[0-9;]{0,20}m){0,4}"
+_BLANKS = rf"{_COLOURS}[ \t]{{0,4}}{_COLOURS}"
+_ASSIGNED = re.compile(
+    r"(?:(?<![A-Za-z0-9_.\-])|(?<=\x1b\[m)|(?<=[0-9;]m))(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{0,80})"
+    rf"(?P<mark>\\{{0,8}}[\"']?\]?{_BLANKS}(?:=>|:=|==?|:){_BLANKS})(?=[^ \t\r\n])"
+)
+"""A name and what assigns to it: `NAME=`, `NAME: `, `'NAME': `, `\\"NAME\\": `, coloured or not. The value follows."""
+
+_VALUE = re.compile(
+    r"(?P<before>[bBrRuUfF]{0,2})(?:"
+    r"(?P<quote>[\"'])(?:\\.|(?!(?P=quote))[^\\\n]){0,10000}(?P=quote)?"
+    r"|(?P<escaped>\\{1,8}[\"'])(?:(?!(?P=escaped)).){0,10000}(?P=escaped)?)"
+    r"|(?P<bare>[^\s\"',;&\x1b]{1,10000})"
+)
+"""The value of an assignment: in quotes, blanks included, or up to a blank. A quote that is cut off ends with the line."""
+
+_MAY_BE_SECRET = re.compile(rf"(?:{'|'.join([*_NAMES, *_VAGUE_NAMES])})$")
+
+_NO_SECRETS = frozenset({"true", "false", "none", "null", "str", "bytes", "int", "float", "bool", "optional"})
+"""Bare values that are none, whatever they are assigned to: flags, and types in lines of code."""
 
 _HINTS = (
     *("pass", "secret", "token", "key", "auth", "cred", "bearer", "basic", "://", "pwd", "webhook", "connection"),
@@ -71,12 +89,14 @@ _HINTS = (
 
 def names_secret(name: str, value: str) -> bool:
     """Whether a value is a secret by what it is called."""
-    words = "_".join(part.lower() for part in _words(name))
     if not value or value == MASK:
         return False
-    if any(words == known or words.endswith(f"_{known}") for known in _NAMES):
+    words = [part.lower() for part in _words(name)]
+    if "".join(words).endswith(_NAMES):
         return True
-    least = _VAGUE_NAMES.get(words.rpartition("_")[2])
+    if len(words) > 1 and words[-1] == "pwd":  # `MYSQL_PWD`, but not the shell's `PWD` and `OLD_PWD`
+        return not value.startswith(("/", "~"))
+    least = _VAGUE_NAMES.get(words[-1]) if words else None
     return least is not None and _RANDOM.fullmatch(value) is not None and len(_CHANGES.findall(value)) >= least
 
 
@@ -91,8 +111,8 @@ def masked_text(text: str) -> str:
     text = _SHAPES.sub(MASK, text)
     text = _IN_ADDRESS.sub(rf"\1{MASK}@", text)
     text = _IN_QUERY.sub(rf"\1{MASK}", text)
-    text = _IN_HEADER.sub(rf"\1{MASK}", text)
-    return _ASSIGNED.sub(_masked_assignment, text)
+    text = _IN_HEADER.sub(_masked_header, text)
+    return _masked_assignments(text)
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -144,7 +164,36 @@ def _words(name: str) -> list[str]:
     return [word for word in re.split(r"[^A-Za-z0-9]+", parted) if word]
 
 
-def _masked_assignment(found: re.Match[str]) -> str:
-    if not names_secret(found["name"], found["value"]):
+def _masked_header(found: re.Match[str]) -> str:
+    """`Bearer TOKEN` without the token; left as it is if that reads like a word and no header is named."""
+    value = found["value"]
+    if not (found["name"] or _CHANGES.search(value) or value.endswith("=")):
         return found[0]
-    return f"{found['name']}{found['mark']}{found['quote']}{MASK}{found['quote']}"
+    return f"{found['name'] or ''}{found['kind']}{MASK}"
+
+
+def _masked_assignments(text: str) -> str:
+    """The text with the values of secret names masked. A value of another name is looked through like any text."""
+    parts: list[str] = []
+    done = place = 0
+    while (found := _ASSIGNED.search(text, place)) is not None:
+        place = found.end()
+        # Asked of the name alone first: to look at every value would take long where there is one in another.
+        may_be = _MAY_BE_SECRET.search("".join(_words(found["name"])).lower())
+        value = _VALUE.match(text, place) if may_be else None
+        if value is not None and (masked := _masked_value(found["name"], value)) is not None:
+            parts += [text[done:place], masked]
+            done = place = value.end()
+    return "".join([*parts, text[done:]])
+
+
+def _masked_value(name: str, found: re.Match[str]) -> str | None:
+    """What stands in the place of a value; None where it is no secret."""
+    if bare := found["bare"]:
+        is_secret = bare.lower() not in _NO_SECRETS and not bare.startswith("//") and names_secret(name, bare)
+        return MASK if is_secret else None
+    before, quote = found["before"], found["quote"] or found["escaped"]
+    inner = found[0][len(before) + len(quote) :]
+    closing = quote if inner.endswith(quote) else ""
+    inner = inner.removesuffix(quote)
+    return f"{before}{quote}{MASK}{closing}" if names_secret(name, inner) else None
