@@ -54,7 +54,8 @@ _IN_QUERY = re.compile(
 """`?token=...` and the like, signed addresses of clouds among them."""
 
 _IN_HEADER = re.compile(
-    r"(?P<name>authorization\W{1,6})?(?P<kind>(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})(?P<value>[A-Za-z0-9_\-.+/=~]{16,})",
+    r"(?P<name>authorization\W{1,6})?(?P<kind>(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})"
+    r"(?P<value>[A-Za-z0-9_\-.+/=~]{16,})",
     re.IGNORECASE,
 )
 
@@ -72,7 +73,7 @@ _VALUE = re.compile(
     r"|(?P<escaped>\\{1,8}[\"'])(?:(?!(?P=escaped)).){0,10000}(?P=escaped)?)"
     r"|(?P<bare>[^\s\"',;&\x1b]{1,10000})"
 )
-"""The value of an assignment: in quotes, blanks included, or up to a blank. A quote that is cut off ends with the line."""
+"""The value of an assignment: in quotes, blanks included, or up to a blank. A quote without end ends with the line."""
 
 _MAY_BE_SECRET = re.compile(rf"(?:{'|'.join([*_NAMES, *_VAGUE_NAMES])})$")
 
