@@ -38,9 +38,11 @@ class _Watching(Harmless):
         """`runs_dir` is where the run's directory is made; else `$TPUTUI_RUNS`, else `./runs`."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._held: list[Any] = []
+        self._held: list[tuple[Any, int]] = []
+        """Losses that wait to be read, each with the examples of its batch."""
         self._reported_at = 0.0
-        self._batch_size = 1
+        self._batch_size: int | None = None
+        """Examples of a whole batch; None where the loader does not say."""
         self._epoch_step = 0
         self._newest = float("nan")
         self._sum = 0.0
@@ -140,7 +142,7 @@ class _Watching(Harmless):
         self._epoch_step += 1
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
-            self._held.append(loss.detach())
+            self._held.append((loss.detach(), self._examples(batch)))
         waited_s = time.perf_counter() - self._reported_at
         if waited_s >= REPORT_INTERVAL_S or len(self._held) >= _HELD_MAX:
             self._report(shell, trainer)
@@ -149,13 +151,14 @@ class _Watching(Harmless):
         held, self._held = self._held, []
         if not held:
             return
-        losses = array("f", [float(loss) for loss in held])
+        losses = array("f", [float(loss) for loss, _ in held])
+        sizes = [size for _, size in held]
         now = time.perf_counter()
         step_s = max(now - self._reported_at, _LEAST_S) / len(losses)
         self._reported_at = now
         self._newest = losses[-1]
-        self._sum += sum(losses) * self._batch_size
-        self._count += len(losses) * self._batch_size
+        self._sum += sum(loss * size for loss, size in zip(losses, sizes, strict=True))
+        self._count += sum(sizes)
         shell.reporter.record_steps(shell.step - len(losses) + 1, losses, 1)
         self._meters(shell, "train", self._train_loss(), REDUCED_LOSS)
         shell.emit(
@@ -165,11 +168,19 @@ class _Watching(Harmless):
                 epoch_step=self._epoch_step,
                 step=shell.step,
                 step_s=step_s,
-                examples_per_s=self._batch_size * trainer.world_size / step_s,
+                examples_per_s=sum(sizes) / len(sizes) * trainer.world_size / step_s,
                 lr=_lr(trainer),
                 report_steps=len(losses),
             )
         )
+
+    def _examples(self, batch: Any) -> int:
+        """Examples of a batch: the rows of its first tensor, at most those of a whole batch; the last one of an epoch
+        may hold fewer."""
+        rows, whole = _rows(batch), self._batch_size
+        if rows is None:
+            return whole or 1
+        return rows if whole is None else min(rows, whole)
 
     def _train_loss(self) -> dict[str, ev.MeterReading]:
         if not self._count:
@@ -281,6 +292,16 @@ def _readings(logged: Mapping[str, Any], prefixes: tuple[str, ...], taken: set[s
         chosen = name if not short or short in taken or short in found else short
         found[chosen] = ev.MeterReading(val=value, avg=value, sum=value, count=1)
     return found
+
+
+def _rows(batch: Any) -> int | None:
+    """The first dimension of the first array in a batch, however it is nested; None where it holds none."""
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple):
+        return next((rows for rows in map(_rows, batch) if rows is not None), None)
+    shape = getattr(batch, "shape", ())
+    return int(shape[0]) if len(shape) else None
 
 
 def _loader(loaders: Any) -> Any:
