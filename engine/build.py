@@ -66,7 +66,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
         raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
     # Before the learner: it makes a network of its own, and the task knows the newest one.
     predicted = forecast.tell(plan, splits.train, reporter.emit) if telemetry else None
-    learner = Learner(plan, cores)
+    learner = Learner(plan, cores, splits.train)
     if not cores.alone:
         shared.require_equal_weights(learner, cores)
         control.share = partial(shared.requests, cores)

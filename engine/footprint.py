@@ -125,6 +125,9 @@ def measure(plan: Plan, batch: Shapes, chosen: Settings) -> Footprint:
             except Refused as refused:
                 raise Unpredictable(str(refused)) from on_xla
             except Exception as error:  # The task's own code; training tells of it in full.
+                if "UninitializedParameter" in str(error):
+                    why = "the network has lazy layers; give them their number of inputs"
+                    raise Unpredictable(why) from error
                 raise Unpredictable(f"the step cannot be walked through without data: {reason(error)}") from error
 
 

@@ -13,10 +13,12 @@ from torch import nn
 
 from engine import remat
 from engine.errors import Problem, Refused
+from engine.models import lazy
 from engine.optim import optimizer, scheduler
 from engine.plan import Plan
 from engine.sections import TRACE_PARTS, Sections
 from engine.strategies.base import Strategy
+from engine.tasks.base import Dataset
 from engine.xla import backend
 
 Outcomes = dict[str, torch.Tensor]
@@ -42,14 +44,17 @@ class Evaluation(NamedTuple):
 class Learner:
     """What learns."""
 
-    def __init__(self, plan: Plan, strategy: Strategy) -> None:
-        """Makes the network with the seed's weights and moves it to the device."""
+    def __init__(self, plan: Plan, strategy: Strategy, examples: Dataset) -> None:
+        """Makes the network with the seed's weights and moves it to the device. Lazy layers get their shapes by one of
+        the `examples`. Raises `Refused`."""
         self.strategy = strategy
         self.parts = Sections(names=TRACE_PARTS)
         """Where the host's time to trace training steps goes."""
         self._plan = plan
         torch.manual_seed(plan.config.seed)
-        self.model = to_device(plan.task.model(plan.model, plan.data), strategy.device)
+        model = plan.task.model(plan.model, plan.data)
+        lazy.materialise(model, plan.task, examples)
+        self.model = to_device(model, strategy.device)
         if plan.config.device.rematerialise:
             remat.apply(remat.blocks(plan.task, self.model), backend.recomputed)
         self._trained = list(self.model.parameters())

@@ -113,3 +113,8 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 def test_every_key_is_documented(cls: type[msgspec.Struct]) -> None:
     docs = field_docs(cls)
     assert [name for name in cls.__struct_fields__ if not docs.get(name)] == []
+
+
+def test_a_sample_has_a_batch_that_a_core_computes_without_padding() -> None:
+    for path in SAMPLE.parent.glob("*.toml"):
+        assert config.load(path).batch_per_core % 8 == 0, path.name

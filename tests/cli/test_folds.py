@@ -36,7 +36,7 @@ def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(fol
     losses = [fold["valid"]["loss"] for fold in told["folds"]]
     assert told["mean"]["loss"] == pytest.approx(statistics.fmean(losses))
     assert told["std"]["loss"] == pytest.approx(statistics.stdev(losses))
-    again = tputui("folds", "line.toml", "--name", "cv", cwd=folder)
+    again = tputui("folds", "line.toml", "--name", "cv", "--no-ui", cwd=folder)
     assert again.code == 0, again.err
     head, *rows = again.out.splitlines()
     assert head.split() == ["fold", "run", "state", "best", "epoch", "loss"]

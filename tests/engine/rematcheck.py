@@ -33,10 +33,10 @@ def main() -> None:
     from engine.xla import backend
 
     strategy = build.strategy(planned)
-    learner = Learner(planned, strategy)
+    splits = planned.task.load(planned.data, 0)
+    learner = Learner(planned, strategy, splits.train)
     if rematerialise == "yes":
         remat.apply(remat.blocks(planned.task, learner.model), backend.recomputed)
-    splits = planned.task.load(planned.data, 0)
     learner.model.train()
     losses, compiles = [], []
     for number in range(1, int(steps) + 1):

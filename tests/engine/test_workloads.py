@@ -71,6 +71,7 @@ def test_a_resnet_learns_ten_labels_with_folds_by_group(tmp_path: Path) -> None:
         "data.group=slab",
         "data.folds=3",
         "data.size=[32, 32]",
+        "data.batch_per_core=4",
         "data.batches_per_epoch=5",
         "model.net=thin",
         "model.width=0.25",

@@ -60,6 +60,7 @@ def add_arguments(parser: Parser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
     )
     parser.add_option("--name", metavar="NAME", help="the runs are called NAME-fold-0 and so on; else by time and task")
+    parser.add_option("--no-ui", action="store_true", help="accepted for symmetry with run: folds has no screen")
     parser.add_option("--json", action="store_true", help="print one JSON object in the end, and nothing before")
     parser.know_keys(config.keys_by_name())
 

@@ -300,7 +300,7 @@ def _rows(batch: Any) -> int | None:
         batch = list(batch.values())
     if isinstance(batch, list | tuple):
         return next((rows for rows in map(_rows, batch) if rows is not None), None)
-    shape = getattr(batch, "shape", ())
+    shape: Any = getattr(batch, "shape", ())
     return int(shape[0]) if len(shape) else None
 
 
