@@ -112,12 +112,15 @@ class Announcer:
                 strategy=self._cores.name,
                 device=backend.kind(),
                 device_reason=self._plan.machine.reason,
+                device_warning=self._plan.machine.warning,
                 num_cores=self._plan.config.num_cores,
                 num_hosts=1,
                 host_index=0,
                 cores=self._cores.core_ids,
             )
         )
+        if self._plan.machine.warning is not None:
+            self.warn(self._plan.machine.warning)
 
     def _restart_pace(self) -> None:
         self._since = time.perf_counter()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.machine import GOOGLE_VENDOR, PCI_DEVICES, Machine
+from engine.machine import Machine
+from tputui.tpus import GOOGLE, PCI_DEVICES
 
 GIB = 1 << 30
 HBM_PER_CORE = {
@@ -47,8 +48,8 @@ def of_core(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVICES) -
 def _identity(directory: Path) -> tuple[str, str]:
     """Device and subsystem id of a TPU chip; empty for anything else."""
     try:
-        if (directory / "vendor").read_text().strip() != GOOGLE_VENDOR:
+        if int((directory / "vendor").read_text(), 16) != GOOGLE:
             return "", ""
         return (directory / "device").read_text().strip(), (directory / "subsystem_device").read_text().strip()
-    except OSError:
+    except (OSError, ValueError):
         return "", ""

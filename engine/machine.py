@@ -11,21 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import Problem
+from tputui import tpus
 from tputui.config import RunConfig
+from tputui.tpus import DEV, PCI_DEVICES
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
-PCI_DEVICES = Path("/sys/bus/pci/devices")
-GOOGLE_VENDOR = "0x1ae0"
-CORES_PER_CHIP = {
-    "0x0027": 2,  # v2, v3
-    "0x005e": 1,  # v4
-    "0x0062": 1,  # v5p
-    "0x0063": 1,  # v5e
-    "0x006f": 1,  # v6e
-    "0x0076": 2,  # v7x
-}
-"""Devices that the runtime offers for a chip, by PCI device id."""
 
 
 class Machine(NamedTuple):
@@ -39,6 +30,8 @@ class Machine(NamedTuple):
     """Cores of a chip; 0 without."""
     reason: str | None
     """Why it is not a TPU, where it is not one."""
+    warning: str | None = None
+    """That a TPU seems to be here and is not used, and why; None where nothing suggests one."""
 
     @property
     def tpu_cores(self) -> int:
@@ -46,19 +39,39 @@ class Machine(NamedTuple):
         return self.chips * self.cores_per_chip
 
 
-def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES) -> Machine:
-    """Counts the TPU chips on the PCI bus; `PJRT_DEVICE=CPU` in the environment turns them down."""
-    wanted = environ.get("PJRT_DEVICE", "").upper()
-    if wanted == "CPU":
-        return Machine("CPU", 0, 0, "PJRT_DEVICE=CPU is set in the environment")
-    chips = [cores for path in sorted(pci_devices.glob("*/vendor")) if (cores := _cores_of_chip(path.parent))]
-    if chips:
-        return Machine("TPU", len(chips), chips[0], None)
-    return Machine("CPU", 0, 0, "no TPU chip on the PCI bus of this host")
+def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path = DEV) -> Machine:
+    """The TPU chips on the PCI bus, else virtual cores, with a warning where a TPU seems to be here all the same.
+
+    `PJRT_DEVICE=CPU` in the environment asks for virtual cores.
+    """
+    found = tpus.chips(pci_devices)
+    if environ.get("PJRT_DEVICE", "").upper() == "CPU":
+        reason = "PJRT_DEVICE=CPU is set in the environment"
+        there = found.summary or ", ".join(tpus.signs(found, environ, dev, variables=False))
+        return _cpu(reason, f"{there} here, but {reason}; unset it to train on the TPU" if there else None)
+    kinds = set(found.known)
+    if len(kinds) == 1:
+        return Machine("TPU", len(found.known), kinds.pop().cores, None)
+    if kinds:
+        reason = f"TPU chips of several kinds ({found.summary}), and a run uses chips of one kind"
+        return _cpu(reason, reason)
+    signs = ", ".join(tpus.signs(found, environ, dev))
+    warning = f"this host seems to have a TPU ({signs}), but no known TPU chip is on its PCI bus" if signs else None
+    return _cpu("no TPU chip on the PCI bus of this host", warning)
+
+
+def _cpu(reason: str, warning: str | None) -> Machine:
+    return Machine("CPU", 0, 0, reason, f"not training on a TPU: {warning}" if warning else None)
+
+
+def resolved(config: RunConfig, machine: Machine) -> RunConfig:
+    """The configuration with the number of cores that `device.cores = "all"` is on this machine."""
+    return config.on_cores(machine.tpu_cores or config.device.virtual_cores)
 
 
 def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
     """Variables that must be set before the runtime is imported."""
+    config = resolved(config, machine)
     one = config.num_cores == 1
     common = {"TF_CPP_MIN_LOG_LEVEL": "2", "XLA_METRICS_SAMPLES": METRICS_SAMPLES}
     if machine.device == "CPU":
@@ -90,24 +103,19 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     cores = config.device.cores
     there = machine.tpu_cores or config.device.virtual_cores
     what = "TPU cores" if machine.device == "TPU" else "virtual cores (device.virtual_cores)"
+    one = "[0]" if there == 1 else f"[k] with k from 0 to {there - 1}"
     if isinstance(cores, list):
         if cores[0] < there:
             return []
-        message = f"{cores} names a core that is not there: this machine has {there} {what}, 0 to {there - 1}"
+        message = f'{cores} names a core that is not there: this machine has {there} {what}; write {one}, or "all"'
+    elif cores == "all":
+        return []
     elif cores > there:
-        message = f"{cores} is more than the {there} {what} of this machine"
+        fewer = f'{there}, "all", 1' if machine.device == "TPU" and there > 1 else f'at most {there}, "all"'
+        message = f"{cores} is more than the {there} {what} of this machine; write {fewer} or {one}"
     elif machine.device == "TPU" and cores not in (1, there):
         drives = "a process on every chip drives" if config.device.strategy == "replica" else "one process drives"
-        message = f"{cores} cannot be had: {drives} all {there} {what} or one; write {there}, 1 or [k]"
+        message = f'{cores} cannot be had: {drives} all {there} {what} or one; write {there}, "all", 1 or {one}'
     else:
         return []
     return [Problem("device.cores", message)]
-
-
-def _cores_of_chip(directory: Path) -> int:
-    try:
-        if (directory / "vendor").read_text().strip() != GOOGLE_VENDOR:
-            return 0
-        return CORES_PER_CHIP.get((directory / "device").read_text().strip(), 0)
-    except OSError:
-        return 0

@@ -22,6 +22,7 @@ class Plan(NamedTuple):
     """A configuration that can be trained."""
 
     config: RunConfig
+    """With the number of cores in place of `device.cores = "all"`."""
     task: Task
     data: Options
     """The task's keys of `[data]`."""
@@ -73,6 +74,7 @@ class Plan(NamedTuple):
             "task": self.config.task,
             "device": self.machine.device,
             "device_reason": self.machine.reason,
+            "device_warning": self.machine.warning,
             "num_cores": self.config.num_cores,
             "batch_per_core": self.config.batch_per_core,
             "global_batch": self.config.global_batch,
@@ -92,6 +94,10 @@ class Plan(NamedTuple):
 def make(config: RunConfig, machine: Machine, source: str) -> Plan:
     """Checks the configuration against the task and the machine. Raises `Refused` with every problem found."""
     problems = machines.core_problems(config, machine)
+    config = machines.resolved(config, machine)
+    if (why := config.share_problem) is not None:
+        # Every size follows from the share of a core.
+        raise Refused([*problems, Problem("data.global_batch", why)])
     try:
         task, data, model = registry.with_options(registry.find(config.task), config, source)
         plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed))

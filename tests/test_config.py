@@ -28,8 +28,11 @@ def refusal(text: str, *overrides: str) -> str:
     return message
 
 
-def test_the_sample_trains_on_eight_cores() -> None:
-    digits = sample()
+def test_the_sample_trains_on_as_many_cores_as_there_are() -> None:
+    assert sample().device.cores == "all"
+    with pytest.raises(ValueError, match="only on a machine"):
+        _ = sample().num_cores
+    digits = sample().on_cores(8)
     assert (digits.num_cores, digits.device.strategy) == (8, "spmd")
     assert digits.global_batch == 8 * digits.batch_per_core
     assert digits.scaled_lr == pytest.approx(8 * digits.optim.lr)
@@ -56,7 +59,7 @@ def test_a_configuration_survives_the_manifest() -> None:
     ],
 )
 def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
-    assert read(sample(override)) == value
+    assert read(sample(override).on_cores(8)) == value
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_a_bad_file_is_refused_in_one_sentence_that_names_file_and_key(text: str
 
 
 def test_a_batch_that_the_cores_cannot_share_is_refused_with_one_that_they_can() -> None:
-    message = refusal(MINIMAL, "data.global_batch=100")
+    message = refusal(MINIMAL, "data.global_batch=100", "device.cores=8")
     assert "100 cannot be shared by 8 cores; 96 can" in message
 
 

@@ -6,11 +6,13 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.recorded import T0, opened, write_journal, write_run
+from tests.recorded import T0, opened, worker_events, write_journal, write_run
 from tputui import headless
 from tputui.model.lines import Teller
+from tputui.model.show import show_text
 from tputui.model.snapshot import Snapshot
 from tputui.session import Session
 from tputui.telemetry import events as ev
@@ -52,6 +54,22 @@ def test_a_run_that_was_killed_is_told_lost_at_the_end(tmp_path: Path) -> None:
     assert out.splitlines()[-1] == (
         "state: lost: no end record: supervisor-0 (pid 4242) and worker-0 (pid 4243) vanished 0 s ago"
     )
+
+
+def test_a_tpu_that_is_not_used_is_warned_of_again_at_the_end_and_at_the_head_of_the_page(tmp_path: Path) -> None:
+    warning = "not training on a TPU: PJRT_DEVICE=CPU is set in the environment"
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    events = [
+        msgspec.structs.replace(event, device_warning=warning) if isinstance(event, ev.TopologyDeclared) else event
+        for event in worker_events()
+    ]
+    write_journal(run_dir / "worker-0.jsonl", events)
+    out, _, snapshot = followed(at_once(run_dir))
+    assert out.splitlines()[-1] == f"warning: {warning}"
+    page = show_text(snapshot).splitlines()
+    assert sum(warning in line for line in page) == 1
+    assert page.index(f"warning      {warning}") < 5
 
 
 def test_every_json_line_is_a_fact_of_a_journal(recorded_run: Path) -> None:

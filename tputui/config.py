@@ -66,8 +66,9 @@ class OptimConfig(Table, frozen=True, kw_only=True):
 class DeviceConfig(Table, frozen=True, kw_only=True):
     """Which cores run the program, and how."""
 
-    cores: int | list[int] = 8
-    """A number of cores (8, 1), or one core by its index (`[5]`)."""
+    cores: int | list[int] | Literal["all"] = "all"
+    """Cores to train on: `"all"` of this host's TPU, or of the virtual cores elsewhere; a number of them (8, 1); or one
+    core by its index (`[5]`)."""
     strategy: Literal["spmd", "replica"] = "spmd"
     """How several cores train one model: `spmd` is one process with the batch sharded over a mesh; `replica` is a
     process for each (on a TPU: for each chip), with their gradients averaged, where BatchNorm sees a core's own share
@@ -165,17 +166,25 @@ class RunConfig(Table, frozen=True, kw_only=True):
     stall: StallConfig = msgspec.field(default_factory=StallConfig)
     """When it counts as stalled, and what is done then."""
 
+    def on_cores(self, num_cores: int) -> RunConfig:
+        """The same with `num_cores` in place of `device.cores = "all"`; itself where cores are given."""
+        if self.device.cores != "all":
+            return self
+        return msgspec.structs.replace(self, device=msgspec.structs.replace(self.device, cores=num_cores))
+
     @property
     def num_cores(self) -> int:
-        """How many cores train."""
+        """How many cores train. Raises `ValueError` for "all", as all that follows from it: see `on_cores`."""
         cores = self.device.cores
-        return cores if isinstance(cores, int) else len(cores)
+        if cores == "all":
+            raise ValueError('device.cores = "all" is a number only on a machine')
+        return len(cores) if isinstance(cores, list) else cores
 
     @property
     def core_ids(self) -> list[int]:
         """Which cores train."""
         cores = self.device.cores
-        return list(range(cores)) if isinstance(cores, int) else list(cores)
+        return list(cores) if isinstance(cores, list) else list(range(self.num_cores))
 
     @property
     def batch_per_core(self) -> int:
@@ -186,6 +195,15 @@ class RunConfig(Table, frozen=True, kw_only=True):
     def global_batch(self) -> int:
         """Examples all cores take each step."""
         return self.batch_per_core * self.num_cores
+
+    @property
+    def share_problem(self) -> str | None:
+        """Why the cores cannot share `data.global_batch`; None where they can."""
+        batch = self.data.global_batch
+        if batch is None or batch % self.num_cores == 0:
+            return None
+        near = max(1, round(batch / self.num_cores)) * self.num_cores
+        return f"{batch} cannot be shared by {self.num_cores} cores; {near} can"
 
     @property
     def scaled_lr(self) -> float:
@@ -415,12 +433,12 @@ def _check(config: RunConfig, source: str) -> None:
 
 def _check_cores(config: RunConfig, refuse: Any) -> None:
     cores = config.device.cores
-    if isinstance(cores, int):
-        if cores < 1:
-            refuse("device.cores", f"{cores} must be 1 or more")
+    if not isinstance(cores, list):
+        if cores != "all" and cores < 1:
+            refuse("device.cores", f'{cores} must be 1 or more, or "all"')
         return
     if len(cores) != 1:
-        refuse("device.cores", f"{cores} must name one core, such as [5]; for several write their number")
+        refuse("device.cores", f'{cores} must name one core, such as [5]; for several write their number, or "all"')
     if cores[0] < 0:
         refuse("device.cores", f"{cores} must name a core by its index, from 0")
 
@@ -431,9 +449,5 @@ def _check_batch(config: RunConfig, refuse: Any) -> None:
         refuse("data", "batch_per_core and global_batch say the same thing twice; give one of them")
     if (data.batch_per_core, data.global_batch) == (None, None):
         refuse("data", "batch_per_core is missing: how many examples a core takes each step")
-    if data.global_batch is not None and data.global_batch % config.num_cores:
-        near = max(1, round(data.global_batch / config.num_cores)) * config.num_cores
-        refuse(
-            "data.global_batch",
-            f"{data.global_batch} cannot be shared by {config.num_cores} cores; {near} can",
-        )
+    if config.device.cores != "all" and (why := config.share_problem) is not None:
+        refuse("data.global_batch", why)

@@ -58,7 +58,7 @@ def tpu_host(tmp_path: Path) -> Path:
 def test_chips_and_their_holder_are_found(tpu_host: Path) -> None:
     devices = environment.find_devices(tpu_host)
 
-    assert devices.chips == ["TPU v5e", "TPU v5e"]
+    assert devices.chips.summary == "2 x TPU v5e"
     assert devices.files == ["/dev/vfio/0", "/dev/vfio/1"]
     assert devices.holders == [environment.Holder("/dev/vfio/1", 4711, "python")]
 
@@ -76,14 +76,30 @@ def test_doctor_tells_who_holds_the_tpu_and_what_to_type(tpu_host: Path) -> None
 
     held = next(finding for finding in findings if "is held" in finding.text)
     assert (held.level, held.next) == ("bad", "kill 4711")
-    assert any(finding.text.startswith("2 x TPU v5e") for finding in findings)
+    assert any(finding.text.startswith('2 x TPU v5e: device.cores = "all" is 2 cores') for finding in findings)
 
 
 def test_without_a_tpu_it_says_what_trains_instead(tmp_path: Path) -> None:
-    found = [finding for finding in doctor.find(tmp_path, tmp_path) if finding.about == "device"]
+    found = [finding for finding in doctor.find(tmp_path, tmp_path, {}) if finding.about == "device"]
 
     assert [finding.level for finding in found] == ["ok"]
     assert "no TPU on the PCI bus; training uses virtual cores" in found[0].text
+
+
+@pytest.mark.parametrize(("device", "words"), [("0x0063", "PJRT_DEVICE=CPU is set"), ("0x0099", "1ae0:0099")])
+def test_a_tpu_that_training_would_not_use_is_warned_of(tmp_path: Path, device: str, words: str) -> None:
+    chip = tmp_path / "sys/bus/pci/devices/0000:00:01.0"
+    chip.mkdir(parents=True)
+    (chip / "vendor").write_text("0x1ae0\n")
+    (chip / "device").write_text(f"{device}\n")
+    environ = {"PJRT_DEVICE": "CPU"}
+
+    found = [finding for finding in doctor.find(tmp_path, tmp_path, environ) if finding.about == "device"]
+
+    (warning,) = [finding for finding in found if finding.level == "warn"]
+    assert words in warning.text
+    assert "virtual cores" in warning.text
+    assert warning.next
 
 
 def test_lines_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,7 +247,8 @@ def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
         assert machine.core_problems(config.load(DIGITS, [f"device.cores={cores}"]), tpu) == []
     (problem,) = machine.core_problems(config.load(DIGITS, ["device.cores=4"]), tpu)
     assert problem == Problem(
-        "device.cores", "4 cannot be had: one process drives all 8 TPU cores or one; write 8, 1 or [k]"
+        "device.cores",
+        '4 cannot be had: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
     )
 
 

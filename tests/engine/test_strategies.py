@@ -385,7 +385,8 @@ def test_a_part_of_a_tpu_cannot_be_had() -> None:
     checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
     (problem,) = machine.core_problems(checked, machine.Machine("TPU", 4, 2, None))
     assert problem.sentence == (
-        "device.cores: 4 cannot be had: a process on every chip drives all 8 TPU cores or one; write 8, 1 or [k]"
+        "device.cores: 4 cannot be had: a process on every chip drives all 8 TPU cores or one; "
+        'write 8, "all", 1 or [k] with k from 0 to 7'
     )
 
 

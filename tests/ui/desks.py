@@ -66,13 +66,14 @@ class HandDesk:
         return TaskDescription(task, "digits", ["loss"], data, [Option("channels", channels, "Channels of both.")])
 
     def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
-        loaded = config.from_builtins(dict(launch.tables), launch.source)
+        loaded = config.from_builtins(dict(launch.tables), launch.source).on_cores(8)
         if loaded.global_batch > 1437:
             return Verdict([Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {})
         steps = 1437 // loaded.global_batch
         facts: Mapping[str, Any] = {
             "device": "TPU",
             "device_reason": None,
+            "num_cores": loaded.num_cores,
             "steps_per_epoch": steps,
             "total_steps": steps * loaded.epochs,
             "train_examples": 1437,

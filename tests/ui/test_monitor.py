@@ -659,6 +659,16 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     assert width_of(header.paint(80, 4)[3]) <= 80, "how to come back is read whole"
 
 
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_the_header_warns_all_the_time_of_a_tpu_that_is_not_used(state: str) -> None:
+    run = made.running() if state == "running" else made.finished()
+    assert run.topology is not None
+    topology = msgspec.structs.replace(run.topology, device="CPU", device_warning="not training on a TPU: a test")
+    header = Header()
+    header.show(made.changed(run, topology=topology), replaying=False)
+    assert "\u25b2 NOT ON THE TPU" in "".join(span.text for line in header.paint(80, 4) for span in line)
+
+
 def test_a_narrow_header_still_says_for_how_long_the_run_has_been_starting() -> None:
     header = Header()
     header.show(made.changed(made.starting(), phase_s=94.0), replaying=False)

@@ -7,11 +7,11 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tputui import __version__
+from tputui import __version__, tpus
 from tputui.cli import environment, stale
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
@@ -94,12 +94,12 @@ def _is_yes(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def find(runs_dir: Path, root: Path) -> Iterator[Finding]:
+def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Every finding, in the order in which they are read."""
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
     yield _torch()
-    yield from _device(environment.find_devices(root))
+    yield from _device(environment.find_devices(root), environ, root)
     yield _disk(runs_dir)
     yield from _terminal()
 
@@ -113,16 +113,28 @@ def _torch() -> Finding:
     return Finding("bad", "torch", what, command)
 
 
-def _device(devices: environment.Devices) -> Iterator[Finding]:
-    libtpu = environment.installed("libtpu")
-    if not devices.chips:
+def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path) -> Iterator[Finding]:
+    libtpu, chips = environment.installed("libtpu"), devices.chips
+    if not chips.known:
         cores = os.cpu_count() or 1
-        yield Finding("ok", "device", f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs")
+        text = f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs"
+        if signs := tpus.signs(chips, environ, root / "dev"):
+            text = f"no TPU that tputui knows, but signs of one: {', '.join(signs)}; training would use virtual cores"
+            yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
+        else:
+            yield Finding("ok", "device", text)
         if libtpu is not None:
             yield Finding("ok", "libtpu", f"{libtpu}, of no use without a TPU")
         return
-    kinds = ", ".join(f"{devices.chips.count(kind)} x {kind}" for kind in dict.fromkeys(devices.chips))
-    yield Finding("ok", "device", f"{kinds}; device files: {', '.join(devices.files) or 'none'}")
+    num_cores = sum(kind.cores for kind in chips.known)
+    files = ", ".join(devices.files) or "none"
+    yield Finding("ok", "device", f'{chips.summary}: device.cores = "all" is {num_cores} cores; device files: {files}')
+    if len(set(chips.known)) > 1:
+        text = "a run uses chips of one kind, so training would use virtual cores"
+        yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
+    if environ.get("PJRT_DEVICE", "").upper() == "CPU":
+        text = "PJRT_DEVICE=CPU is set in the environment, so training would use virtual cores"
+        yield Finding("warn", "device", text, "unset PJRT_DEVICE")
     if libtpu is None:
         yield Finding("bad", "libtpu", "not installed, and a TPU cannot be used without", "pip install 'tputui[tpu]'")
     else:

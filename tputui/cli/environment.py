@@ -12,19 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from tputui import tpus
+from tputui.tpus import Chips
 from tputui.versions import version_problem
 
 ROOT = Path("/")
-_GOOGLE = 0x1AE0
-_CHIPS = {
-    0x0027: "TPU v2 or v3",
-    0x005E: "TPU v4",
-    0x0063: "TPU v5e",
-    0x0062: "TPU v5p",
-    0x006F: "TPU v6e",
-    0x0076: "TPU v7x",
-}
-"""PCI device ids of Google's TPU chips."""
 
 
 class Holder(NamedTuple):
@@ -38,8 +30,8 @@ class Holder(NamedTuple):
 class Devices(NamedTuple):
     """The TPU chips of this host and who holds them."""
 
-    chips: list[str]
-    """What each chip is, as the PCI bus tells."""
+    chips: Chips
+    """The chips on the PCI bus."""
     files: list[str]
     """Device files of TPU chips."""
     holders: list[Holder]
@@ -63,7 +55,7 @@ def environment_problem(environ: Mapping[str, str], root: Path = ROOT) -> str | 
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
         return None
     devices = find_devices(root)
-    return taken_sentence(devices.holders[0]) if devices.chips and devices.holders else None
+    return taken_sentence(devices.holders[0]) if devices.chips.known and devices.holders else None
 
 
 def taken_sentence(holder: Holder) -> str:
@@ -78,20 +70,7 @@ def find_devices(root: Path = ROOT) -> Devices:
     """The TPU chips of this host."""
     files = _device_files(root / "dev")
     holders, num_hidden = _find_holders(root / "proc", files) if files else ([], 0)
-    return Devices(_find_chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)
-
-
-def _find_chips(pci: Path) -> list[str]:
-    chips = []
-    for device in sorted(pci.iterdir()) if pci.is_dir() else []:
-        try:
-            vendor = int((device / "vendor").read_text(), 16)
-            kind = int((device / "device").read_text(), 16)
-        except (OSError, ValueError):
-            continue
-        if vendor == _GOOGLE and kind in _CHIPS:
-            chips.append(_CHIPS[kind])
-    return chips
+    return Devices(tpus.chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)
 
 
 def _device_files(dev: Path) -> list[str]:

@@ -205,6 +205,8 @@ class Teller:
 def last_lines(snapshot: Snapshot) -> list[str]:
     """What is to be said when nothing more will come: what could not be read, and an end that no record tells."""
     lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
+    if snapshot.topology is not None and snapshot.topology.device_warning:
+        lines.append(f"warning: {snapshot.topology.device_warning}")
     lines += [f"damage: {fmt.damage(region)}" for region in snapshot.damage.regions]
     if snapshot.newer_format:
         lines.append(f"warning: {snapshot.newer_format}")

@@ -33,6 +33,7 @@ def topology(state: RunState) -> Topology | None:
         device_reason=told.device_reason,
         num_cores=told.num_cores,
         num_hosts=told.num_hosts,
+        device_warning=told.device_warning,
     )
 
 

@@ -111,6 +111,7 @@ def _head(snapshot: Snapshot) -> list[str]:
         hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
         why = f"({topology.device_reason})" if topology.device_reason else ""
         lines.append(_row("cores", f"{topology.num_cores} x {topology.device}", topology.strategy, hosts, why))
+        lines += [_row("warning", topology.device_warning)] if topology.device_warning else []
     if plan is not None:
         batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
         examples = f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
@@ -250,7 +251,8 @@ def _wrong(snapshot: Snapshot) -> list[str]:
         lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
     if snapshot.num_senseless:
         lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} records that contradict themselves"))
-    lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings)]
+    head = snapshot.topology.device_warning if snapshot.topology is not None else None
+    lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings) if text != head]
     lines += [_row("damage", fmt.damage(region)) for region in snapshot.damage.regions]
     if snapshot.newer_format:
         lines.append(_row("newer", snapshot.newer_format))

@@ -68,6 +68,8 @@ class Topology(View, frozen=True, kw_only=True):
     device_reason: str | None
     num_cores: int
     num_hosts: int
+    device_warning: str | None = None
+    """That a TPU seems to be here and is not used, and why."""
 
 
 class Plan(View, frozen=True, kw_only=True):

@@ -234,6 +234,8 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     """What the cores are, as the runtime names it: `CPU`, `TPU`."""
     device_reason: str | None = None
     """Why it is not a TPU, where it is not one."""
+    device_warning: str | None = None
+    """That a TPU seems to be here and is not used, and why; null where nothing suggests one."""
     num_cores: Int
     """Cores over all hosts."""
     num_hosts: Int

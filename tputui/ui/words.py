@@ -113,6 +113,9 @@ def left_out(skipped: SkippedView) -> str:
 def alarms(snapshot: Snapshot) -> list[str]:
     """What is wrong besides the run's condition, each in few words."""
     found = [clean(trouble) for trouble in snapshot.troubles]
+    if snapshot.topology is not None and snapshot.topology.device_warning:
+        # The whole sentence is in the log; this one is there as long as the run is.
+        found.append("NOT ON THE TPU")
     if snapshot.num_non_finite:
         first = [f" from core {bad.core}, step {bad.step}" for bad in snapshot.non_finite[:1]]
         found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{''.join(first)}")

@@ -54,12 +54,15 @@ class Field(NamedTuple):
     @property
     def choices(self) -> tuple[Any, ...]:
         """The values there are, where they are few."""
+        found: list[Any] = []
         for each in _alternatives(self.schema):
             if "enum" in each:
-                return tuple(each["enum"])
-            if each.get("type") == "boolean":
-                return (False, True)
-        return ()
+                found += each["enum"]
+            elif each.get("type") == "boolean":
+                found += (False, True)
+            elif each.get("type") != "null":
+                return ()
+        return tuple(found)
 
     @property
     def is_optional(self) -> bool:

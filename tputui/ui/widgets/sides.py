@@ -84,10 +84,7 @@ def _figures(part: ComesToPart, width: int) -> list[Line]:
         return _wrapped("It is told once every field is right.", width, "dim")
     config, facts = part.config, part.facts
     waiting = "\u2026" if part.is_checking else fmt.UNKNOWN
-    cores = f"core{'' if config.num_cores == 1 else 's'}, {config.device.strategy}"
-    rows = _fact("on", f"{config.num_cores:,} {facts.get('device', '')} {cores}".replace("  ", " "), width)
-    rows += _fact("batch", f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step", width)
-    rows += _fact("lr", f"{config.scaled_lr:g} = {config.lr_rule}", width)
+    rows = _cores(config, facts, waiting, width)
     epoch = facts.get("steps_per_epoch")
     known = "the task's own loop knows" if facts else waiting
     rows += _fact("epoch", f"{epoch:,} steps" if epoch is not None else known, width)
@@ -100,6 +97,23 @@ def _figures(part: ComesToPart, width: int) -> list[Line]:
     if facts.get("device_reason"):
         rows += _fact("no TPU" if facts.get("device") != "TPU" else "", str(facts["device_reason"]), width, "dim")
     return rows
+
+
+def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int) -> list[Line]:
+    """Cores, batch and learning rate; how many cores "all" is, the engine alone knows."""
+    strategy = config.device.strategy
+    if config.device.cores == "all":
+        num_cores = facts.get("num_cores")
+        if num_cores is None:
+            rows = _fact("on", f"all cores, {strategy}", width) + _fact("batch", waiting, width)
+            return rows + _fact("lr", waiting, width)
+        config = config.on_cores(num_cores)
+    cores = f"core{'' if config.num_cores == 1 else 's'}, {strategy}"
+    rows = _fact("on", f"{config.num_cores:,} {facts.get('device', '')} {cores}".replace("  ", " "), width)
+    if facts.get("device_warning"):
+        rows += _fact("", str(facts["device_warning"]), width, "warn")
+    rows += _fact("batch", f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step", width)
+    return rows + _fact("lr", f"{config.scaled_lr:g} = {config.lr_rule}", width)
 
 
 def _memory(part: ComesToPart, width: int) -> list[Line]:
