@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from engine import files, nonfinite, sums
@@ -199,7 +200,7 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         raise Refused([Problem("resume", message)])
     position = Position(**content["position"])
     # A key that came later: what was saved before had its default.
-    saved = {"data.batches_per_epoch": None, **content["fingerprint"]}
+    saved = {"data.batches_per_epoch": None, **_defaults(plan), **content["fingerprint"]}
     problems = _differences(saved, fingerprint(plan), path)
     if not problems and position.epoch > plan.config.epochs:
         message = f"{path} has all {position.epoch - 1} epochs trained; raise epochs to train on"
@@ -221,6 +222,16 @@ def load_best(path: Path) -> float | None:
     except (*_UNREADABLE, TypeError) as error:
         raise SaveFailed(f"{path} cannot be read as a checkpoint") from error
     return figure
+
+
+def _defaults(plan: Plan) -> dict[str, Any]:
+    """The defaults of the task's own keys, by configuration key."""
+    return {
+        f"{table}.{field.name}": field.default
+        for table, options in (("data", plan.data), ("model", plan.model))
+        for field in msgspec.structs.fields(options)
+        if field.default is not msgspec.NODEFAULT
+    }
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:

@@ -74,5 +74,6 @@ def inputs(options: ImageData, source: Path) -> Images:
 
 
 def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.Tensor:
-    """uint8 images as float32 from -1 to 1; on the device, inside the step's program."""
+    """uint8 images as float32 from -1 to 1; on the device, inside the step's program. `engine.models.scaling` scales
+    each channel by its own."""
     return (pixels.float() / 255 - mean) / std

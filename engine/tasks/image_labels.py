@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from engine.data.options import ImageData
+from engine.errors import Problem
+from engine.models import scaling
+from engine.models.scaling import ScaledModel, Scaling
 from engine.tasks.base import Dataset, Options, Splits
 from engine.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
     import torch
+
+    from engine.plan import Plan
 
 EFFICIENTNET = "efficientnet-"
 
@@ -30,7 +35,7 @@ class ImageLabelsData(ImageData, frozen=True, kw_only=True):
     """How training images are mirrored at random: not at all, left to right, or also top to bottom."""
 
 
-class ImageLabelsModel(Options, frozen=True, kw_only=True):
+class ImageLabelsModel(ScaledModel, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     net: str = "resnet34"
@@ -56,6 +61,7 @@ class ImageLabels(Labelled):
     def __init__(self) -> None:
         super().__init__()
         self._flips = "none"
+        self._scaled = Scaling()
 
     def load(self, data: ImageLabelsData, seed: int) -> Splits:
         """Nothing is decoded yet."""
@@ -77,6 +83,7 @@ class ImageLabels(Labelled):
 
         if not self._names:
             self._learn_names(data, None)
+        self._scaled = scaling.of(options)
         net, head = _net(options, len(self._names))
         if options.weights:
             weights.load(net, Path(options.weights).expanduser(), head)
@@ -93,9 +100,13 @@ class ImageLabels(Labelled):
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`logits` [examples, labels]."""
-        from engine.data.images import scaled
+        return {"logits": model(self._scaled(batch["image"]))}
 
-        return {"logits": model(scaled(batch["image"]))}
+    def problems(self, plan: Plan) -> list[Problem]:
+        """A mean or spread that does not fit the channels."""
+        assert isinstance(plan.model, ImageLabelsModel)
+        assert isinstance(plan.data, ImageLabelsData)
+        return scaling.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: ImageLabelsData, source: Path) -> Dataset:
         """Images of a table, of a folder, or one image."""

@@ -16,10 +16,14 @@ import numpy.typing as npt
 from engine.data import sources
 from engine.data.options import ImageData
 from engine.errors import Problem, Refused
+from engine.models import scaling
+from engine.models.scaling import ScaledModel
 from engine.tasks.base import Dataset, Options, Picture, Sizes, Splits, Task
 
 if TYPE_CHECKING:
     import torch
+
+    from engine.plan import Plan
 
 Loss = Callable[..., Any]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -51,7 +55,7 @@ class MaskDepthData(ImageData, frozen=True, kw_only=True):
     """By which share the brightness and the contrast of a training image vary at random."""
 
 
-class MaskDepthModel(Options, frozen=True, kw_only=True):
+class MaskDepthModel(ScaledModel, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     encoder: Literal["thin", "resnet18", "resnet34", "resnet50"] = "resnet50"
@@ -77,7 +81,7 @@ class MaskDepth(Task):
     )
 
     def __init__(self) -> None:
-        self._losses = MaskDepthModel()
+        self._options = MaskDepthModel()
         self._data = MaskDepthData(source="")
 
     def sizes(self, data: MaskDepthData, seed: int) -> Sizes:
@@ -102,7 +106,7 @@ class MaskDepth(Task):
         check_sides(*data.size)
         if not any(options.mask_losses.values()) and not any(options.depth_losses.values()):
             raise Refused([Problem("model", "every weight in mask_losses and depth_losses is 0: nothing is learned")])
-        self._losses, self._data = options, data
+        self._options, self._data = options, data
         net = UNet(options.encoder, options.width)
         if options.weights:
             weights.load(net, Path(options.weights).expanduser(), "mask")
@@ -120,9 +124,7 @@ class MaskDepth(Task):
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`mask` logits and `depth`, [examples, 1, height, width] each."""
-        from engine.data.images import scaled
-
-        maps = model(scaled(batch["image"]))
+        maps = model(scaling.of(self._options)(batch["image"]))
         return {"mask": maps.mask, "depth": maps.depth}
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -134,8 +136,8 @@ class MaskDepth(Task):
         mask, depth, valid = batch["mask"].float(), batch["depth"], batch["depth_valid"] > 0
         mask_terms: dict[str, Loss] = {"bce": losses.bce_with_logits, "dice": losses.dice}
         depth_terms: dict[str, Loss] = {"l1": losses.l1, "ssim": losses.ssim}
-        mask_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.mask_losses.items()}
-        depth_weights: dict[str, float] = {str(name): weight for name, weight in self._losses.depth_losses.items()}
+        mask_weights: dict[str, float] = {str(name): weight for name, weight in self._options.mask_losses.items()}
+        depth_weights: dict[str, float] = {str(name): weight for name, weight in self._options.depth_losses.items()}
         nothing = predictions["mask"].new_zeros(len(mask))
         counts = valid if self._data.mask_where == "depth_known" else torch.ones_like(valid)
         masks = {name: mask_terms[name](predictions["mask"], mask, counts) for name in mask_weights}
@@ -165,6 +167,12 @@ class MaskDepth(Task):
             }
             found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
         return found
+
+    def problems(self, plan: Plan) -> list[Problem]:
+        """A mean or spread that does not fit the channels."""
+        assert isinstance(plan.model, MaskDepthModel)
+        assert isinstance(plan.data, MaskDepthData)
+        return scaling.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: MaskDepthData, source: Path) -> Dataset:
         """Images of a table, of a folder, or one image."""

@@ -161,6 +161,18 @@ def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_pat
     assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
+def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / store.save(at_step(25), periodic=False, best=False).path
+    content = torch.load(path, weights_only=True)
+    del content["fingerprint"]["model.dropout"]
+    older = tmp_path / "older.pt"
+    torch.save(content, older)
+    default = planned().task.model_options().dropout  # type: ignore[attr-defined]
+    assert checkpoint.load(older, planned(f"model.dropout={default}")).position.step == 25
+    with pytest.raises(Refused, match=r"model\.dropout"):
+        checkpoint.load(older, planned("model.dropout=0.77"))
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [
