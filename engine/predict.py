@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -23,11 +24,15 @@ from engine.data.readers import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.table import STDOUT, Arrays, Table, open_table
 from engine.tasks import registry
-from engine.tasks.base import Dataset, Task
+from engine.tasks.base import Dataset, Identified, Options, Task
 from engine.telling import Teller, serve
 from engine.weights import Weights, Workload
 
 INPUT = "input"
+
+
+SPLITS = ("train", "valid", "test")
+NO_LABELS = "No labels in input: metrics skipped"
 
 
 class Asked(NamedTuple):
@@ -38,11 +43,21 @@ class Asked(NamedTuple):
     source: Path | None
     """A user's file; None where a split of the run is asked for."""
     split: str | None
-    out: str
+    out: str | None
+    """File to write, or - for standard output; None is `predictions` with the ending of its form."""
     form: str
     batch: int
     code: Path | None = None
     """Folder that the user's own code is in, if they named one."""
+    labels: Path | None = None
+    """`.npy` file with the labels of `source`."""
+    force: bool = False
+    """Whether `out` may be a file that exists."""
+
+    @property
+    def what(self) -> str:
+        """The examples, in words."""
+        return f"the split {self.split}" if self.split is not None else str(self.source)
 
 
 class Judge:
@@ -67,7 +82,7 @@ class Judge:
         except KeyError as error:
             if self._must:
                 raise
-            self.why_not = f"the input holds no {error}"
+            self.why_not = f'{NO_LABELS} (no "{error.args[0]}")'
             return
         for name in self._task.meters:
             self._sums[name] = self._sums.get(name, 0.0) + float(outcomes[name].double().sum())
@@ -102,20 +117,21 @@ class LeftOut:
 
 def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
+    out = _free(asked)
     learned = weights.read(asked.weights)
     work = weights.workload(weights.origin(learned, asked.run_dir), asked.code)
-    model, examples = _made(work, learned, asked)
+    model, examples = _made(work, learned, asked, teller)
     if "torch_xla" in sys.modules:
         teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
     began = time.monotonic()
-    judge = Judge(work.task, must=asked.split is not None)
-    with open_table(asked.out, asked.form) as table:
+    judge = Judge(work.task, must=asked.split in ("train", "valid"))
+    with open_table(out, asked.form) as table:
         _fill(table, work, model, examples, judge, asked, teller)
     monitor = work.config.checkpoint.monitor
     return {
         "rows": table.rows,
         "columns": table.columns,
-        "out": asked.out,
+        "out": out,
         "seconds": time.monotonic() - began,
         "of": asked.split or str(asked.source),
         "task": work.config.task,
@@ -130,31 +146,75 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     }
 
 
-def _made(work: Workload, learned: Weights, asked: Asked) -> tuple[torch.nn.Module, Dataset]:
-    """A split comes first, since the task learns from it what its network is to be; a user's file comes last, since
-    it may be read by what the weights hold, such as a vocabulary."""
-    if asked.split is not None:
-        examples = dataset(work, asked)
+def _free(asked: Asked) -> str:
+    """Where to write, as an absolute path or `-`. Raises `Refused` if that would overwrite something."""
+    if asked.out == STDOUT:
+        return STDOUT
+    path = Path(asked.out if asked.out is not None else f"predictions.{asked.form}").absolute()
+    if path.exists() and not path.is_file():
+        raise Refused([Problem("", f"{path}: is not a regular file; name another --out, or - for standard output")])
+    if path.exists() and not asked.force:
+        raise Refused([Problem("", f"{path}: exists; name another --out, or overwrite it with --force")])
+    return str(path)
+
+
+def _made(work: Workload, learned: Weights, asked: Asked, teller: Teller) -> tuple[torch.nn.Module, Dataset]:
+    """The network and the examples.
+
+    Splits that train and validate come first, since the task learns from them what its network is to be; other
+    examples come last, since they may be read by what the weights hold, such as a vocabulary.
+    """
+    if asked.split in ("train", "valid"):
+        examples = _split(work, asked.split)
         return weights.network(work, learned), examples
-    return weights.network(work, learned), dataset(work, asked)
+    if getattr(work.data, "balanced", False):
+        # The loss of the validation weighs labels by how frequent they are in the training rows.
+        try:
+            _split(work, "train")
+        except Refused as refused:
+            teller.note(f"the loss is not balanced as in validation, for want of the training labels: {refused}")
+    model = weights.network(work, learned)
+    return model, _unseen(work, asked)
 
 
-def dataset(work: Workload, asked: Asked) -> Dataset:
-    """The examples that are asked for. Raises `Refused`."""
-    task = work.task
+def _split(work: Workload, split: str) -> Dataset:
+    """A split that the run saw. Raises `Refused`."""
     try:
-        if asked.split is not None:
-            splits = task.load(work.data, work.config.seed)
-            return splits.train if asked.split == "train" else splits.valid
-        assert asked.source is not None, "either a file or a split is asked for"
-        return task.inputs(work.data, asked.source)
-    except NotImplementedError:
-        message = f'the task "{work.config.task}" reads no files of yours: it has no inputs(); --split valid works'
-        raise Refused([Problem(INPUT, message)]) from None
+        splits = work.task.load(work.data, work.config.seed)
     except (OSError, ValueError, BadExample) as error:
-        what = asked.source or f"the split {asked.split}"
-        said = str(error) or type(error).__name__
-        raise Refused([Problem("", said if str(what) in said else f"{what}: {said}")]) from error
+        raise _refusal(f"the split {split}", error) from error
+    return splits.train if split == "train" else splits.valid
+
+
+def _unseen(work: Workload, asked: Asked) -> Dataset:
+    """The user's file, or the test split. Raises `Refused`."""
+    task, name = work.task, work.config.task
+    try:
+        if asked.source is None:
+            return task.test_split(work.data)
+        return task.inputs(_with_labels(work, asked.labels), asked.source)
+    except NotImplementedError:
+        lacking = f'the task "{name}" reads no files of yours: it has no inputs(); --split valid works'
+        if asked.source is None:
+            lacking = f'the task "{name}" has no test split: it has no test_split(); name a file of examples instead'
+        raise Refused([Problem("--split test" if asked.source is None else INPUT, lacking)]) from None
+    except (OSError, ValueError, BadExample) as error:
+        raise _refusal(asked.what, error) from error
+
+
+def _with_labels(work: Workload, labels: Path | None) -> Options:
+    """The task's options, whose file of labels is the input's and not that of training. Raises `Refused`."""
+    if hasattr(work.data, "labels_file"):
+        return msgspec.structs.replace(work.data, labels_file="" if labels is None else str(labels))
+    if labels is not None:
+        message = f'the task "{work.config.task}" reads labels from INPUT itself, in the column that training used'
+        raise Refused([Problem("--labels", message)])
+    return work.data
+
+
+def _refusal(what: str, error: Exception) -> Refused:
+    said = str(error) or type(error).__name__
+    return Refused([Problem("", said if what in said else f"{what}: {said}")])
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
@@ -180,7 +240,8 @@ def _fill(
                 predictions = work.task.predict(model, batch)
                 judge.add(predictions, batch)
             found = to_numpy(predictions)
-            table.add(indices, found if table.raw else work.task.columns(found))
+            known = examples.identities(indices) if isinstance(examples, Identified) else {}
+            table.add(indices, {**known, **(found if table.raw else work.task.columns(found))})
             teller.progress(int(wanted[-1]) + 1, total)
 
 
@@ -203,8 +264,7 @@ def _fetch(
                 indices = usable
         return indices, {}
     except (OSError, ValueError, WrongBatch) as error:
-        what = asked.source or f"the split {asked.split}"
-        where = f"{what}: examples {indices[0]} to {indices[-1]} cannot be read"
+        where = f"{asked.what}: examples {indices[0]} to {indices[-1]} cannot be read"
         raise Refused([Problem("", f"{where}: {registry.reason(error)}")]) from error
 
 
@@ -215,18 +275,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--input", type=Path, metavar="FILE")
-    what.add_argument("--split", choices=("train", "valid"))
-    parser.add_argument("--out", required=True, metavar="FILE", help="file to write, or - for standard output")
+    what.add_argument("--split", choices=SPLITS)
+    parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy file with the labels of --input")
+    parser.add_argument("--out", metavar="FILE", help="file to write, or - for standard output")
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--form", choices=("csv", "jsonl", "npz"), default="csv")
     parser.add_argument("--code", type=Path, metavar="DIR", help="folder to import the user's own code from")
     parser.add_argument("--batch", type=int, default=64, metavar="N")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
     # Made absolute, since the directory changes to the run's.
-    source = args.input.absolute() if args.input is not None else None
-    code = args.code.absolute() if args.code is not None else None
-    out = args.out if args.out == STDOUT else str(Path(args.out).absolute())
-    asked = Asked(args.weights, args.run_dir, source, args.split, out, args.form, args.batch, code)
+    source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
+    asked = Asked(
+        args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force
+    )
     teller = Teller(args.tell_fd)
     return serve(teller, lambda: predict(asked, teller))
 

@@ -70,7 +70,8 @@ class CsvTable(Table):
     def _lines(self, rows: list[Any]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        self._file.write(text.getvalue().encode())
+        # A file may be called by bytes that are no text.
+        self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 class JsonTable(Table):

@@ -6,6 +6,7 @@ The top of this module is torch-free.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,11 +105,12 @@ def load(options: ArrayData, seed: int) -> Splits:
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
-def inputs(options: ArrayData, source: Path) -> Arrays:
-    """The rows of a user's `.npy` file, without labels."""
+def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:
+    """The rows of a user's `.npy` file for predictions, with the labels in `labels_file`, which is theirs; if it is
+    empty, without labels."""
     from engine.data.sources import open_inputs
 
-    rows = open_inputs(options, source)
+    rows = open_inputs(options, source, classes)
     return Arrays(str(source), mapped(str(source)), rows, np.arange(len(rows), dtype=np.int64))
 
 
@@ -126,6 +128,10 @@ class Arrays:
         numbers = rows.names.numbers
         self._places = which if numbers is None else numbers[which]
         self._labels = None if rows.labels is None else rows.labels[which]
+
+    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Columns by which a user knows these examples again."""
+        return self.rows.identities(self.which[indices])
 
     @property
     def num_features(self) -> int:

@@ -26,6 +26,7 @@ TRAIN, VALID, OTHER = ("train", "training"), ("valid", "val", "validation"), ("t
 class _Files(NamedTuple):
     paths: dict[str, list[str]]
     columns: dict[str, str]
+    folder: str
 
 
 def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows:
@@ -50,6 +51,7 @@ def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows
     whole = Rows(
         names=raw.names,
         count=raw.frame.height,
+        folder=files.folder,
         files=files.paths,
         columns=files.columns,
         spans=raw.spans,
@@ -82,6 +84,7 @@ def take(rows: Rows, which: Ints) -> Rows:
     return Rows(
         names=rows.names.take(which),
         count=len(which),
+        folder=rows.folder,
         files={name: [paths[row] for row in which] for name, paths in rows.files.items()},
         columns=rows.columns,
         spans=part(rows.spans),
@@ -103,14 +106,14 @@ def _notes(labels: Labels | None) -> tuple[str, ...]:
 
 
 def _files(raw: Raw, options: SourceOptions, findings: Findings, labelled: bool) -> _Files:
-    files = _Files({}, {})
     if not isinstance(options, ImageData):
-        return files
+        return _Files({}, {}, "")
+    folder = images_folder(raw, options)
+    files = _Files({}, {}, str(folder))
     if raw.paths is not None:
         files.paths["image"] = raw.paths
         files.columns["image"] = options.image if raw.names.unit == "record" else ""
         return files
-    folder = Path(located(options.image_folder)).expanduser() if options.image_folder else raw.folder
     wanted = {"image": options.image}
     if labelled:
         wanted |= {"mask": options.mask, "depth": options.depth, "depth_valid": options.depth_valid}
@@ -121,6 +124,12 @@ def _files(raw: Raw, options: SourceOptions, findings: Findings, labelled: bool)
             files.paths[key] = _existing(made, folder, names, findings)
             files.columns[key] = names
     return files
+
+
+def images_folder(raw: Raw, options: ImageData) -> Path:
+    """What paths of images start in."""
+    given = options.image_folder if raw.paths is None else ""
+    return Path(located(given)).expanduser() if given else raw.folder
 
 
 def _existing(made: pl.Series, folder: Path, column_name: str, findings: Findings) -> list[str]:

@@ -2,12 +2,13 @@
 
     train/cat/1.png  train/dog/2.png  valid/cat/3.png        or        cat/1.png  dog/2.png
 
-A folder for predictions needs no classes: every image below it is an example.
+A folder for predictions needs no classes: every image below it is an example, and labelled if its folder is a class.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
@@ -42,15 +43,31 @@ def has_splits(source: str) -> bool:
     return any(name.lower() in SPLITS for name in _folders(_root(source)))
 
 
-def read_images(source: str) -> Raw:
-    """Every image below the folder, or the one image, sorted by path. Raises as `read_folders` does."""
+def read_images(source: str, classes: Collection[str] = ()) -> Raw:
+    """Every image below the folder, or the one image, sorted by path. Raises as `read_folders` does.
+
+    The column `folder` has the class of each image that is in a folder of one of the `classes`, and else is empty.
+    """
     path = Path(source).expanduser()
     if path.is_file():
         return _raw(source, path.parent, pl.DataFrame({LABEL: [""]}), [str(path)])
     paths = _images(_root(source))
     if not paths:
         refuse(f"{source} holds no images; known are {', '.join(IMAGES)}")
-    return _raw(source, Path(source), pl.DataFrame({LABEL: [""] * len(paths)}), paths)
+    labels = [_class_of(Path(one).relative_to(path).parts, classes) for one in paths]
+    return _raw(source, path, pl.DataFrame({LABEL: labels}), paths)
+
+
+def test_folder(source: str) -> Path | None:
+    """The folder of the test split in a folder."""
+    root = _root(source)
+    return next((root / name for name in _folders(root) if name.lower() in OTHER), None)
+
+
+def _class_of(parts: tuple[str, ...], classes: Collection[str]) -> str:
+    """The class that the path of an image says, below a folder of a split or not; empty where it says none."""
+    folder = parts[1] if len(parts) > 2 and parts[0].lower() in SPLITS and parts[0] not in classes else parts[0]
+    return folder if len(parts) > 1 and folder in classes else ""
 
 
 def _raw(source: str, root: Path, frame: pl.DataFrame, paths: list[str]) -> Raw:

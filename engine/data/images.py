@@ -5,14 +5,17 @@ Must not touch a device: pixels are uint8 here, and `engine.data.images.scaled` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.data.options import ImageData
-from engine.data.rows import Ints
-from engine.data.sources import cut, open_inputs
+from engine.data.rows import Ints, Rows
+from engine.data.sources import cut, open_inputs, open_test
 from engine.data.store import Store
 from engine.errors import BadExample
 from engine.tasks.base import Splits
@@ -53,6 +56,10 @@ class Images:
             tensors["label"] = torch.from_numpy(labels[rows])
         return tensors
 
+    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Columns by which a user knows these examples again."""
+        return self.store.rows.identities(self.which[indices])
+
     def name(self, index: int) -> str:
         """What an example is called: its id, or the place of its row."""
         row = int(self.which[index])
@@ -67,9 +74,18 @@ def load(options: ImageData, seed: int) -> Splits:
     return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes)
 
 
-def inputs(options: ImageData, source: Path) -> Images:
-    """Images of a user's file or folder without labels, for predictions. Raises as `load` does."""
-    rows = open_inputs(options, source)
+def inputs(options: ImageData, source: Path, classes: Sequence[str] | None = None) -> Images:
+    """Images of a user's file or folder for predictions, with what `sources.open_inputs` finds besides. Raises as
+    `load` does."""
+    return _all(open_inputs(options, source, classes), options)
+
+
+def load_test(options: ImageData, classes: Sequence[str] | None = None) -> Images:
+    """The test split of the options' source. Raises as `load` does, also if there is none."""
+    return _all(open_test(options, classes), options)
+
+
+def _all(rows: Rows, options: ImageData) -> Images:
     return Images(Store(rows, options), np.arange(len(rows), dtype=np.int64))
 
 

@@ -58,7 +58,7 @@ class SourceOptions(SplitOptions, frozen=True, kw_only=True):
     """Column that holds each row's fold as a number from 0, where the folds exist already."""
     split_column: str = ""
     """Column that says `train` or `valid` (`val`, `validation`) where the split exists already; rows that say
-    `test` are left out."""
+    `test` do neither, and `tputui predict --split test` evaluates them."""
     separator: str = ""
     """Character between the cells of a table; empty: a tab for `.tsv`, else a comma."""
     max_bad_rows: Count = 0

@@ -6,6 +6,7 @@ Folds, datasets and predictions know `Rows` alone.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,17 @@ class Raw(NamedTuple):
     """[rows, 2] first byte and number of bytes of the example in its file; None where it is the whole file."""
     bad: tuple[tuple[int, str, str], ...] = ()
     """What could not be read at all: row, column, why."""
+
+    def take(self, which: Ints) -> Raw:
+        """The rows `which`, in that order."""
+        places = {int(row): place for place, row in enumerate(which)}
+        return self._replace(
+            frame=self.frame[which.tolist()],
+            names=self.names.take(which),
+            paths=None if self.paths is None else [self.paths[row] for row in which],
+            spans=None if self.spans is None else self.spans[which],
+            bad=tuple((places[row], column, why) for row, column, why in self.bad if row in places),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,8 @@ class Rows:
     names: Names
     count: int
     """How many."""
+    folder: str = ""
+    """What the paths of the images start in, as `files` has it."""
     files: dict[str, list[str]] = field(default_factory=dict)
     """Path of each row's `image`, `mask`, `depth` and `depth_valid`, as far as there are any."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -102,3 +116,16 @@ class Rows:
 
     def __len__(self) -> int:
         return self.count
+
+    def identities(self, which: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Columns [len(which)] by which a user knows these rows again: `id` where they have one, `file` and, in a
+        TFRecord file, `record`; else `row`, counted as in messages."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        if self.ids is not None:
+            found["id"] = np.array([self.ids[row] for row in which], dtype=str)
+        if "image" in self.files:
+            start = os.path.join(self.folder, "")
+            found["file"] = np.array([self.files["image"][row].removeprefix(start) for row in which], dtype=str)
+        if self.names.numbers is not None and (self.spans is not None or not found):
+            found[self.names.unit] = self.names.numbers[which]
+        return found

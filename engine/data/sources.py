@@ -5,6 +5,7 @@ The strict check calls `sizes` before anything starts; a task's `load` calls `cu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data import arrays, folders, tfrecord
-from engine.data.assemble import assemble
+from engine.data.assemble import OTHER, assemble, images_folder
 from engine.data.findings import listed, refuse
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.place import located
-from engine.data.rows import Ints, Rows
-from engine.data.table import SUFFIXES, read_table
+from engine.data.rows import Ints, Raw, Rows
+from engine.data.table import IN_BRACES, SUFFIXES, filled, read_table, texts
 from engine.tasks.base import Sizes
 
 SHOWN_IN_NOTE = 3
@@ -56,24 +57,113 @@ def open_rows(options: SourceOptions) -> Rows:
     return assemble(read_table(options), options)
 
 
-def open_inputs(options: SourceOptions, source: Path) -> Rows:
-    """The rows of a file without labels, for predictions: a table, an image, or a folder of images.
+def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | None = None) -> Rows:
+    """The rows of a user's file for predictions: a table, TFRecord or `.npy` files, an image or a folder of images.
 
-    Raises as `open_rows` does.
+    Labels, masks, depths and ids are there if the file has them. `classes` are those of the network, in order; None
+    takes those of the options' own source. Raises as `open_rows` does, also if some of the rows have a label and
+    others have none.
     """
     name = str(source)
-    plain = msgspec.structs.replace(options, source=name, id="", max_bad_rows=0)
+    classes = _classes(options) if classes is None else classes
+    plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
     if isinstance(plain, ArrayData):
-        return assemble(
-            arrays.read_arrays(msgspec.structs.replace(plain, labels_file="", groups_file="")), plain, labelled=False
-        )
+        return _with_what_is_there(arrays.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
-        unlabelled = msgspec.structs.replace(plain, features={}, label=[])
-        return assemble(tfrecord.read_records(unlabelled), unlabelled, labelled=False)
+        return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
     if isinstance(plain, ImageData) and not name.lower().endswith(SUFFIXES):
-        return assemble(folders.read_images(name), plain, labelled=False)
+        labelled = msgspec.structs.replace(plain, label=folders.LABEL, label_kind="class", id="")
+        return _with_what_is_there(folders.read_images(name, classes), labelled, classes)
     _refuse_unknown(name)
-    return assemble(read_table(plain), plain, labelled=False)
+    return _with_what_is_there(read_table(plain), plain, classes)
+
+
+def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> Rows:
+    """The rows of the source that neither train nor validate because the source says `test` of them.
+
+    As `open_inputs` otherwise. Raises `ValueError` where there are none.
+    """
+    options = msgspec.structs.replace(options, source=located(options.source))
+    source = options.source
+    classes = _classes(options) if classes is None else classes
+    if isinstance(options, ImageData) and Path(source).expanduser().is_dir():
+        folder = folders.test_folder(source)
+        if folder is None:
+            refuse(f"{source} has no folder test, so there is no test split")
+        return open_inputs(options, folder, classes)
+    if isinstance(options, ArrayData) or not options.split_column:
+        refuse("data.split_column is not set, so there is no test split; name a file of examples instead")
+    records = isinstance(options, ImageData) and tfrecord.is_tfrecord(source)
+    raw = tfrecord.read_records(options) if isinstance(options, ImageData) and records else read_table(options)
+    said = texts(raw, options.split_column, "split_column").str.to_lowercase()
+    which = np.flatnonzero(said.is_in(list(OTHER)).fill_null(False).to_numpy())
+    if not len(which):
+        refuse(f'{source}: no row says "test" in column {options.split_column}, so there is no test split')
+    return _with_what_is_there(raw.take(which), _for_predictions(options), classes)
+
+
+def _classes(options: SourceOptions) -> Sequence[str]:
+    """The classes that a network was trained to tell; none where labels are no classes, or nothing says them."""
+    if options.label_kind != "class" or not options.label:
+        return ()
+    try:
+        return options.classes or open_rows(options).label_names
+    except (OSError, ValueError):
+        # The data that it was trained on may be elsewhere.
+        return ()
+
+
+def _for_predictions(options: SourceOptions) -> SourceOptions:
+    """The options without what matters to training alone."""
+    plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
+    if isinstance(plain, ArrayData):
+        named = arrays.renamed(plain) if plain.labels_file else plain
+        return msgspec.structs.replace(named, group="", groups_file="")
+    return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
+
+
+def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]) -> Rows:
+    """Checked rows, with the labels, masks, depths and ids that the source has."""
+    there = set(raw.frame.columns)
+    changes: dict[str, object] = {"id": options.id if options.id in there else ""}
+    if not _is_labelled(raw, options):
+        changes["label"] = ""
+    elif options.label_kind == "class" and not options.classes and not classes:
+        # Numbers are their own names; what number a name has is not known.
+        changes["label"] = options.label if isinstance(options, ArrayData) else ""
+    elif options.label_kind == "class" and not options.classes:
+        numbered = list(classes) == [str(number) for number in range(len(classes))]
+        changes |= {"num_classes": len(classes)} if numbered else {"classes": tuple(classes)}
+    if isinstance(options, ImageData) and raw.paths is None:
+        for key in ("mask", "depth", "depth_valid"):
+            if getattr(options, key) and not _has_files(raw, options, key):
+                changes[key] = ""
+    return assemble(raw, msgspec.structs.replace(options, **changes))
+
+
+def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
+    """Whether every row has a label. Raises `ValueError` where only some have."""
+    names = [options.label] if isinstance(options.label, str) else options.label
+    if not names or not all(name in raw.frame.columns for name in names):
+        return False
+    empty = np.stack([texts(raw, name, "label").is_null().to_numpy() for name in names])
+    if empty.all():
+        return False
+    if empty.any():
+        column, row = np.argwhere(empty)[0]
+        what = "label every row, or remove the labels of all to predict without metrics"
+        refuse(f"{raw.names.place(int(row), names[column])}: the label is empty and others are not; {what}")
+    return True
+
+
+def _has_files(raw: Raw, options: ImageData, key: str) -> bool:
+    """Whether the source names files for `key`. Where their names are made from other columns, one must exist."""
+    pattern = getattr(options, key)
+    columns = IN_BRACES.findall(pattern)
+    if not all(name in raw.frame.columns for name in columns or [pattern]):
+        return False
+    paths = filled(raw, pattern, key)[0].drop_nulls().to_list()
+    return any((images_folder(raw, options) / path).exists() for path in paths) if columns else bool(paths)
 
 
 def cut(options: SourceOptions, seed: int) -> Cut:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from engine.data.options import TextData
 from engine.data.place import located
 from engine.data.rows import Ints, Rows
-from engine.data.sources import cut, open_inputs
+from engine.data.sources import cut, open_inputs, open_test
 from engine.data.words import PADDING, Vocabulary
 from engine.tasks.base import Splits
 
@@ -52,6 +52,7 @@ class Texts:
         self.vocabulary = vocabulary
         """What the numbers mean."""
         self._encoded = encoded
+        self._rows, self._which = rows, which
         self._labels: npt.NDArray[Any] | None = None if rows.labels is None else rows.labels[which]
         self._texts: list[str] = [rows.texts[row] for row in which] if rows.texts is not None else []
 
@@ -70,6 +71,10 @@ class Texts:
             tensors["label"] = torch.from_numpy(self._labels[indices])
         return tensors
 
+    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Columns by which a user knows these examples again."""
+        return self._rows.identities(self._which[indices])
+
     def name(self, index: int) -> str:
         """The beginning of a text."""
         return self._texts[index][:60]
@@ -83,10 +88,14 @@ def load(options: TextData, seed: int) -> Splits:
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
-def inputs(options: TextData, source: Path, vocabulary: Vocabulary) -> Texts:
-    """Texts of a user's table without labels, for predictions. Raises as `load` does."""
-    rows = open_inputs(options, source)
-    return _texts(options, rows, np.arange(len(rows), dtype=np.int64), vocabulary)
+def inputs(options: TextData, source: Path, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:
+    """Texts of a user's table for predictions, with labels if it has them. Raises as `load` does."""
+    return _all(options, open_inputs(options, source, classes), vocabulary)
+
+
+def load_test(options: TextData, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:
+    """The test split of the options' source. Raises as `load` does, also if there is none."""
+    return _all(options, open_test(options, classes), vocabulary)
 
 
 def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
@@ -102,6 +111,10 @@ def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
         return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
     assert rows.texts is not None
     return Vocabulary.of((rows.texts[row] for row in train), options.max_words, options.min_count)
+
+
+def _all(options: TextData, rows: Rows, vocabulary: Vocabulary) -> Texts:
+    return _texts(options, rows, np.arange(len(rows), dtype=np.int64), vocabulary)
 
 
 def _texts(options: TextData, rows: Rows, which: Ints, vocabulary: Vocabulary) -> Texts:

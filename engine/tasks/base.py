@@ -9,7 +9,7 @@ need torch import it inside. What is called "traced" below builds a program and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -51,6 +51,16 @@ class Dataset(Protocol):
         one example that cannot be used, and it is skipped where the configuration allows that; any other exception
         ends training.
         """
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """What a dataset may have besides."""
+
+    def identities(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        """Columns [len(indices)] by which a user knows the examples again, such as `id` or `file`: they are written
+        beside the predictions."""
         ...
 
 
@@ -152,11 +162,16 @@ class Task(ABC):
         return []
 
     def inputs(self, data: Any, source: Path) -> Dataset:
-        """The examples of a user's file, without labels, for `tputui predict`: asked for once `model` has made the
-        network and the weights are in it.
+        """The examples of a user's file for `tputui predict`, called once `model` has made the network and the weights
+        are in it. Batches have labels if the file has them; meters and scores are computed then.
 
-        Raises `ValueError` where the file cannot be used.
+        Raises `ValueError` if the file cannot be used.
         """
+        raise NotImplementedError
+
+    def test_split(self, data: Any) -> Dataset:
+        """The test split, which neither trains nor validates, for `tputui predict --split test`; as `inputs`
+        otherwise. Raises `ValueError` if the data has none."""
         raise NotImplementedError
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

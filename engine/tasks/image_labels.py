@@ -109,10 +109,16 @@ class ImageLabels(Labelled):
         return scaling.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: ImageLabelsData, source: Path) -> Dataset:
-        """Images of a table, of a folder, or one image."""
+        """Images of a table, of TFRecord files, of a folder, or one image."""
         from engine.data import images
 
-        return images.inputs(data, source)
+        return images.inputs(data, source, self.classes)
+
+    def test_split(self, data: ImageLabelsData) -> Dataset:
+        """Rows that say `test`, or the images of a folder `test`."""
+        from engine.data import images
+
+        return images.load_test(data, self.classes)
 
 
 def _net(options: ImageLabelsModel, num_labels: int) -> tuple[torch.nn.Module, str]:

@@ -91,6 +91,11 @@ class Labelled(Task):
         by_name = {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
         return {"class": np.array(self._names)[logits.argmax(axis=1)], **by_name}
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes that the network tells; none where labels are no classes."""
+        return self._names if self._classes else ()
+
     def _learn_names(self, data: SourceOptions, rows: Rows | None) -> None:
         """What the labels are called: by the keys where they say it, else by the rows."""
         self._classes = data.label_kind == "class"

@@ -180,6 +180,12 @@ class MaskDepth(Task):
 
         return images.inputs(data, source)
 
+    def test_split(self, data: MaskDepthData) -> Dataset:
+        """Rows that say `test`."""
+        from engine.data import images
+
+        return images.load_test(data)
+
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """A figure each for a table: the share that is foreground, and the mean depth of it."""
         mask, depth = predictions["mask"] > 0, predictions["depth"]

@@ -114,10 +114,17 @@ class Sentiment(Task):
 
     def inputs(self, data: SentimentData, source: Path) -> Dataset:
         """Texts of a table, by the vocabulary in the weights."""
+        return text.inputs(data, source, self._known_words())
+
+    def test_split(self, data: SentimentData) -> Dataset:
+        """Rows that say `test`, by the vocabulary in the weights."""
+        return text.load_test(data, self._known_words())
+
+    def _known_words(self) -> Vocabulary:
         words = self._net.words.words if self._net is not None else ()
         if not words:
             raise ValueError("the weights hold no vocabulary; take those that a run of this task saved")
-        return text.inputs(data, source, Vocabulary(words))
+        return Vocabulary(words)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The probability that the text is positive."""

@@ -85,7 +85,7 @@ class Tabular(Labelled):
 
     def inputs(self, data: TabularData, source: Path) -> Dataset:
         """Rows of a `.npy` file with as many features as those that train."""
-        found, taken = arrays.inputs(data, source), _num_features(data.source)
+        found, taken = arrays.inputs(data, source, self.classes), _num_features(data.source)
         if found.num_features != taken:
             raise ValueError(f"{source} holds {found.num_features:,} features a row, and {data.source} holds {taken:,}")
         return found

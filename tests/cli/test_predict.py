@@ -55,6 +55,18 @@ def test_it_says_rows_place_and_both_figures_to_a_person(trained: Run, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"], "something half-written was left"
 
 
+def test_an_output_that_exists_is_overwritten_only_by_force(trained: Run, tmp_path: Path) -> None:
+    (tmp_path / "predictions.csv").write_text("mine")
+    again = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
+    assert again.code == 2
+    assert one_sentence(again) == (
+        f"tputui: {tmp_path}/predictions.csv: exists; name another --out, or overwrite it with --force"
+    )
+    assert (tmp_path / "predictions.csv").read_text() == "mine"
+    assert tputui("predict", trained.dir, "--split", "valid", "--force", cwd=tmp_path).code == 0
+    assert (tmp_path / "predictions.csv").read_text().startswith("example,digit,")
+
+
 def digits_csv(path: Path, *, labelled: bool) -> list[int]:
     """The first 30 digits as a user would have them in a file, with their labels or without."""
     digits = datasets.load_digits()
@@ -86,7 +98,7 @@ def test_a_file_without_labels_is_predicted_alike_and_not_judged(trained: Run, t
     without = tputui("predict", trained.dir, "bare.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
     assert without.out == with_labels.out
     assert without.out.splitlines()[0] == "example,digit,probability"
-    assert "not judged: the input holds no 'labels'" in without.err
+    assert 'tputui: No labels in input: metrics skipped (no "labels")' in without.err
 
 
 def test_the_last_weights_are_told_apart_from_the_best(trained: Run, tmp_path: Path) -> None:

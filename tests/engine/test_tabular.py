@@ -68,7 +68,15 @@ def trained(parent: Path, *overrides: str, exit_code: int = 0) -> Run:
 
 def predicted(run: Run, **asked: Any) -> dict[str, Any]:
     """What the engine tells of a prediction with the best weights."""
-    at = {"source": None, "split": None, "batch": 50, "out": str(run.dir / "out.csv"), "form": "csv", **asked}
+    at = {
+        "force": True,
+        "source": None,
+        "split": None,
+        "batch": 50,
+        "out": str(run.dir / "out.csv"),
+        "form": "csv",
+        **asked,
+    }
     best = run.dir / "checkpoints" / "best.pt"
     return predict.predict(predict.Asked(weights=best, run_dir=run.dir, **at), Teller(os.open(os.devnull, os.O_WRONLY)))
 
@@ -82,8 +90,24 @@ def test_it_learns_classes_and_predicts_a_file_of_features(features: npt.NDArray
     assert epochs[-1].scores["auc"] > 0.8
     told = predicted(run, split="valid")
     assert told["figures"]["loss"] == pytest.approx(told["own_figure"]["loss"], rel=1e-4)
+    best = next(epoch for epoch in reversed(epochs) if epoch.best)
+    wanted = {name: reading.avg for name, reading in best.valid.items()} | best.scores
+    assert told["figures"] == pytest.approx(wanted, rel=1e-4)
+    # The rows that validated, given as files of the user's, are evaluated alike.
+    valid = (
+        Tabular()
+        .load(TabularData(source=f"{tmp_path}/x.npy", labels_file=f"{tmp_path}/y.npy", folds_by="stratified"), 0)
+        .valid
+    )
+    assert isinstance(valid, arrays.Arrays)
+    np.save(tmp_path / "held.npy", features[valid.which])
+    np.save(tmp_path / "held_labels.npy", np.load(tmp_path / "y.npy")[valid.which])
+    held = predicted(run, source=tmp_path / "held.npy", labels=tmp_path / "held_labels.npy")
+    assert held["figures"] == pytest.approx(wanted, rel=1e-4)
     np.save(tmp_path / "new.npy", features[:50].astype(np.float32))
-    assert predicted(run, source=tmp_path / "new.npy")["rows"] == 50
+    new = predicted(run, source=tmp_path / "new.npy")
+    assert (new["rows"], new["figures"]) == (50, None)
+    assert new["figures_reason"].startswith("No labels in input: metrics skipped")
     with (run.dir / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     hits = sum(int(row["class"]) == label for row, label in zip(rows, np.load(tmp_path / "y.npy"), strict=False))

@@ -15,15 +15,18 @@ from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
 
 DESCRIPTION = """Predicts on the CPU, in a process that needs neither a TPU nor torch_xla, with any batch size, from
-the weights that a run kept. INPUT is a file that the run's task can read; --split takes the run's own examples
-instead. Writes a row an example, and where the examples have labels prints loss, meters and scores over all of them,
-to be compared with what the run said. A file of the ending .npz gets the raw predictions as arrays."""
+the weights that a run kept. INPUT is a file or folder that the run's task can read; --split takes the run's own
+examples instead. Writes a row an example, with its id or file name if it has one. If the examples have labels,
+prints the meters and scores of the run's validation, computed over all of them; else "No labels in input: metrics
+skipped". A file of the ending .npz gets the raw predictions as arrays. For a LightningModule --split valid and --split
+test print what its validation_step and test_step log, and no rows are written."""
 EXIT_CODES = exit_codes(
     DONE="predicted, and the file is whole",
-    USAGE="no such run or file, no weights, or a file that does not fit",
+    USAGE="no such run or file, no weights, a file that does not fit, or an output that exists",
     FAILED="the task's own code failed",
 )
 STDOUT = "-"
+SPLITS = ("train", "valid", "test")
 BATCH = 64
 FORMS = {".npz": "npz", ".jsonl": "jsonl"}
 
@@ -31,10 +34,12 @@ FORMS = {".npz": "npz", ".jsonl": "jsonl"}
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_argument("run", metavar="RUN_OR_WEIGHTS", help="name of a run, its directory, or a file of weights")
-    parser.add_argument("input", metavar="INPUT", nargs="?", help="file of examples")
-    parser.add_option("--split", choices=("train", "valid"), help="predict the run's own examples instead of INPUT")
+    parser.add_argument("input", metavar="INPUT", nargs="?", help="file or folder of examples")
+    parser.add_option("--split", choices=SPLITS, help="predict the run's own examples instead of INPUT")
+    parser.add_option("--labels", metavar="FILE", help="labels of an INPUT that is .npy, as .npy too")
     parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (best, or else last)")
     parser.add_option("--out", metavar="FILE", help="file to write (predictions.csv); - is standard output")
+    parser.add_option("--force", action="store_true", help="overwrite the file if it exists")
     parser.add_option("--batch", type=positive_int, default=BATCH, metavar="N", help=f"examples at a time ({BATCH})")
     parser.add_option(
         "--code", metavar="DIR", help="folder of the task's own code (where you are; needed with a file of weights)"
@@ -48,20 +53,21 @@ def run(args: argparse.Namespace) -> ExitCode:
         both = "INPUT or --split, not both" if args.input is not None else "INPUT: a file, or else --split valid"
         raise CommandError(ExitCode.USAGE, f"tputui predict: give {both}")
     chosen = choose(args.run, args.weights, parent_of(args))
-    out, form = _target(args.out, as_json=args.json)
+    if args.labels is not None and args.input is None:
+        raise CommandError(ExitCode.USAGE, "--labels: belongs to INPUT, and the run's own examples have labels already")
     examples = ["--split", args.split] if args.split else ["--input", str(_existing(args.input))]
-    words = [*chosen.argv, *examples, "--out", out, "--form", form, "--batch", str(args.batch)]
+    words = [*chosen.argv, *examples, "--form", _form(args.out, as_json=args.json), "--batch", str(args.batch)]
+    words += ["--labels", str(_existing(args.labels))] if args.labels is not None else []
     words += ["--code", args.code] if args.code is not None else []
-    _tell(ask_engine("engine.predict", words), to_stdout=out == STDOUT, as_json=args.json)
+    words += ["--out", args.out] if args.out is not None else []
+    words += ["--force"] if args.force else []
+    _tell(ask_engine("engine.predict", words), to_stdout=args.out == STDOUT, as_json=args.json)
     return ExitCode.DONE
 
 
-def _target(out: str | None, *, as_json: bool) -> tuple[str, str]:
-    """Where to write, and in which form."""
-    if out == STDOUT:
-        return out, "jsonl" if as_json else "csv"
-    path = Path(out or ("predictions.jsonl" if as_json else "predictions.csv")).absolute()
-    return str(path), FORMS.get(path.suffix, "jsonl" if as_json else "csv")
+def _form(out: str | None, *, as_json: bool) -> str:
+    """How rows are written."""
+    return FORMS.get(Path(out or "").suffix, "jsonl" if as_json else "csv")
 
 
 def _existing(name: str) -> Path:
@@ -83,15 +89,20 @@ def _tell(result: dict[str, Any], *, to_stdout: bool, as_json: bool) -> None:
 
 def _lines(result: dict[str, Any]) -> list[str]:
     made = f" of step {result['step']}" if result["step"] is not None else ""
-    where = "" if result["out"] == STDOUT else f", written to {result['out']}"
+    where = "" if result["out"] in (STDOUT, None) else f", written to {result['out']}"
     took = fmt.duration(result["seconds"])
     lines = [f"{fmt.count(result['rows'])} rows in {took} on the CPU{where}", f"weights{made}: {result['weights']}"]
     if result["figures"]:
-        lines.append("  ".join(f"{name} {value:.6g}" for name, value in result["figures"].items()))
+        lines.append(_figures(result["figures"]))
     elif result["figures_reason"]:
-        lines.append(f"not judged: {result['figures_reason']}")
+        lines.append(result["figures_reason"])
     if result["own_figure"]:
-        own = "  ".join(f"{name} {value:.6g}" for name, value in result["own_figure"].items())
+        own = _figures(result["own_figure"])
         inexact = f" (in {result['trained_precision']})" if result["trained_precision"] != result["precision"] else ""
         lines.append(f"the run's own validation said: {own}{inexact}")
     return lines
+
+
+def _figures(figures: dict[str, float | None]) -> str:
+    """Figures by name; NaN has no form in JSON and is None."""
+    return "  ".join(f"{name} {'nan' if value is None else f'{value:.6g}'}" for name, value in figures.items())

@@ -296,5 +296,9 @@ def test_images_for_a_prediction_need_no_labels(scene: Path) -> None:
     assert folder.fetch(np.array([0])).keys() == {"image"}
     write_table(scene / "new.csv", "n", "3", "4")
     table = images.inputs(options(scene), scene / "new.csv")
-    assert table.fetch(np.array([1, 0])).keys() == {"image"}
+    assert table.fetch(np.array([1, 0])).keys() == {"image", "mask", "depth", "depth_valid"}
     assert table.name(1).endswith("new.csv row 3")
+    for name in ("mask", "depth"):
+        (scene / name).rename(scene / f"no-{name}")
+    table = images.inputs(options(scene), scene / "new.csv")
+    assert table.fetch(np.array([1, 0])).keys() == {"image"}

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -191,7 +192,9 @@ def test_arrays_are_fetched_with_their_labels(saved: ArrayData) -> None:
     assert (rows % 3 == batch["label"]).all()
     given = arrays.inputs(saved, Path(saved.source)).fetch(np.array([19]))
     assert given["features"].tolist() == [[57, 58, 59]]
-    assert "label" not in given
+    assert given["label"].tolist() == [1]
+    bare = arrays.inputs(msgspec.structs.replace(saved, labels_file=""), Path(saved.source))
+    assert "label" not in bare.fetch(np.array([19]))
 
 
 def test_bad_arrays_are_named(saved: ArrayData, tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""Predictions in the test's own process, from weights that nobody trained."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.workers import make
+from tputui.config import from_builtins
+from tputui.telemetry.rundir import read_manifest
+
+
+def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = "run") -> Path:
+    """A run directory with a checkpoint of the network's first weights."""
+    import torch
+
+    from engine import checkpoint, machine, plan
+
+    run = make(tmp_path, name, list(overrides), text=text)
+    sys.path.append(str(Path(__file__).parent))
+    planned = plan.make(
+        from_builtins(read_manifest(run.dir).config, "test.toml"), machine.find({"PJRT_DEVICE": "CPU"}), "test.toml"
+    )
+    planned.task.load(planned.data, planned.config.seed)
+    torch.manual_seed(3)
+    learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
+    at = checkpoint.Position(epoch=2, batch=0, step=9, evaluating=False)
+    checkpoint.Store(run.dir, planned).save(checkpoint.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True)
+    return run.dir
+
+
+def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
+    """What the engine tells of a prediction."""
+    from engine import predict
+    from engine.telling import Teller
+
+    at = {
+        "force": True,
+        "source": None,
+        "split": None,
+        "batch": 64,
+        "weights": run_dir / "checkpoints" / "best.pt",
+        **asked,
+    }
+    folder = Path.cwd()
+    told = predict.predict(
+        predict.Asked(run_dir=run_dir, out=str(folder / out), form=form, **at), Teller(os.open(os.devnull, os.O_WRONLY))
+    )
+    os.chdir(folder)
+    return told
+
+
+def refused(run_dir: Path, **asked: Any) -> str:
+    """Why the engine refuses a prediction."""
+    from engine.errors import Refused
+
+    folder, before = Path.cwd(), sorted(Path.cwd().iterdir())
+    with pytest.raises(Refused) as caught:
+        predicted(run_dir, **asked)
+    os.chdir(folder)
+    assert sorted(folder.iterdir()) == before, "something half-written was left"
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
