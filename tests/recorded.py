@@ -210,11 +210,11 @@ def _epoch_events(start: float, epoch: int, num_cores: int) -> Iterable[ev.Event
     )
 
 
-def supervisor_events(end: float | None) -> list[ev.Event]:
+def supervisor_events(end: float | None, config: dict[str, Any] = CONFIG) -> list[ev.Event]:
     """The supervisor's side; without `end` it has not ended the run."""
     events: list[ev.Event] = [
         opened(T0, "supervisor", pid=4242),
-        ev.RunStarted(t=T0, run="digits-1", config=CONFIG, argv=["tputui", "run", "digits.toml"]),
+        ev.RunStarted(t=T0, run="digits-1", config=config, argv=["tputui", "run", "digits.toml"]),
         ev.WorkerStarted(t=T0 + 0.4, pid=4243, argv=["python", "-m", "engine.worker"]),
         ev.HostSampled(
             t=T0 + 5,

@@ -80,7 +80,7 @@ def test_every_json_line_is_a_fact_of_a_journal(recorded_run: Path) -> None:
         path = recorded_run / f"{writer}.jsonl"
         wire = [json.loads(line) for line in path.read_bytes().splitlines()]
         said = [fact for fact in facts if fact["writer"] == writer]
-        assert [{**fact, "c": line["c"]} for fact, line in zip(said, wire, strict=True)] == [
+        assert [{**fact, "c": line["c"], "j": line["j"]} for fact, line in zip(said, wire, strict=True)] == [
             {"writer": writer, **line} for line in wire
         ]
 

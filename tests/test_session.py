@@ -32,6 +32,7 @@ from tputui.model.view import Surroundings, take
 from tputui.session import Session, load
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry.codec import decode, encode
 from tputui.telemetry.journal import JournalWriter
 from tputui.telemetry.sealed import seal
 from tputui.track import Places, Track
@@ -69,11 +70,8 @@ def as_ours(run_dir: Path, writer: str, pid: int) -> None:
     head = msgspec.structs.replace(
         opened(T0, writer[:-2]), host_id=me.host_id, pid=pid, pid_started=rundir.start_ticks(pid)
     )  # fmt: skip
-    path = run_dir / f"{writer}.head"
-    write_journal(path, [head])
-    lines[0] = path.read_bytes()
+    lines[0] = encode(head, 0, decode(lines[0]).journal_id)
     (run_dir / f"{writer}.jsonl").write_bytes(b"".join(lines))
-    path.unlink()
 
 
 def test_liveness_is_judged_by_the_processes_of_this_host(tmp_path: Path) -> None:

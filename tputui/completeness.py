@@ -1,4 +1,5 @@
-"""What a run's journals lack, told by the journals beside them: an end that was cut off, a file that is gone.
+"""What a run's journals lack, told by the journals beside them: an end that was cut off, a file that is gone or of
+another run, a manifest that says something else.
 
 A file that was cut between two lines, or removed, looks sound by itself. Here the writers vouch for one another, and
 only what one of them proves is told: a process that was killed says no last word, and nothing is missing then. Pure.
@@ -7,8 +8,9 @@ only what one of them proves is told: a process that was killed says no last wor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tputui.model.configdiff import ABSENT, flatten
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState
 from tputui.telemetry import events as ev
@@ -17,6 +19,7 @@ from tputui.telemetry.journal import SUFFIX
 
 EVIDENCE: tuple[type[ev.Event], ...] = (
     ev.JournalOpened,
+    ev.RunStarted,
     ev.WorkerStarted,
     ev.WorkerExited,
     ev.TrainingEnded,
@@ -25,6 +28,8 @@ EVIDENCE: tuple[type[ev.Event], ...] = (
 """The facts that are looked at; a state that took in no others is judged alike."""
 END_MISSING = "the end of the journal is missing"
 JOURNAL_MISSING = "the journal is missing"
+KEYS_NAMED = 4
+_NOT_FINITE = ('"NaN"', '"Infinity"', '"-Infinity"')
 
 
 class JournalFile(NamedTuple):
@@ -52,6 +57,43 @@ def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[D
         elif not any(_explains(region, file) for region in regions):
             found.append(Damage(file.name, file.size, file.size, END_MISSING, None))
     return found
+
+
+def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None) -> list[Damage]:
+    """Journals that another process wrote than their files are called after, or another run than this one.
+
+    `run` is the name by the manifest, where that can be read.
+    """
+    found: list[Damage] = []
+    for name, file in files.items():
+        head = state.writers[name].opened if name in state.writers else None
+        if head is None:
+            continue
+        if head.writer != name:
+            found.append(Damage(file.name, 0, file.size, f"it is the journal of {head.writer}", 0))
+        elif run is not None and head.run not in ("", run):
+            found.append(Damage(file.name, 0, file.size, f"it is a journal of the run {head.run}", 0))
+    return found
+
+
+def contradicted(state: RunState, config: Mapping[str, Any]) -> str:
+    """On which keys the configuration of the manifest is not the one that the run recorded; empty where on none."""
+    started = next((w.run_started for w in state.supervisors if w.run_started), None)
+    if started is None:
+        return ""
+    recorded, asked = flatten(started.config), flatten(config)
+    pairs = {key: (asked.get(key, ABSENT), recorded.get(key, ABSENT)) for key in sorted(recorded.keys() | asked.keys())}
+    keys = [key for key, pair in pairs.items() if not _same(*pair)]
+    if not keys:
+        return ""
+    shown = ", ".join(f"{key} is {pairs[key][0]}, and {pairs[key][1]} there" for key in keys[:KEYS_NAMED])
+    more = f", and {len(keys) - KEYS_NAMED} more" if len(keys) > KEYS_NAMED else ""
+    return f"it differs from what the supervisor's journal recorded: {shown}{more}"
+
+
+def _same(asked: str, recorded: str) -> bool:
+    """Whether two values of a configuration are the same, as text; a manifest has no NaN and no infinity."""
+    return asked == recorded or (asked == "null" and recorded in _NOT_FINITE)
 
 
 def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:

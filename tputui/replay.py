@@ -184,7 +184,8 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
             times = _times(tail.read(_CHUNK_BYTES))
     finally:
         tail.close()
-    last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line)) is not None), None)
+    journal_id = tail.bookmark.journal_id
+    last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
     return None if last is None or not times else (times[0], max(times[0], last))
 
 
@@ -220,13 +221,13 @@ def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
             yield os.pread(fd, size, start)
 
 
-def _time_of(line: bytes) -> float | None:
-    """The time of a sound line that is whole."""
+def _time_of(line: bytes, journal_id: str | None) -> float | None:
+    """The time of a sound line that is whole and of this journal."""
     try:
-        t = decode(line).event.t if line else math.nan
+        record = decode(line)
     except DamagedLine:
         return None
-    return t if math.isfinite(t) else None
+    return record.event.t if record.journal_id == journal_id and math.isfinite(record.event.t) else None
 
 
 def _sealed_times(path: Path) -> tuple[float, float] | None:

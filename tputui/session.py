@@ -178,12 +178,13 @@ class Session:
         if not self.run_dir.is_dir():
             return track.damage(final=final)
         manifest = self._read_manifest()
-        regions = [*([] if manifest else manifest_damage(self.run_dir)), *track.damage(final=final)]
+        regions = [*manifest_damage(self.run_dir, track.state, manifest), *track.damage(final=final)]
         if not (final and track.caught_up):
             return regions
         files = _journal_files(self.run_dir)
         if files is None:
             return regions
+        regions += completeness.misplaced(track.state, files, manifest.run if manifest else None)
         return regions + completeness.missing(track.state, files, regions, over=final)
 
     def _is_through(self) -> bool:
@@ -244,15 +245,22 @@ def _half_read(state: RunState, now: float) -> tuple[float, Verdict]:
     return now, judge(state, dict.fromkeys(state.writers, True), now)
 
 
-def manifest_damage(run_dir: Path) -> list[Damage]:
-    """Why the run's manifest cannot be read, as a region of its file; nothing where it can."""
+def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | None = None) -> list[Damage]:
+    """Why the run's manifest cannot be read, or what it says that the run did not record, as a region of its file.
+
+    `manifest` is what was read of it before.
+    """
+    lost: int | None = 0
     try:
-        rundir.read_manifest(run_dir)
+        asked = manifest or rundir.read_manifest(run_dir)
+        key = [id(writer.run_started) for writer in state.supervisors]
+        why = state.remembered("manifest", key, lambda: completeness.contradicted(state, asked.config))
     except rundir.RunNotFound as error:
-        path = run_dir / rundir.MANIFEST
-        size = path.stat().st_size if path.is_file() else 0
-        return [Damage(rundir.MANIFEST, 0, size, str(error).partition(": ")[2], None)]
-    return []
+        why, lost = str(error).partition(": ")[2], None
+    if not why:
+        return []
+    path = run_dir / rundir.MANIFEST
+    return [Damage(rundir.MANIFEST, 0, path.stat().st_size if path.is_file() else 0, why, lost)]
 
 
 def _journal_files(run_dir: Path) -> dict[str, JournalFile] | None:

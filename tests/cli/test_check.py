@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import recorded
 from tests.supervise.harness import Bench, is_running, wait_for
+from tputui.cli.check import examine
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
-from tputui.telemetry.codec import encode
+from tputui.telemetry import rundir
+from tputui.telemetry.codec import decode, encode
+from tputui.telemetry.journal import FOREIGN
+from tputui.telemetry.merge import open_tail, records_of
 from tputui.telemetry.sealed import seal
 
 
@@ -135,7 +140,9 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
         t=recorded.T0, strategy="spmd", device="TPU", num_cores=8, num_hosts=1, host_index=0, cores=[1 << 40]
     )
     told = [steps, far, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
-    path.write_bytes(b"".join([*lines, *(encode(event, len(lines) + place) for place, event in enumerate(told))]))
+    journal_id = decode(lines[0]).journal_id
+    more = [encode(event, len(lines) + place, journal_id) for place, event in enumerate(told)]
+    path.write_bytes(b"".join([*lines, *more]))
 
     assert main(["check", str(recorded_run)]) == 0
     dropped, senseless, totals = capsys.readouterr().out.splitlines()
@@ -149,3 +156,100 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
     page = " ".join(capsys.readouterr().out.split())
     assert "dropped 7 steps: the disk could not keep up" in page
     assert "left out 2 records that contradict themselves" in page
+
+
+def of_another_run(parent: Path, journal: Path) -> Path:
+    """A journal with the same events in other words, written by another process on another day."""
+    events = [record.event for record in map(decode, journal.read_bytes().splitlines())]
+    head, *rest = (msgspec.structs.replace(event, t=event.t + 86_400) for event in events)
+    assert isinstance(head, ev.JournalOpened)
+    other = parent / "other.jsonl"
+    recorded.write_journal(other, [msgspec.structs.replace(head, pid=999), *rest])
+    return other
+
+
+def times(journal: Path) -> list[float]:
+    """When the records that are read of a journal were written."""
+    tail = open_tail(journal)
+    found = [record.event.t for record in records_of(tail)]
+    tail.close()
+    return found
+
+
+def test_a_line_of_another_run_is_damage_wherever_it_takes_the_place_of_one(recorded_run: Path, tmp_path: Path) -> None:
+    journal = _journal(recorded_run)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    others = of_another_run(tmp_path, journal).read_bytes().splitlines(keepends=True)
+    before = times(journal)
+    for place in range(len(lines)):
+        journal.write_bytes(b"".join([*lines[:place], others[place], *lines[place + 1 :]]))
+        _, regions = examine(recorded_run)
+        assert FOREIGN in [region.reason for region in regions], place
+        assert times(journal) == before[:place] + before[place + 1 :], place
+
+
+def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) -> None:
+    journal = _journal(recorded_run)
+    before = times(journal)
+    other = seal(of_another_run(tmp_path, journal)).read_bytes()
+    sealed = seal(journal)
+    sealed.write_bytes(sealed.read_bytes() + other)
+    _, (region,) = examine(recorded_run)
+    assert region.reason == f"{len(before)} records in it are of another journal"
+    assert times(sealed) == before
+
+
+def test_a_journal_of_format_1_is_sound_and_takes_no_line_of_another(recorded_run: Path) -> None:
+    journal = _journal(recorded_run)
+    records = [decode(line) for line in journal.read_bytes().splitlines()]
+    old = [encode(record.event, record.seq) for record in records]
+    assert b'"j":' not in b"".join(old)
+    journal.write_bytes(b"".join(old))
+    assert examine(recorded_run)[1] == []
+    journal.write_bytes(b"".join([*old[:7], encode(records[7].event, 7, "0badcafe"), *old[8:]]))
+    assert [region.reason for region in examine(recorded_run)[1]] == [FOREIGN]
+    journal.write_bytes(b"".join(old))
+    assert times(seal(journal)) == [record.event.t for record in records]
+    assert examine(recorded_run)[1] == []
+
+
+def test_a_whole_journal_of_another_run_or_process_is_told(recorded_run: Path) -> None:
+    events = [record.event for record in map(decode, _journal(recorded_run).read_bytes().splitlines())]
+    for change, why in (
+        ({"run": "digits-2"}, "it is a journal of the run digits-2"),
+        ({"writer": "worker-1"}, "it is the journal of worker-1"),
+    ):
+        _journal(recorded_run).unlink()
+        recorded.write_journal(_journal(recorded_run), [msgspec.structs.replace(events[0], **change), *events[1:]])
+        assert [region.reason for region in examine(recorded_run)[1]] == [why]
+
+
+def test_no_flipped_bit_of_a_manifest_goes_unnoticed(recorded_run: Path) -> None:
+    manifest = recorded_run / rundir.MANIFEST
+    content = manifest.read_bytes()
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        manifest.write_bytes(flipped)
+        try:
+            told = rundir.read_manifest(recorded_run)
+        except rundir.RunNotFound:
+            continue
+        assert told == recorded.manifest(), place
+    manifest.write_bytes(content.replace(b"0.0005", b"0.8005"))
+    assert [region.reason for region in examine(recorded_run)[1]] == ["cannot be read: its checksum does not match"]
+
+
+def test_a_manifest_without_a_checksum_is_compared_with_what_the_run_recorded(
+    recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = recorded_run / rundir.MANIFEST
+    old = msgspec.json.format(msgspec.json.encode(recorded.manifest()))
+    manifest.write_bytes(old)
+    assert main(["check", str(recorded_run)]) == 0
+    manifest.write_bytes(old.replace(b"0.0005", b"0.8005"))
+    capsys.readouterr()
+    assert main(["check", str(recorded_run)]) == 1
+    assert "optim.lr is 0.8005, and 0.0005 there" in capsys.readouterr().out
+    main(["show", str(recorded_run), "--json"])
+    assert json.loads(capsys.readouterr().out)["config"]["optim"]["lr"] == 0.0005

@@ -37,7 +37,7 @@ def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, rep
         for number, step_s in enumerate(steps_s, start=1)
     ]
     recorded.write_journal(run_dir / "worker-0.jsonl", [*worker[: place + 1], *more, *worker[-1:]])
-    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(worker[-1].t + 0.2))
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(worker[-1].t + 0.2, config))
     return run_dir
 
 

@@ -79,8 +79,9 @@ def test_of_the_copy_only_what_is_missing_is_told(recorded_run: Path, capsys: Ca
 
 def test_a_record_of_a_newer_version_keeps_every_byte(recorded_run: Path) -> None:
     path = recorded_run / "worker-0.jsonl"
-    count = len(path.read_bytes().splitlines())
-    line = forged(b'{"k":"LogWritten","t":1,"line":"a","colour":"red"', str(count).encode())
+    lines = path.read_bytes().splitlines()
+    journal_id = decode(lines[0]).journal_id
+    line = forged(b'{"k":"LogWritten","t":1,"line":"a","colour":"red"', str(len(lines)).encode(), journal_id)
     with path.open("ab") as file:
         file.write(line + b"torn")
     assert main(["repair", str(recorded_run)]) == 0
@@ -101,7 +102,7 @@ def test_a_manifest_is_rebuilt_whatever_time_its_start_tells(tmp_path: Path, cap
     run_dir = tmp_path / "digits-1"
     run_dir.mkdir()
     started = ev.RunStarted(t=float("nan"), run="digits-1", config={}, argv=[], resumed_from=None)
-    recorded.write_journal(run_dir / "supervisor-0.jsonl", [recorded.opened(recorded.T0, "supervisor", 1), started])
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", [recorded.opened(recorded.T0, "supervisor"), started])
     assert main(["repair", str(run_dir)]) == 0
     assert "run.json was rebuilt" in capsys.readouterr().out
     assert told(run_dir.with_name("digits-1-repaired"), capsys)["regions"] == []

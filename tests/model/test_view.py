@@ -309,7 +309,8 @@ def test_a_resumed_run_counts_the_steps_before() -> None:
     assert (snapshot.steps, snapshot.epoch, snapshot.epoch_step) == (44, 3, 5)
 
 
-def test_the_configuration_of_a_run_without_a_manifest_is_the_supervisors() -> None:
+def test_the_configuration_that_the_supervisor_recorded_comes_before_that_of_the_manifest() -> None:
     assert seen({"supervisor-0": supervisor_events(None)}, around(T0)).config == CONFIG
-    assert seen({"supervisor-0": supervisor_events(None)}, around(T0, config={"task": "x"})).config == {"task": "x"}
+    assert seen({"supervisor-0": supervisor_events(None)}, around(T0, config={"task": "x"})).config == CONFIG
+    assert seen({}, around(T0, config={"task": "x"})).config == {"task": "x"}
     assert seen({}, around(T0)).config == {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import recorded
+from tputui.telemetry.codec import journal_id_of
 from tputui.telemetry.sealed import SealError, seal
 
 NUMBERS = (
@@ -42,9 +43,11 @@ STEPS = b'{"k":"StepsRecorded","t":1,"first":1,"mean":1,"min":1,"max":1,"block":
 WRITERS = ("worker-0", "supervisor-0")
 
 
-def forged(body: bytes, seq: bytes) -> bytes:
-    """A line with any body and number whose checksum matches."""
+def forged(body: bytes, seq: bytes, journal_id: str = "") -> bytes:
+    """A line with any body and number whose checksum matches; with an id, one of that journal."""
     line = body.rstrip(b"}\n") if body.endswith(b"}\n") else body
+    if journal_id:
+        line += b',"j":"%s"' % journal_id.encode()
     line += b',"q":' + seq
     return line + b',"c":"%08x"}\n' % zlib.crc32(line)
 
@@ -67,7 +70,7 @@ def _forge(content: bytes, chance: random.Random) -> bytes:
         fields = _fields(lines[place])
         if fields is None:
             continue
-        seq = str(fields.pop("q")).encode()
+        seq, journal_id = str(fields.pop("q")).encode(), str(fields.pop("j", ""))
         fields.pop("c", None)
         marks: dict[str, str] = {}
         for _ in range(chance.choice((1, 1, 2, 4))):
@@ -77,7 +80,7 @@ def _forge(content: bytes, chance: random.Random) -> bytes:
             body = body.replace(f'"{mark}"', value)
         if chance.random() < 0.1:
             seq = chance.choice((b"-5", b"0", b"+7", b"1_0", b"9" * 15, b"9" * 19, b"", b" 3", b"\xd9\xa3"))
-        lines[place] = forged(body[:-1].encode("utf-8", "surrogatepass"), seq)
+        lines[place] = forged(body[:-1].encode("utf-8", "surrogatepass"), seq, journal_id)
     return b"".join(lines)
 
 
@@ -106,7 +109,7 @@ def _claim(content: bytes, chance: random.Random) -> bytes:
     copies = chance.choice((1, 3))
     place = chance.randrange(1, len(lines))
     seq = str(place).encode()
-    lines[place:place] = [forged(body.encode(), seq)] * copies
+    lines[place:place] = [forged(body.encode(), seq, journal_id_of(lines) or "")] * copies
     return b"".join(lines)
 
 
@@ -150,10 +153,10 @@ def _shift(content: bytes, chance: random.Random) -> bytes:
     for place in range(start, len(lines)):
         fields = _fields(lines[place])
         if fields is not None and isinstance(fields.get("t"), float):
-            seq = str(fields.pop("q")).encode()
+            seq, journal_id = str(fields.pop("q")).encode(), str(fields.pop("j", ""))
             fields.pop("c", None)
             fields["t"] += by
-            lines[place] = forged(json.dumps(fields, separators=(",", ":"))[:-1].encode(), seq)
+            lines[place] = forged(json.dumps(fields, separators=(",", ":"))[:-1].encode(), seq, journal_id)
     return b"".join(lines)
 
 

@@ -60,8 +60,9 @@ def with_line(run_dir: Path, body: bytes, *, seq: bytes = b"9") -> Path:
     """A journal of a further writer: its head, and a forged line after it."""
     path = run_dir / "rank-1.jsonl"
     recorded.write_journal(path, [recorded.opened(recorded.T0, "rank", 1)])
+    head = decode(path.read_bytes())
     with path.open("ab") as file:
-        file.write(forged(body, seq))
+        file.write(forged(body, seq, head.journal_id))
     return path
 
 
@@ -249,8 +250,9 @@ def test_a_hole_in_a_journal_costs_what_was_in_it(tmp_path: Path) -> None:
     recorded.write_journal(path, recorded.worker_events()[:10])
     last = recorded.worker_events()[10]
     with path.open("r+b") as file:
+        journal_id = decode(file.readline()).journal_id
         file.seek(1 << 40)
-        file.write(b"\n" + encode(last, 12))
+        file.write(b"\n" + encode(last, 12, journal_id))
     count, (region,) = read(path)
     assert (count, region.lost_records) == (11, 2)
 

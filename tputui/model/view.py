@@ -51,7 +51,8 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     now = around.now
     verdict = verdict or judge(state, around.alive, now, around.created)
     run_started = next((w.run_started for w in state.supervisors if w.run_started), None)
-    config = around.config if around.config is not None else run_started.config if run_started else {}
+    # What the run itself recorded comes first: of what the manifest says no record proves that the run took it.
+    config = run_started.config if run_started else around.config or {}
     plan, epochs = parts.plan(state), parts.epochs(state)
     progress = history.newest_progress(state)
     epoch, epoch_step = _place(state, plan, epochs, progress)

@@ -28,7 +28,7 @@ from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.plain import open_plain
 from tputui.telemetry.rundir import PLACES, SEALED_SUFFIX
 
-FORMAT = 2
+FORMAT = 3
 """Version of the head and of what follows it. What a state means changes with the version of tputui as well."""
 SUFFIX = ".place"
 PLACE_BYTES_MAX = 4 << 20
@@ -75,6 +75,8 @@ class Head(_Version, frozen=True, kw_only=True):
     """Number of the last record in the state."""
     newest_t: float
     """No record in the state is newer, in unix time."""
+    journal_id: str | None
+    """Id of the records in the state; a record with another one is not read after them."""
     before: _Crc
     """CRC-32 of the last bytes of the journal before the offset, `BEFORE_BYTES` of them or as many as there are."""
     bytes: _Count
@@ -164,7 +166,8 @@ def load(run_dir: Path, path: Path, head: Head) -> Place:
     """The place that a file holds. Raises `Refused`, and `OSError`."""
     check_fit(run_dir, head)
     state, _ = read_state(path, head)
-    return Place(Bookmark(head.journal, head.offset, head.next_seq), state, head.newest_t)
+    mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
+    return Place(mark, state, head.newest_t)
 
 
 def write(run_dir: Path, bookmark: Bookmark, state: WriterState) -> int:
@@ -186,6 +189,7 @@ def write(run_dir: Path, bookmark: Bookmark, state: WriterState) -> int:
         next_seq=bookmark.next_seq,
         last_seq=state.last_seq,
         newest_t=state.newest_t,
+        journal_id=bookmark.journal_id,
         before=zlib.crc32(before),
         bytes=len(content),
         crc=zlib.crc32(content),

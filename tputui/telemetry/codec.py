@@ -1,16 +1,20 @@
 """One event <-> one line of a journal.
 
-A line is a JSON object that ends with the record's sequence number `q` and `c`, the CRC-32 of every byte before
-the comma that precedes it. JSON has no NaN; a float that is not finite stands as the string "NaN", "Infinity" or
-"-Infinity". Unknown fields are passed over and unknown kinds kept, so an older reader reads a newer journal. A line is
-a stranger's until it is decoded: whatever stands in it, `decode` gives a record that the reducer can take, or says
-that it is damaged. Pure.
+A line is a JSON object that ends with `j`, the id of its journal, the record's sequence number `q`, and `c`, the CRC-32
+of every byte before the comma that precedes it. The id, drawn from the head of the journal, tells a record apart from
+one with the same number of another run; format 1 had none. JSON has no NaN; a float that is not finite
+stands as the string "NaN", "Infinity" or "-Infinity". Unknown fields are passed over and unknown kinds kept, so an
+older reader reads a newer journal. A line is a stranger's until it is decoded: whatever stands in it, `decode` gives a
+record that the reducer can take, or says that it is damaged. Pure.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import zlib
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Union
 
 import msgspec
@@ -22,6 +26,10 @@ _TRAILER_BYTES = len(_TRAILER % 0)
 _SEQUENCE_DIGITS_MAX = 16
 """A journal that says more records than this came before is not believed."""
 _SEQUENCE_MARK = b',"q":'
+_ID_MARK = b',"j":"'
+_ID_BYTES = len(_ID_MARK) + 8 + 1
+_END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":[0-9]{1,16},"c":"[0-9a-f]{8}"}\n?\Z')
+_END_BYTES_MAX = 64
 DEPTH_MAX = 64
 """How deep free values, such as a configuration, may be nested: everything that walks through them calls itself."""
 SHORTEST_LINE = len('{"k":"","t":0') + len(_SEQUENCE_MARK) + 1 + _TRAILER_BYTES - 1
@@ -36,18 +44,21 @@ class Record(NamedTuple):
 
     seq: int
     event: Event
+    journal_id: str = ""
+    """Eight hexadecimal digits that all records of a journal have in common; empty in format 1."""
 
 
 class DamagedLine(ValueError):
     """A line that is not what its writer wrote; the text says how that is known."""
 
 
-def encode(event: Event, seq: int) -> bytes:
-    """The line of `event` as the record number `seq` of its journal, newline included."""
+def encode(event: Event, seq: int, journal_id: str = "") -> bytes:
+    """The line of `event` as the record number `seq` of its journal, newline included; without an id in format 1."""
     fields = spell_non_finite(msgspec.to_builtins(event))
     if isinstance(event, UnknownEvent):
         fields = {"k": event.kind, "t": fields["t"], **fields["fields"]}
-    body = b'%s,"q":%d' % (_encoder.encode(fields)[:-1], seq)
+    mark = b'%s%s"' % (_ID_MARK, journal_id.encode()) if journal_id else b""
+    body = b'%s%s,"q":%d' % (_encoder.encode(fields)[:-1], mark, seq)
     return body + _TRAILER % zlib.crc32(body)
 
 
@@ -62,10 +73,22 @@ def decode(line: bytes) -> Record:
     digits = body[mark + len(_SEQUENCE_MARK) :]
     if mark < 0 or not digits.isdigit():
         raise DamagedLine("its checksum matches, and yet it has no sequence number")
+    fields, journal_id = body[:mark], ""
+    if fields[-_ID_BYTES:].startswith(_ID_MARK):
+        fields, journal_id = fields[:-_ID_BYTES], str(fields[-9:-1], "latin-1")
     try:
-        return Record(int(digits), _decode_fields(body[:mark] + b"}"))
+        return Record(int(digits), _decode_fields(fields + b"}"), journal_id)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedLine(f"its checksum matches, and yet: {_briefly(error)}") from None
+
+
+def journal_id_of(lines: Iterable[bytes]) -> str | None:
+    """The id that most of the lines end with, so that neither a damaged line nor one of another journal decides.
+
+    None where no line ends like a record.
+    """
+    found = Counter(end[1] or b"" for line in lines if (end := _END.search(line[-_END_BYTES_MAX:])))
+    return found.most_common(1)[0][0].decode() if found else None
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the journal line format. A reader reads every version up to its own and says so about newer ones."""
 
 INT_MAX = 2**63 - 1
@@ -186,6 +186,8 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """Process id of the writer."""
     pid_started: Int
     """Start time of the process in clock ticks since boot, so that a reused pid is told apart; 0 if unknown."""
+    run: str = ""
+    """Name of the run's directory; empty where the version that wrote this did not say."""
     version: str
     """Version of tputui that writes."""
     blocks: str

@@ -10,11 +10,12 @@ and what is no plain file is not opened. Must not interpret events.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, Record, decode, encode
+from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, Record, decode, encode, journal_id_of
 from tputui.telemetry.damage import Damage, add_damage, repeated
 from tputui.telemetry.events import Event, WarningRaised
 from tputui.telemetry.plain import next_data, open_plain
@@ -23,6 +24,9 @@ SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
 """A longer run of bytes without a newline is damage: the widest record, 2,048 cores x 256 steps, takes 3 MB."""
 READ_BYTES = 1 << 20
+FOREIGN = "it is a record of another journal"
+_ID_LINES = 64
+"""Lines by which a reader finds out which id the records of a journal have."""
 WHY_CHARS_MAX = 500
 
 
@@ -34,6 +38,7 @@ class JournalWriter:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
         self._seq = 0
+        self._journal_id = ""
         self._unsent = memoryview(b"")
 
     def append(self, events: Iterable[Event]) -> None:
@@ -42,7 +47,11 @@ class JournalWriter:
         Raises `OSError` where the disk does not take them; they are kept then, and `push` goes on from the very byte.
         """
         self.push()
-        lines = [_line(event, self._seq + offset) for offset, event in enumerate(events)]
+        events = list(events)
+        if not self._journal_id and events:
+            # Of the head, which says who writes what run since when: no other journal has the same.
+            self._journal_id = f"{zlib.crc32(_line(events[0], 0, '')):08x}"
+        lines = [_line(event, self._seq + offset, self._journal_id) for offset, event in enumerate(events)]
         self._seq += len(lines)
         self._unsent = memoryview(b"".join(lines))
         self.push()
@@ -66,16 +75,17 @@ class JournalWriter:
         os.close(self._fd)
 
 
-def _line(event: Event, seq: int) -> bytes:
+def _line(event: Event, seq: int, journal_id: str) -> bytes:
     """The line of an event; one that no reader would take is told instead, and costs no other."""
     try:
-        line = encode(event, seq)
+        line = encode(event, seq, journal_id)
         if len(line) <= LINE_BYTES_MAX:
             return line
         why = f"its line has {len(line)} bytes, and {LINE_BYTES_MAX} is the most"
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         why = repr(error)[:WHY_CHARS_MAX]
-    return encode(WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}"), seq)
+    told = WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
+    return encode(told, seq, journal_id)
 
 
 class Position(NamedTuple):
@@ -99,6 +109,8 @@ class Bookmark(NamedTuple):
     bad_start: int | None = None
     """Where damage begins that has not ended yet."""
     bad_reason: str = ""
+    journal_id: str | None = None
+    """Id that the records before it have; None where none was read."""
 
 
 START = Bookmark()
@@ -120,6 +132,7 @@ class Tail:
         self._read_to = 0
         self._partial = b""
         self._expected_seq = 0
+        self._journal_id: str | None = None
         self._bad_start: int | None = None
         self._bad_reason = ""
 
@@ -135,6 +148,8 @@ class Tail:
             self._pass_zeros(start)
             return []
         *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._journal_id is None:
+            self._journal_id = journal_id_of(lines[:_ID_LINES])
         records: list[Record] = []
         for line in lines:
             if not line:
@@ -153,11 +168,14 @@ class Tail:
         """The place after the records that were read."""
         offset = self._read_to - len(self._partial)
         damage = tuple(self.damage)
-        return Bookmark(self.name, offset, self._expected_seq, damage, self._bad_start, self._bad_reason)
+        return Bookmark(
+            self.name, offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
+        )
 
     def go_to(self, place: Bookmark) -> None:
         """Reads on from a place of this journal."""
         self._read_to, self._partial, self._expected_seq = place.offset, b"", place.next_seq
+        self._journal_id = place.journal_id
         self.damage = list(place.damage)
         self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
 
@@ -190,6 +208,9 @@ class Tail:
             record = decode(line)
         except DamagedLine as error:
             self._mark_bad(start, str(error))
+            return
+        if record.journal_id != self._journal_id:
+            self._mark_bad(start, FOREIGN)
             return
         if record.seq < self._expected_seq:
             self._close_region(start, 0)

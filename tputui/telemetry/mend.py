@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import open_tail, records_of
@@ -134,7 +132,7 @@ def _copy_manifest(run_dir: Path, into: Path, found: Found) -> str:
         cwd="",
         resume_from=found.started.resumed_from,
     )
-    _write(into / MANIFEST, msgspec.json.format(msgspec.json.encode(rebuilt)))
+    _write(into / MANIFEST, rundir.encode_manifest(rebuilt))
     return "rebuilt"
 
 

@@ -79,7 +79,7 @@ class Reporter:
         self._writing = False
         self._closing = threading.Event()
         self._drained = threading.Condition()
-        self.emit(self._head(role))
+        self.emit(self._head(run_dir, role))
         self._thread = threading.Thread(target=self._drain_until_closed, name="tputui-reporter", daemon=True)
         self._thread.start()
 
@@ -142,7 +142,7 @@ class Reporter:
         """Why the newest write failed, or None where it did not."""
         return self._failure
 
-    def _head(self, role: str) -> JournalOpened:
+    def _head(self, run_dir: Path, role: str) -> JournalOpened:
         me = this_process()
         return JournalOpened(
             t=self.clock(),
@@ -153,6 +153,7 @@ class Reporter:
             host_id=me.host_id,
             pid=me.pid,
             pid_started=me.pid_started,
+            run=run_dir.resolve().name,
             version=__version__,
             blocks=blocks.ENCODING,
         )

@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import socket
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ DEFAULT_RUNS_DIR = "runs"
 RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
 """Directory of the run that a process belongs to, told to the callbacks in it."""
 
+_CHECKSUM = b',\n  "checksum": "%08x"\n}'
+"""How a manifest ends: with the CRC-32 of every byte before this."""
+_CHECKED_END = re.compile(rb',\n  "checksum": "([0-9a-f]{8})"\n}\s*\Z')
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -111,7 +115,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
         staging.mkdir(mode=0o700)
         for name in (REQUESTS, CHECKPOINTS):
             (staging / name).mkdir(mode=0o700)
-        write_atomically(staging / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+        write_atomically(staging / MANIFEST, encode_manifest(manifest))
         if run_dir.exists():
             raise FileExistsError(run_dir)
         staging.rename(run_dir)
@@ -124,10 +128,18 @@ def create(parent: Path, manifest: Manifest) -> Path:
     return run_dir
 
 
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as it is written: JSON whose last field is a checksum of all before it."""
+    body = msgspec.json.format(msgspec.json.encode(manifest)).removesuffix(b"\n}")
+    return body + _CHECKSUM % zlib.crc32(body)
+
+
 def read_manifest(run_dir: Path) -> Manifest:
     """What was asked for. Raises `RunNotFound` where the directory holds no readable manifest."""
     try:
-        manifest = msgspec.json.decode(read_small(run_dir / MANIFEST, MANIFEST_BYTES_MAX), type=Manifest)
+        content = read_small(run_dir / MANIFEST, MANIFEST_BYTES_MAX)
+        _check_sum(content)
+        manifest = msgspec.json.decode(content, type=Manifest)
         check_free(manifest.config)
         return manifest
     except FileNotFoundError:
@@ -135,6 +147,16 @@ def read_manifest(run_dir: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {why}") from None
+
+
+def _check_sum(content: bytes) -> None:
+    """Raises `ValueError` where a manifest is not what was written. Older versions wrote no checksum."""
+    end = _CHECKED_END.search(content)
+    if end is not None:
+        if int(end[1], 16) != zlib.crc32(content[: end.start()]):
+            raise ValueError("its checksum does not match")
+    elif msgspec.json.decode(content, type=dict[str, msgspec.Raw]).keys() - set(Manifest.__struct_fields__):
+        raise ValueError("it has fields of no version that writes no checksum")
 
 
 def is_name(text: str) -> bool:

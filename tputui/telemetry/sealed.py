@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,7 @@ class SealedTail:
         self._size = os.fstat(self._fd).st_size
         self._offset = 0
         self._expected_seq = 0
+        self._journal_id: str | None = None
         self._bad_start: int | None = None
         self._bad_reason = ""
         self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
@@ -146,12 +148,15 @@ class SealedTail:
     def bookmark(self) -> Bookmark:
         """The place after the frames that were read."""
         damage = tuple(self.damage)
-        return Bookmark(self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason)
+        return Bookmark(
+            self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
+        )
 
     def go_to(self, place: Bookmark) -> None:
         """Reads on from a place of this journal."""
         self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
         self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
+        self._journal_id = place.journal_id
 
     @property
     def position(self) -> Position:
@@ -206,9 +211,12 @@ class SealedTail:
 
     def _take(self, records: list[Record], start: int) -> list[Record]:
         """The records of the frame at `start` that were not read before; tells what is missing before it."""
+        if self._journal_id is None:
+            self._journal_id = Counter(record.journal_id for record in records).most_common(1)[0][0]
+        own = [record for record in records if record.journal_id == self._journal_id]
         fresh: list[Record] = []
         lost = 0
-        for record in records:
+        for record in own:
             if record.seq >= self._expected_seq:
                 lost += record.seq - self._expected_seq
                 self._expected_seq = record.seq + 1
@@ -218,8 +226,11 @@ class SealedTail:
             self._bad_start = None
         elif lost:
             add_damage(self.damage, Damage(self.name, start, start, "records are missing here", lost))
-        if len(fresh) < len(records):
-            again = f"{len(records) - len(fresh)} records stand in it again"
+        if len(own) < len(records):
+            foreign = f"{len(records) - len(own)} records in it are of another journal"
+            add_damage(self.damage, Damage(self.name, start, self._offset, foreign, 0))
+        if len(fresh) < len(own):
+            again = f"{len(own) - len(fresh)} records stand in it again"
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
         if fresh and self._keep is not None:
             whole = len(fresh) == len(records)
@@ -243,11 +254,11 @@ def _frame(records: list[Record]) -> bytes:
 
     column = bytearray()
     lines: list[bytes] = []
-    for seq, event in records:
+    for seq, event, journal_id in records:
         if isinstance(event, StepsRecorded):
             column += blocks.unpack_bytes(event.block, event.n * event.cores)
             event = msgspec.structs.replace(event, block=LEFT_OUT)
-        lines.append(encode(event, seq))
+        lines.append(encode(event, seq, journal_id))
     compress = zstandard.ZstdCompressor(level=9).compress
     values, text = compress(blocks.shuffle(column)), compress(b"".join(lines))
     rest = struct.pack("<III", len(values), len(text), len(records))
@@ -265,14 +276,14 @@ def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
     except (zstandard.ZstdError, blocks.BlockError, DamagedLine):
         return []
     restored: list[Record] = []
-    for seq, event in records:
+    for seq, event, journal_id in records:
         if isinstance(event, StepsRecorded):
             size = event.n * event.cores * 4
             if not 0 <= size <= len(column):
                 return []
             event = msgspec.structs.replace(event, block=blocks.pack_plain(column[:size]))
             column = column[size:]
-        restored.append(Record(seq, event))
+        restored.append(Record(seq, event, journal_id))
     return restored
 
 
@@ -321,6 +332,6 @@ def _same(left: Record, right: Record) -> bool:
         size = left.event.n * left.event.cores
         if blocks.unpack_bytes(left.event.block, size) != blocks.unpack_bytes(right.event.block, size):
             return False
-        left = Record(left.seq, msgspec.structs.replace(left.event, block=LEFT_OUT))
-        right = Record(right.seq, msgspec.structs.replace(right.event, block=LEFT_OUT))
-    return encode(left.event, left.seq) == encode(right.event, right.seq)
+        left = left._replace(event=msgspec.structs.replace(left.event, block=LEFT_OUT))
+        right = right._replace(event=msgspec.structs.replace(right.event, block=LEFT_OUT))
+    return encode(left.event, left.seq, left.journal_id) == encode(right.event, right.seq, right.journal_id)
