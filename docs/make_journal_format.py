@@ -27,8 +27,9 @@ A run is a directory; every process of it appends to one journal, `ROLE-HOST.jso
 object a line.
 
 - `k` is the kind of the record, `t` the unix time in seconds at which the fact was true.
-- `j` is the id of the journal, eight hexadecimal digits: the CRC-32 of its first line with `q` 0 and without `j`. All records of
-  a journal have the same one; a record with another one belongs to another journal and is damage. Format 1 had none.
+- `j` is the id of the journal, eight hexadecimal digits: the CRC-32 of its first line with `q` 0 and without `j`. All
+  records of a journal have the same one; a record with another one belongs to another journal and is damage. Format 1
+  had none.
 - `q` is the record's number in its journal, from 0. A gap tells how many records are missing.
 - `c` comes last: the CRC-32, eight hexadecimal digits, of every byte of the line before the comma that precedes it.
 - A float that JSON cannot write stands as `"NaN"`, `"Infinity"` or `"-Infinity"`.
@@ -70,9 +71,9 @@ zstd of the bytes regrouped by significance.
 
 ## The manifest
 
-`run.json` holds what was asked for before anything started. Its last field, `checksum`, is the CRC-32 of every byte before the
-comma that precedes it. What the supervisor recorded (`RunStarted`) comes before it wherever a configuration is shown; `tputui check`
-names the keys on which the two differ.
+`run.json` holds what was asked for before anything started. Its last field, `checksum`, is the CRC-32 of every byte
+before the comma that precedes it. What the supervisor recorded (`RunStarted`) comes before it wherever a configuration
+is shown; `tputui check` names the keys on which the two differ.
 
 ## Places
 
