@@ -11,7 +11,7 @@ def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
     found = {"torch": torch, "torch_xla": torch_xla}
     missing = [name for name, version in found.items() if version is None]
     if missing:
-        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; {INSTALL}"
+        return missing_sentence(missing)
     wrong = [f"{name} {version}" for name, version in found.items() if version and not _fits(version)]
     if wrong:
         return (
@@ -20,6 +20,11 @@ def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
             f"pip install 'torch=={SERIES}.*' 'torch_xla=={SERIES}.*'"
         )
     return None
+
+
+def missing_sentence(packages: list[str]) -> str:
+    """That these packages are not installed, with what to type."""
+    return f"{' and '.join(packages)} {'is' if len(packages) == 1 else 'are'} not installed; {INSTALL}"
 
 
 def _fits(version: str) -> bool:

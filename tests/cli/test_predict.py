@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
-from tests.engine.workers import Run, make, runs_to_end
+from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 
@@ -126,6 +126,11 @@ def test_exported_weights_work_without_tputui_and_without_the_run(trained: Run, 
     exported = tputui("export", trained.dir, "--to", "mine.pt", cwd=tmp_path)
     assert exported.code == 0, exported.err
     assert "read back and compared" in exported.out
+    # As help and documentation say: weights.json beside weights.pt.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.json", "mine.pt"]
+    for page in (tputui("export", "--help").out, (HERE.parents[1] / "docs" / "workloads.md").read_text()):
+        assert "weights.json" in page
+        assert ".pt.json" not in page
     model = ConvNet(channels=4, dropout=0.1, num_classes=10)
     model.load_state_dict(torch.load(tmp_path / "mine.pt", weights_only=True))
     digits_csv(tmp_path / "mine.csv", labelled=False)

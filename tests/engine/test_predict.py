@@ -212,6 +212,10 @@ def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) ->
             export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / name)
         assert not (tmp_path / name).exists()
     assert (tmp_path / "config.json").read_text() == '{"mine": 1}'
+    (tmp_path / "precious.pt").write_bytes(b"mine")
+    with pytest.raises(Refused, match=r"exists and was not written by export \(precious\.json is missing\)"):
+        export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "precious.pt")
+    assert (tmp_path / "precious.pt").read_bytes() == b"mine"
     for _ in range(2):
         export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "own.pt")
 

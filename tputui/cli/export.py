@@ -14,8 +14,13 @@ from tputui.model import format as fmt
 
 DESCRIPTION = """Writes the weights that a run kept as a plain state dict, which torch.load(FILE, weights_only=True)
 and load_state_dict take anywhere, or as .safetensors where that package is installed. The file is read back and
-compared. Beside it FILE.json tells what the weights belong to; `tputui predict FILE INPUT` works with the two alone."""
-EXIT_CODES = exit_codes(DONE="written, and it reads as it was written", USAGE="no such run, no weights, no such place")
+compared. Beside it a file of the same name that ends in .json (weights.json beside weights.pt) says what the weights
+belong to; `tputui predict FILE INPUT` works with the two alone."""
+EXIT_CODES = exit_codes(
+    DONE="written, and it reads as it was written",
+    USAGE="no such run, no weights, no such place, or a file there that export did not write",
+    ENVIRONMENT="torch or numpy is not installed",
+)
 DEFAULT_NAME = "weights.pt"
 
 

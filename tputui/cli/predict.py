@@ -24,6 +24,7 @@ EXIT_CODES = exit_codes(
     DONE="predicted, and the file is whole",
     USAGE="no such run or file, no weights, a file that does not fit, or an output that exists",
     FAILED="the task's own code failed",
+    ENVIRONMENT="torch or numpy is not installed",
 )
 STDOUT = "-"
 SPLITS = ("train", "valid", "test")

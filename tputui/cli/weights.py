@@ -5,6 +5,7 @@ Torch-free: the engine is started by command line, and tells what it does on a p
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -20,8 +21,11 @@ from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
 from tputui.supervise import spawn
 from tputui.telemetry import rundir
+from tputui.versions import missing_sentence
 
 BEST, LAST = "best", "last"
+NEEDED = ("torch", "numpy")
+"""Packages without which no weights can be read; the runtime is not among them."""
 
 
 class Chosen(NamedTuple):
@@ -78,6 +82,8 @@ def ask_engine(module: str, argv: list[str]) -> dict[str, Any]:
 
     Its standard output is this process's. What libraries print is shown only where it breaks.
     """
+    if missing := [package for package in NEEDED if not _is_installed(package)]:
+        raise CommandError(ExitCode.ENVIRONMENT, missing_sentence(missing))
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as printed, os.fdopen(reading, "rb") as lines:
         try:
@@ -95,6 +101,13 @@ def ask_engine(module: str, argv: list[str]) -> dict[str, Any]:
         if last is not None and last.result is not None and process.returncode == ExitCode.DONE:
             return last.result
         raise _why(last, process.returncode, printed)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _listen(lines: IO[bytes]) -> Told | None:

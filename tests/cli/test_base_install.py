@@ -1,0 +1,40 @@
+"""Commands on an installation without torch and numpy: the sentence that says what to install, and exit code 7."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import one_sentence, tputui
+from tests.engine.workers import make
+
+HIDDEN = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+@pytest.mark.parametrize("hidden", [["torch", "numpy"], ["torch"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["predict", "RUN", "--split", "valid"], ["export", "RUN"]], ids=lambda words: words[0]
+)
+def test_weights_on_a_base_install_say_what_to_install(tmp_path: Path, words: list[str], hidden: list[str]) -> None:
+    run_dir = make(tmp_path, "sent").dir
+    (run_dir / "checkpoints" / "best.pt").write_bytes(b"weights")
+    # Every Python process imports a module of this name at its start.
+    (tmp_path / "sitecustomize.py").write_text(HIDDEN.format(packages=hidden))
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    said = tputui(*(run_dir if word == "RUN" else word for word in words), cwd=tmp_path, PYTHONPATH=path)
+    assert said.code == 7
+    are = "are" if len(hidden) > 1 else "is"
+    assert one_sentence(said) == f"tputui: {' and '.join(hidden)} {are} not installed; pip install 'tputui[xla]'"
+    assert said.out == ""
