@@ -135,6 +135,7 @@ class Announcer:
     def _report_steps(self, at: Position, losses: Float32s, step_s: float, *, lr: float, report_steps: int) -> None:
         """Tells of the steps up to `at`: their losses, [steps, cores], and their pace."""
         self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
+        self.progress.reported_step = at.step
         self._reporter.emit(
             ev.ProgressReported(
                 t=time.time(),

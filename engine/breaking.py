@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
+from typing import TypeVar
 
 from engine import stacks
 from engine.control import Progress
-from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyBad, Unable
+from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyBad, Unable, printable, text_of
 from tputui.config import ConfigError
 from tputui.telemetry import events as ev
 
 TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
 """Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
 configuration."""
+TRACEBACK_CHARS_MAX = 131_072
+_Made = TypeVar("_Made")
 
 
 def failure(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
@@ -24,13 +28,21 @@ def failure(error: BaseException, progress: Progress, who: str = "") -> ev.Failu
     return ev.FailureRaised(
         t=time.time(),
         error=type(error).__name__,
-        message=f"{who}{error}",
-        traceback=trace(error),
+        message=f"{who}{text_of(error)}",
+        traceback=_tried(lambda: printable(trace(error), TRACEBACK_CHARS_MAX), ""),
         phase=progress.doing.phase,
         step=progress.step,
-        kind=kind_of(error),
-        frames=stacks.of_error(error),
+        kind=_tried(lambda: kind_of(error), "exception"),
+        frames=_tried(lambda: stacks.of_error(error), []),
     )
+
+
+def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
+    """What `make` gives, or `otherwise` if it raises: the error may be of a class whose every method raises."""
+    try:
+        return make()
+    except BaseException:  # noqa: BLE001, RUF100 - the error itself is being reported
+        return otherwise
 
 
 def trace(error: BaseException) -> str:

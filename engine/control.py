@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tputui.telemetry.control import STRENGTH, Request
-from tputui.telemetry.events import Phase
+from tputui.telemetry.events import Phase, StepsDropped
 
 PHASES: dict[str, Phase] = {
     "data": "data",
@@ -40,19 +40,29 @@ class Progress:
         self.doing = Doing("starting", time.monotonic())
         self.step = 0
         """Newest step dispatched to the device."""
+        self.reported_step: int | None = None
+        """Newest step whose losses were handed to the reporter; None if nothing is recorded."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
         self.waits_for: str | None = None
         """What of the other processes it waits for."""
 
-    def enter(self, phase: Phase) -> None:
-        """Begins a phase."""
-        if phase != self.doing.phase:
-            self.doing = Doing(phase, time.monotonic())
+    def enter(self, phase: Phase, since: float | None = None) -> None:
+        """Begins a phase. `since` (monotonic) is when it really began, if it goes on after an interruption."""
+        if since is not None or phase != self.doing.phase:
+            self.doing = Doing(phase, since if since is not None else time.monotonic())
 
     def wait_for(self, what: str | None) -> None:
         """Begins to wait for the other processes, or goes on."""
         self.waits_for = what
+
+    def unread(self) -> StepsDropped | None:
+        """The event for steps whose losses are still on the device; None if there is no such step."""
+        reported, step = self.reported_step, self.step
+        if reported is None or reported >= step:
+            return None
+        why = f"the losses of steps {reported + 1} to {step} were not read from the device before the end"
+        return StepsDropped(t=time.time(), num_records=0, num_steps=step - reported, why=why)
 
     def enter_section(self, name: str) -> None:
         """Begins the phase of a section."""

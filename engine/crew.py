@@ -7,16 +7,15 @@ named; those that only lost their connection to it are not. Must not touch a dev
 from __future__ import annotations
 
 import os
-import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.errors import PEER_LOST
+from engine.errors import PEER_LOST, THROUGH
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -69,12 +68,12 @@ class Member:
     @property
     def broke(self) -> bool:
         """Whether it has ended, and not as one that was through or that lost another one."""
-        return self.process.poll() not in (None, ExitCode.DONE, ExitCode.STOPPED, PEER_LOST)
+        return self.process.poll() not in (None, THROUGH, PEER_LOST)
 
     def exited(self, *, ending: bool) -> ev.RankExited | None:
         """The fact that it is gone, once; None where it lives or came to a regular end."""
         code = self.process.poll()
-        if self._told or code in (None, ExitCode.DONE, ExitCode.STOPPED):
+        if self._told or code is None or code == THROUGH:
             return None
         self._told = True
         return ev.RankExited(
@@ -91,10 +90,13 @@ class Member:
         code, failures = self.process.poll(), self._failures()
         rank, failure = min(failures, key=lambda told: told[1].t, default=(self._ranks[0], None))
         cores = f"core {rank}"
-        words = "lost the others" if code == PEER_LOST else f"ended with exit code {code}"
+        words = "lost the others" if code == PEER_LOST else f"ended with exit code {code} during training"
         if code is not None and code < 0:
             words = f"was ended by {_signal_name(-code)}"
-        exit_code = ExitCode(code) if code in (ExitCode.USAGE, ExitCode.ENVIRONMENT) else ExitCode.FAILED
+        # Without a failure in its journal the code is not ours: the user's own code ended the process.
+        exit_code = ExitCode.FAILED
+        if failure is not None and code in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
+            exit_code = ExitCode(code)
         who = f"rank {rank} ({cores}, pid {self.process.pid})"
         kind = failure.kind if failure else _kind_of_end(code)
         return Loss(who, words, failure, exit_code, f"{ROLE}-{rank}", self.process.pid, kind)
@@ -119,22 +121,31 @@ class Crew:
         """Starts them. Raises `OSError`."""
         self.num_processes = num_processes
         self.num_ranks = num_processes * ranks_each
-        self._folder = Path(tempfile.mkdtemp(prefix="tputui-"))
-        self.meeting = self._folder / "meeting"
-        """Where the ranks find one another."""
+        pairs = [socket.socketpair() for _ in range(1, self.num_ranks)]
+        self.links = [ours for ours, _ in pairs]
+        """The first rank's link to each other rank, in order."""
+        self.beside = [theirs for _, theirs in pairs[: ranks_each - 1]]
+        """The other ends, of the ranks that are threads of this process."""
         self._odd_since: float | None = None
         self._members: list[Member] = []
         for process in range(1, num_processes):
             ranks = range(process * ranks_each, (process + 1) * ranks_each)
             argv = [sys.executable, "-P", "-m", "engine.ranks", str(run_dir)]
             argv += ["--process", f"{process}/{num_processes}", "--ranks", f"{ranks.start}-{ranks.stop - 1}"]
-            argv += ["--of", str(self.num_ranks), "--meeting", str(self.meeting), "--parent", str(os.getpid())]
+            ends = [pairs[rank - 1][1] for rank in ranks]
+            inherited = [end.fileno() for end in ends]
+            argv += ["--of", str(self.num_ranks), "--links", ",".join(map(str, inherited))]
+            argv += ["--parent", str(os.getpid())]
             argv += [] if telemetry else ["--no-telemetry"]
-            self._members.append(Member(run_dir, ranks, subprocess.Popen(argv, stdin=subprocess.PIPE)))
+            started = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=inherited)
+            self._members.append(Member(run_dir, ranks, started))
+            # The process alone holds them now, so that its end closes them.
+            for end in ends:
+                end.close()
 
     def lost(self) -> Loss | None:
         """The first process that broke; None where all are well, or where it cannot be told yet."""
-        gone = [member for member in self._members if member.process.poll() not in (None, 0, ExitCode.STOPPED)]
+        gone = [member for member in self._members if member.process.poll() not in (None, THROUGH)]
         if not gone:
             return None
         broke = [member.loss() for member in gone if member.broke]
@@ -161,7 +172,6 @@ class Crew:
         for member in self._members:
             member.process.kill()
             member.process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+TEXT_CHARS_MAX = 32_768
+"""An exception's message is cut to this many characters: one can be as long as a printed tensor."""
+
 
 class Problem(NamedTuple):
     """A value that cannot be used."""
@@ -45,6 +48,8 @@ class PeerLost(Exception):
 
 PEER_LOST = 75
 """Exit code of a process whose end is another one's fault."""
+THROUGH = 76
+"""Exit code of a rank that trained to its regular end: no code that a user's own `sys.exit` or `os._exit` gives."""
 
 
 class OutOfMemory(Exception):
@@ -69,3 +74,20 @@ class BadExample(Exception):
         self.index = index
         self.where = where
         self.why = why
+
+
+def text_of(error: BaseException) -> str:
+    """`str(error)`, at most `TEXT_CHARS_MAX` characters, encodable as UTF-8. Never raises, even if `__str__` does."""
+    try:
+        text = str(error)
+    except BaseException as broken:  # noqa: BLE001, RUF100 - any exception class of the user's comes through here
+        text = f"(its message is not available: __str__ raised {type(broken).__name__})"
+    return printable(text, TEXT_CHARS_MAX)
+
+
+def printable(text: str, chars_max: int) -> str:
+    """The text with its middle cut out beyond `chars_max`, and lone surrogates escaped."""
+    if len(text) > chars_max:
+        half = chars_max // 2
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters are left out here ...\n{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode()

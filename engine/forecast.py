@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine import footprint, limits
+from engine.errors import text_of
 from engine.footprint import Footprint, Settings, Shapes, Unpredictable
 from engine.limits import Limit
 from engine.plan import Plan
@@ -91,7 +92,7 @@ def warning(forecast: Forecast) -> str | None:
 
 def explain(error: BaseException, forecast: Forecast | None) -> str | None:
     """A page for out-of-memory: what is big, and the settings that would help. None for any other error."""
-    said = str(error)
+    said = text_of(error)
     if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
         return None
     first = next((line.strip() for line in said.splitlines() if _OUT_OF_MEMORY.search(line)), type(error).__name__)

@@ -8,11 +8,13 @@ on, and signals that ask for an end are left to it. This process ends with the o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,7 +25,7 @@ import msgspec
 from engine import breaking, machine, plan, stacks, versions, watch
 from engine.control import Control, Progress
 from engine.crew import ROLE
-from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, THROUGH, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.plan import Plan
 from engine.surroundings import Surroundings
 from engine.watch import POLL_INTERVAL_S, Watch
@@ -82,10 +84,11 @@ class Rank:
         """Beats the heart where it is due."""
         self._watch.beat()
 
-    def train(self, planned: Plan, num_ranks: int, meeting: Path, device_index: int) -> int:
-        """Trains to the end; gives the exit code. What breaks is told here, and never raised."""
+    def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
+        """Trains to the end; gives the exit code. `link` leads to the first rank. What breaks is told here, and never
+        raised."""
         try:
-            return self._train(planned, num_ranks, meeting, device_index)
+            return self._train(planned, num_ranks, link, device_index)
         except PeerLost:
             return PEER_LOST
         except (Refused, ConfigError) as error:
@@ -98,21 +101,22 @@ class Rank:
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Tells what broke."""
         told = breaking.failure(error, self._progress)
-        sys.stderr.write(f"rank {self.rank}:\n{told.traceback or error}\n")
         self._reporter.emit(told)
-        self._tell_end("failed", f"{type(error).__name__}: {error}")
+        self._tell_end("failed", f"{type(error).__name__}: {text_of(error)}")
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"rank {self.rank}:\n{told.traceback or told.message}\n")
         return code
 
     def close(self) -> None:
         """Writes what is left to write."""
         watch.close(self._reporter)
 
-    def _train(self, planned: Plan, num_ranks: int, meeting: Path, device_index: int) -> int:
+    def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine import build
         from engine.strategies.group import Place
         from engine.trainer import Stopped
 
-        place = Place(self.rank, num_ranks, meeting, self._progress.wait_for)
+        place = Place(self.rank, num_ranks, [link], self._progress.wait_for)
         cores = build.replica(planned, place, device_index)
         trainer, reports = build.trainer(planned, cores, self._around)
         self._watch.follow(reports.programs.compiling_since, reports.served)
@@ -141,7 +145,7 @@ class Process:
         telemetry = not arguments.no_telemetry
         self._ranks = [Rank(arguments.run_dir, manifest, rank, telemetry=telemetry) for rank in range(first, last + 1)]
         self._ended = threading.Event()
-        self._code = int(ExitCode.DONE)
+        self._code = THROUGH
 
     def run(self) -> None:
         """Trains, and ends the process."""
@@ -153,8 +157,9 @@ class Process:
             self._ranks[0].stacks.look()
         for rank in self._ranks:
             rank.close()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(self._code)
 
     def _train(self) -> None:
@@ -169,15 +174,16 @@ class Process:
             self._end(self._ranks[0].failed(error, ExitCode.ENVIRONMENT))
             return
         process, num_processes = (int(part) for part in self._arguments.process.split("/"))
-        of, meeting = self._arguments.of, self._arguments.meeting
+        of = self._arguments.of
+        links = [socket.socket(fileno=int(number)) for number in self._arguments.links.split(",")]
 
         def train(index: int) -> None:
-            code = self._ranks[index].train(planned, of, meeting, index)
+            code = self._ranks[index].train(planned, of, links[index], index)
             if code != ExitCode.DONE:
                 self._end(code)
 
         backend.launch(train, process, num_processes)
-        self._end(ExitCode.DONE)
+        self._end(THROUGH)
 
     def _plan(self) -> Plan:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
@@ -200,7 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--process", required=True, help="P/N: which of the processes this is")
     parser.add_argument("--ranks", required=True, help="A-B: the ranks that it trains")
     parser.add_argument("--of", type=int, required=True, help="ranks of the run")
-    parser.add_argument("--meeting", type=Path, required=True, help="file through which the ranks find one another")
+    parser.add_argument("--links", required=True, help="inherited file descriptors: each rank's link to the first rank")
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--no-telemetry", action="store_true", help="train unseen")
     arguments = parser.parse_args(argv)

@@ -11,6 +11,7 @@ made; that is for measuring what telemetry costs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -91,6 +92,8 @@ class Reports(Announcer):
         self._judge = Judge(plan, learner.strategy)
         self._held: _Held | None = None
         self._unsaid: _Unsaid | None = None
+        self._is_traced = False
+        """Whether a step was traced that has not run."""
 
     @property
     def train_meters(self) -> Meters:
@@ -112,6 +115,7 @@ class Reports(Announcer):
     def open(self, at: Position) -> None:
         """Tells what is to be trained, and on what."""
         config = self._plan.config
+        self.progress.reported_step = at.step if self._telemetry else None
         self._declare_topology()
         self._reporter.emit(
             ev.TrainingPlanned(
@@ -146,6 +150,7 @@ class Reports(Announcer):
 
     def note_step(self, outcomes: Outcomes, batch: Batch) -> None:
         """Traces what keeps a training step's outcomes on the device."""
+        self._is_traced = True
         if self._telemetry:
             self._train.push(outcomes, batch, self._learner.take_gradient_norm())
 
@@ -182,6 +187,7 @@ class Reports(Announcer):
         self._read()
         with self.sections.section("execute"):
             self.programs.run("step")
+        self._is_traced = False
         self.progress.step = at.step
         self._tell()
         if self._telemetry and self._is_due(self._train):
@@ -201,6 +207,14 @@ class Reports(Announcer):
         if self._train.pending:
             self._held = _Held(at, self._train.hold())
             self.settle()
+
+    def report_before_failure(self, at: Position) -> None:
+        """Reports the steps up to `at`, where training failed, as far as they can be read: not if the step after `at`
+        was traced but did not run, since a read would run it, nor if the other processes are needed."""
+        if not self._cores.alone or self._is_traced:
+            return
+        with contextlib.suppress(Exception):
+            self.report_training(at)
 
     def _read(self) -> None:
         """Waits for the held steps and reads them; one transfer."""

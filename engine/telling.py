@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import Refused
+from engine.errors import Refused, text_of
 from tputui.config import ConfigError
 from tputui.exit_codes import ExitCode
 
@@ -77,6 +77,6 @@ def serve(teller: Teller, work: Callable[[], dict[str, Any]]) -> ExitCode:
         return ExitCode.DONE
     except Exception as error:
         traceback.print_exc()
-        teller.error(f"{type(error).__name__}: {error}")
+        teller.error(f"{type(error).__name__}: {text_of(error)}")
         return ExitCode.FAILED
     return ExitCode.DONE

@@ -75,11 +75,12 @@ class Trainer:
         try:
             while self.at.epoch <= self._plan.config.epochs:
                 self.train_epoch()
-        except (RuntimeError, MemoryError) as error:
-            page = self._explain(error)
-            if page is None:
-                raise
-            raise OutOfMemory(page) from error
+        except BaseException as error:
+            page = self._explain(error) if isinstance(error, RuntimeError | MemoryError) else None
+            if page is not None:
+                raise OutOfMemory(page) from error
+            self._reports.report_before_failure(self.at)
+            raise
         monitor = self._plan.config.checkpoint.monitor
         best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
         return f"{self._plan.config.epochs} epochs trained{best}{self._saver.reservation}"
@@ -183,15 +184,18 @@ class Trainer:
         return self._best is None or sign * figure < sign * self._best
 
     def _wait_for(self, feed: Feed) -> None:
-        """Waits for a batch. Data that do not come hold up no request, but where other processes are in the step.
+        """Waits for a batch. Data that do not come hold up no request and no report, but where other processes are in
+        the step.
 
         In an evaluation too the wait is one for data: in that phase it is seen where it lasts too long.
         """
         progress = self._reports.progress
-        phase = progress.doing.phase
+        phase, began = progress.doing.phase, time.monotonic()
         while not feed.wait(HEED_S):
-            progress.enter("data")
+            # Since it began to wait, whatever was reported and saved meanwhile.
+            progress.enter("data", began)
             if self._learner.strategy.alone:
+                self._reports.report_training(self.at)
                 self._heed()
         progress.enter(phase)
 

@@ -140,6 +140,8 @@ class Watch:
         step = self._progress.step
         self._reporter.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step))
         self.refuse_unserved("the run was ended at once on another request", besides=request.id)
+        if (unread := self._progress.unread()) is not None:
+            self._reporter.emit(unread)
         reason = f"ended at once on request, at step {step}; nothing was saved for it"
         self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome="stopped", step=step, reason=reason))
         leave(self._reporter, ExitCode.STOPPED)
@@ -148,8 +150,9 @@ class Watch:
 def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
     """Closes the journal and ends the process at once: the runtime's own threads are not waited for."""
     close(reporter)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -7,6 +7,7 @@ the middle of a long compile. Exits with 0 done, 2 configuration refused, 3 fail
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from engine import breaking, machine, plan, ranks, stacks, versions
 from engine.control import Control, Progress
 from engine.crew import LAST_STEP_S, Crew
-from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.plan import Plan
 from engine.surroundings import Surroundings
 from engine.watch import Watch, leave
@@ -65,6 +66,8 @@ class Worker:
         self._watch.until(self._ended, self._look_at_the_others)
         ending = self._ending
         self._watch.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
+        if (unread := self._progress.unread()) is not None:
+            self._reporter.emit(unread)
         self._reporter.emit(
             ev.TrainingEnded(t=time.time(), outcome=ending.outcome, step=self._progress.step, reason=ending.reason)
         )
@@ -131,12 +134,12 @@ class Worker:
 
         def train(index: int) -> None:
             if index:
-                code = self._beside[index - 1].train(planned, crew.num_ranks, crew.meeting, index)
+                code = self._beside[index - 1].train(planned, crew.num_ranks, crew.beside[index - 1], index)
                 if code not in (ExitCode.DONE, PEER_LOST) and not ending.done():
                     ending.set_exception(RuntimeError(f"rank {index} broke; its own words are in rank-{index}.jsonl"))
                 return
             try:
-                place = Place(0, crew.num_ranks, crew.meeting, self._progress.wait_for)
+                place = Place(0, crew.num_ranks, crew.links, self._progress.wait_for)
                 cores = build.replica(planned, place, index)
                 ending.set_result(self._train_on(planned, build, cores))
             except BaseException as error:  # noqa: BLE001, RUF100 - raised where the result is waited for
@@ -205,12 +208,14 @@ class Worker:
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
         self._tell_failure(breaking.failure(error, self._progress, self._who))
-        first = str(error).partition("\n")[0]
+        first = text_of(error).partition("\n")[0]
         return Ending("failed", code, f"{self._who}{type(error).__name__}: {first}")
 
     def _tell_failure(self, told: ev.FailureRaised) -> None:
-        sys.stderr.write(told.traceback or f"{told.message}\n")
         self._reporter.emit(told)
+        # The journal has it already; a log on a full disk, or a closed stderr, must not stop the end of the run.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(told.traceback or f"{told.message}\n")
 
 
 PEER_TOLD_S = 10.0

@@ -19,7 +19,7 @@ import torch
 from engine.data.readers import Reader, WrongBatch
 from engine.data.sampler import Indices, Share
 from engine.data.skips import Skips
-from engine.errors import BadExample
+from engine.errors import BadExample, text_of
 from engine.tasks.base import Dataset
 
 PUT_INTERVAL_S = 0.1
@@ -145,7 +145,7 @@ class Feed:
                 if index is not None
                 else f"a batch of {self._skips.what} examples"
             )
-            raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
+            raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {text_of(error)}") from error
 
     def _culprit(self, indices: Indices) -> int | None:
         """The first example that raises by itself."""

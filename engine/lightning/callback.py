@@ -165,6 +165,10 @@ class Follower(Callback):
             self.saver.answer(asked, saved, self.at, last=last)
         self._mind()
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Reports the steps before a failure."""
+        self._reports.report_before_failure(self.at)
+
     def _begin_epoch(self, trainer: Trainer) -> None:
         if self._open:
             return

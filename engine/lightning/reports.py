@@ -6,6 +6,7 @@ that the device does not idle meanwhile. Must not decide anything about training
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import NamedTuple
 
@@ -62,10 +63,13 @@ class Reports(Announcer):
         self._counts = np.full(len(cores.core_ids), plan.config.batch_per_core, dtype=np.int64)
         self._by_core: bool | None = None
         self._held: _Held | None = None
+        self._is_traced = False
+        """Whether a step was traced that has not run."""
 
     def open(self, at: Position, facts: Facts) -> None:
         """Tells what is to be trained, and on what."""
         config = self._plan.config
+        self.progress.reported_step = at.step if self._telemetry else None
         self._declare_topology()
         self._reporter.emit(
             ev.TrainingPlanned(
@@ -93,6 +97,7 @@ class Reports(Announcer):
 
     def note_step(self, loss: torch.Tensor | None, losses: object) -> None:
         """Traces what keeps the loss of a step: each example's where the module gives them, else the mean."""
+        self._is_traced = True
         if not self._telemetry or loss is None:
             return
         by_example = losses if self._gives_examples(losses) else None
@@ -119,6 +124,7 @@ class Reports(Announcer):
         self.settle()
         with self.sections.section("execute"):
             self.programs.run("step")
+        self._is_traced = False
         self.progress.step = at.step
         if self._telemetry and self._tally.due:
             self._held = _Held(at, self._tally.hold())
@@ -132,6 +138,14 @@ class Reports(Announcer):
         if self._tally.pending:
             self._held = _Held(at, self._tally.hold())
             self.settle()
+
+    def report_before_failure(self, at: Position) -> None:
+        """Reports the steps up to `at`, where training failed, as far as they can be read: not if the last one was
+        traced but did not run, since a read would run it."""
+        if self._is_traced:
+            return
+        with contextlib.suppress(Exception):
+            self.report_training(at)
 
     def settle(self) -> None:
         """Reads what is held, in one transfer, and tells it."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.errors import NotImported, Problem, Refused
+from engine.errors import NotImported, Problem, Refused, text_of
 from engine.tasks.base import Options, Task
 from tputui.config import RunConfig, unknown_key
 from tputui.fielddocs import field_docs
@@ -53,7 +53,7 @@ def find(name: str) -> Task:
 
 def reason(error: BaseException) -> str:
     """An exception of the user's own code in one line: its type, and what it says first."""
-    said = str(error).strip().splitlines()
+    said = text_of(error).strip().splitlines()
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 

@@ -146,7 +146,7 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
 
     assert main(["check", str(recorded_run)]) == 0
     dropped, senseless, totals = capsys.readouterr().out.splitlines()
-    assert dropped == "worker-0.jsonl: 7 steps were dropped: the disk could not keep up"
+    assert dropped == "worker-0.jsonl: the losses of 7 steps were not recorded"
     assert senseless == "worker-0.jsonl: 2 sound records contradict themselves and are left out"
     assert totals.startswith("digits-1: sound: ")
     main(["check", str(recorded_run), "--json"])
@@ -154,7 +154,7 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
     assert (found["sound"], found["dropped_steps"], found["senseless"]) == (True, 7, 2)
     main(["show", str(recorded_run)])
     page = " ".join(capsys.readouterr().out.split())
-    assert "dropped 7 steps: the disk could not keep up" in page
+    assert "dropped the losses of 7 steps are in no journal" in page
     assert "left out 2 records that contradict themselves" in page
 
 

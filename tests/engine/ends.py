@@ -14,7 +14,14 @@ class EndsData(BendData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     how: str = "raise"
-    """`raise`, `abort` or `hang`, at the training example `break_at`."""
+    """`raise`, `abort`, `hang`, `exit` or `unprintable`, at the training example `break_at`."""
+
+
+class Unprintable(BaseException):
+    """An error that cannot be printed, and that no `except Exception` catches."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
 
 
 class Ending(Curve):
@@ -36,6 +43,10 @@ class Ending(Curve):
             os.abort()
         if self._how == "hang":
             threading.Event().wait()
+        if self._how == "exit":
+            os._exit(4)
+        if self._how == "unprintable":
+            raise Unprintable
         raise ValueError("shard 7 is cut short")
 
 

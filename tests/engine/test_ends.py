@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.data.sampler import permutation
@@ -41,6 +42,8 @@ SETUPS = {
     "raise-rank": [*REPLICA, f"data.break_at={RAISES_IN_RANK_1}"],
     "hang-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=hang", "stall.after_s=1"],
     "kill-rank": [*REPLICA, *FOREVER],
+    "exit-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=exit"],
+    "unprintable": ["device.cores=1", f"data.break_at={IN_RANK_0}", "data.how=unprintable"],
 }
 
 
@@ -106,6 +109,34 @@ def test_an_exception_in_the_users_data_is_told_from_their_line_on(runs: dict[st
     assert runs["raise-spmd"].late_s() < WITHIN_S
 
 
+def test_every_step_before_an_exception_in_the_data_is_in_the_journal(runs: dict[str, Watched]) -> None:
+    for name in ("raise-spmd", "unprintable"):
+        runs[name].failure()
+        steps = facts(runs[name].dir, "worker-0", ev.StepsRecorded)
+        # The fourth batch cannot be read.
+        assert [step for told in steps for step in range(told.first, told.first + told.n)] == [1, 2, 3]
+        assert not facts(runs[name].dir, "worker-0", ev.StepsDropped)
+
+
+def test_an_error_that_cannot_be_printed_ends_the_run_by_its_name(runs: dict[str, Watched]) -> None:
+    failure = runs["unprintable"].failure()
+    assert (failure.error, failure.writer) == ("Unprintable", "worker-0")
+    assert "__str__ raised RuntimeError" in failure.message
+    assert failure.frames[0].function == "Ending._end"
+
+
+def test_a_rank_that_exits_while_the_others_train_is_named_whatever_its_exit_code(runs: dict[str, Watched]) -> None:
+    failure = runs["exit-rank"].failure()
+    assert (failure.writer, failure.kind) == ("rank-1", "exited")
+    assert "rank 1 (core 1, pid" in failure.message
+    assert "exit code 4 during training" in failure.message
+    # Two ranks read together, so what the loss of one leaves unread is counted.
+    recorded = facts(runs["exit-rank"].dir, "worker-0", ev.StepsRecorded)
+    unread = facts(runs["exit-rank"].dir, "worker-0", ev.StepsDropped)
+    (ended,) = facts(runs["exit-rank"].dir, "worker-0", ev.TrainingEnded)
+    assert sum(told.n for told in recorded) + sum(told.num_steps for told in unread) == ended.step
+
+
 def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Watched]) -> None:
     watched = runs["abort-spmd"]
     failure = watched.failure()
@@ -121,6 +152,13 @@ def test_an_exception_in_a_rank_is_told_as_its_own_and_the_rest_as_what_followed
     assert failure.frames[0].function == "Ending._end"
     assert [words.partition(" ")[0] for words in failure.followers] == ["worker-0"]
     assert runs["raise-rank"].late_s() < WITHIN_S
+
+
+def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watched]) -> None:
+    run = runs["kill-rank"].dir
+    wait_for(lambda: facts(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pids = [facts(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
+    assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
 
 
 def test_a_killed_rank_is_told_within_two_seconds(runs: dict[str, Watched]) -> None:

@@ -71,6 +71,17 @@ def configured(**stall: object) -> list[ev.Event]:
     return [*SUPERVISED, ev.RunStarted(t=T0, run="r", config={"stall": stall}, argv=[])]
 
 
+def saved(t: float, seconds: float) -> list[ev.Event]:
+    """What a worker says of a save on request that took so long, until the moment `t`."""
+    beats = [
+        ev.HeartbeatSent(t=t - seconds + s, phase="saving", phase_s=s, step=11, epoch=1) for s in range(int(seconds))
+    ]
+    done = ev.CheckpointSaved(
+        t=t, path="checkpoints/step-11.pt", step=11, epoch=1, bytes=1, seconds=seconds, reason="request", best=False
+    )
+    return [*beats, done, ev.RequestApplied(t=t, request="1", kind="checkpoint", step=11)]
+
+
 class Case(NamedTuple):
     what: str
     worker: list[ev.Event]
@@ -126,6 +137,15 @@ CASES = [
          (True, True), T0 + 41, "stalled", "waiting for data for 41 s without a step"),
     Case("data after a long evaluation", [*stepping(T0), *kept_alive(T0, 90, "evaluating"), beat(T0 + 91, "data", 11)],
          SUPERVISED, (True, True), T0 + 92, "running", "waiting for data"),
+    Case("a request does not clear a stall",
+         [*stepping(T0), *kept_alive(T0, 40, "data"), beat(T0 + 41, "saving", 11), *saved(T0 + 41.2, 0.1),
+          beat(T0 + 41.5, "data", 11)],
+         SUPERVISED, (True, True), T0 + 42, "stalled", "waiting for data for 41 s without a step"),
+    Case("a save is no wait for data", [*stepping(T0), *saved(T0 + 40, 39.0), beat(T0 + 40.1, "data", 11)], SUPERVISED,
+         (True, True), T0 + 41, "running", "waiting for data"),
+    Case("silent for long, then killed, its supervisor about to report it",
+         stepping(T0), [*SUPERVISED, ev.WarningRaised(t=T0 + 39, text="still there")], (False, True), T0 + 40,
+         "running", "about to tell"),
     Case("far away and fresh", stepping(T0), SUPERVISED, (None, None), T0 + 5, "running", "executing"),
     Case("far away and silent", stepping(T0), SUPERVISED, (None, None), T0 + 30, "stalled", "said nothing for 30 s"),
     Case("a copied run", stepping(T0), SUPERVISED, (None, None), T0 + 90_000, "lost",

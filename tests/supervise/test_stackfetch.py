@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.supervise.harness import Bench, Watched, is_running
 from tputui.exit_codes import ExitCode
 from tputui.session import load
+from tputui.telemetry import events as ev
 from tputui.telemetry import frames
 
 HERE = Path(__file__).parents[2]
@@ -77,6 +78,18 @@ def test_a_process_that_cannot_be_asked_at_all_is_named_and_left_alone(bench: Be
     assert done.returncode == ExitCode.UNANSWERED
     assert "no answer within 0.5 s from worker-0" in done.stderr
     assert is_running(pid)
+
+
+def test_a_process_whose_code_has_reset_the_signal_is_not_sent_it(bench: Bench) -> None:
+    resets = HOLDS_THE_INTERPRETER.replace(
+        "def in_native", "signal.signal(signal.SIGUSR1, signal.SIG_DFL)\n    def in_native"
+    )
+    watched = bench.supervise(resets, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    done = stacks(watched, "--wait", "4")
+    assert done.returncode == ExitCode.UNANSWERED
+    assert is_running(pid)
+    assert "reset the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
 
 
 def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:

@@ -175,3 +175,26 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     process.wait()
     process.stdout.close()
     assert len(steps(tmp_path)) == 500
+
+
+def test_texts_of_any_length_and_with_any_characters_are_recorded_and_so_is_what_follows(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    told = ev.FailureRaised(
+        t=0.0,
+        error="ValueError",
+        message="\udce4 " + "x" * 50_000_000,
+        traceback="no such file: \udcff",
+        phase="data",
+        step=7,
+    )
+    reporter.emit(told)
+    reporter.emit(ev.TrainingEnded(t=0.0, outcome="failed", step=7, reason="no such file: \udcff"))
+    assert reporter.close()
+
+    failure, ended = facts(tmp_path)
+    assert isinstance(failure, ev.FailureRaised)
+    assert failure.message.startswith("\\udce4 x")
+    assert "characters are left out" in failure.message
+    assert failure.traceback == "no such file: \\udcff"
+    assert isinstance(ended, ev.TrainingEnded)
+    assert ended.reason == "no such file: \\udcff"

@@ -158,7 +158,7 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
             say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
     for reading in readings:
         if reading.dropped_steps:
-            say(f"{inert(reading.journal)}: {reading.dropped_steps} steps were dropped: the disk could not keep up")
+            say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
         if reading.senseless:
             say(f"{inert(reading.journal)}: {reading.senseless} sound records contradict themselves and are left out")
     records, places = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)

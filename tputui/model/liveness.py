@@ -158,9 +158,8 @@ def _without_workers(state: RunState, gone: list[WriterState], now: float) -> Ve
         condition: RunCondition = "running" if state.workers else "starting"
         what = "training ended; the others are not through yet" if state.workers else "the training process is starting"
         return _verdict(condition, what)
-    signs = [_last_sign(worker) for worker in gone]
-    signs += [w.worker_exited.t for w in state.supervisors if w.worker_exited]
-    since = max(signs)
+    # A worker may have been silent for long before it was killed; the supervisor has time to report it from there on.
+    since = max(_last_sign(writer) for writer in (*gone, *state.supervisors))
     if now - since <= SUPERVISOR_TELLS_S:
         return _verdict("running", f"{_names(gone)} is gone; the supervisor is about to tell why")
     return _verdict(

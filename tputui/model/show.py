@@ -248,7 +248,7 @@ def _wrong(snapshot: Snapshot) -> list[str]:
     if skipped.count > 8:
         lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in all, at most {skipped.limit} may be"))
     if snapshot.dropped_steps:
-        lines.append(_row("dropped", f"{fmt.count(snapshot.dropped_steps)} steps: the disk could not keep up"))
+        lines.append(_row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
     if snapshot.num_senseless:
         lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} records that contradict themselves"))
     head = snapshot.topology.device_warning if snapshot.topology is not None else None

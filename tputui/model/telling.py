@@ -77,8 +77,8 @@ class Telling:
 
     def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
         what = f"{event.num_records} records ({event.num_steps} steps)"
-        text = f"{self.name}: the disk could not keep up; {what} were dropped so that training went on"
-        self.warn(event.t, text, step)
+        text = event.why or f"the disk could not keep up; {what} were dropped so that training went on"
+        self.warn(event.t, f"{self.name}: {text}", step)
 
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
         figures = fmt.meters_line(event.train, event.valid, event.scores)

@@ -218,9 +218,17 @@ class WriterState:
         self.plan = event
 
     def _heartbeat_sent(self, event: ev.HeartbeatSent) -> None:
-        if event.phase not in STEPPING or self.beat is None or event.step > self.beat.step:
+        before, self.beat = self.beat, event
+        if before is not None and before.phase == "saving" and event.phase != "saving":
+            self._saved_from(before.t - before.phase_s, event.t)
+        if event.phase not in STEPPING | {"saving"} or before is None or event.step > before.step:
             self._moved(event.t)
-        self.beat = event
+
+    def _saved_from(self, began: float, ended: float) -> None:
+        """Leaves the time of a save out of the wait for a step. The wait itself goes on: a save on request, while no
+        batch comes, must not clear a stall."""
+        if self.moved_t is not None and math.isfinite(ended - began):
+            self.moved_t = min(ended, self.moved_t + max(0.0, ended - began))
 
     def _epoch_started(self, event: ev.EpochStarted) -> None:
         self.epoch_started = event
@@ -294,7 +302,6 @@ class WriterState:
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
         self.checkpoints[event.path] = event
         self.dropped_checkpoints.pop(event.path, None)
-        self._moved(event.t)
 
     def _checkpoint_dropped(self, event: ev.CheckpointDropped) -> None:
         self.checkpoints.pop(event.path, None)

@@ -45,7 +45,9 @@ def judge(
         return Ending("stopped", ExitCode.STOPPED, "stopped by force: it was asked to stop at once and did not")
     if end.returncode == ExitCode.STOPPED and end.stop_asked:
         return Ending("stopped", ExitCode.STOPPED, "stopped on request before training began")
-    code = ExitCode(end.returncode) if end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT) else ExitCode.FAILED
+    # An exit code is ours only if the worker reported a failure before: the user's own code may exit with any number.
+    ours = failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
+    code = ExitCode(end.returncode) if ours else ExitCode.FAILED
     return Ending("failed", code, _why_it_failed(end, failure, last_lines))
 
 
@@ -78,7 +80,7 @@ def _why_it_failed(end: WorkerEnd, failure: FailureRaised | None, last_lines: Se
     reason = f"the training process ended by {words_for(end.returncode)}"
     if end.memory:
         reason += f" ({end.memory})"
-    if end.returncode >= 0 and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
+    if failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
         reason = "the training process gave up"
     elif end.returncode >= 0:
         reason = f"the training process ended with {words_for(end.returncode)} and did not say that training ended"

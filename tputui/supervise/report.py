@@ -25,7 +25,6 @@ from tputui.telemetry.secrets import masked_text
 FAILURE_FILE = "failure.txt"
 BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 """Signals by which native code ends its own process."""
-_BY_CODE: dict[int, ev.FailureKind] = {ExitCode.USAGE: "refused", ExitCode.ENVIRONMENT: "unable"}
 
 
 class FailureReport:
@@ -137,4 +136,5 @@ def _kind(returncode: int) -> ev.FailureKind:
     """How a process broke that said nothing, by what it ended with."""
     if returncode < 0:
         return "aborted" if ending.signal_name(returncode) in BROKEN_CODE else "killed"
-    return _BY_CODE.get(returncode, "exited")
+    # Whatever the exit code: a worker that refuses says so in its journal.
+    return "exited"

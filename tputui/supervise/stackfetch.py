@@ -60,11 +60,9 @@ class StackFetcher:
     def _fetch(self, wanted: _Wanted, process: ev.JournalOpened) -> None:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"
         if process.writer not in wanted.signalled:
-            # Only a process that has made the file has a handler; any other would be ended by the signal.
+            # Only a process that has made the file has had a handler; any other would be ended by the signal.
             if path.is_file() and _is_alive(process):
-                wanted.signalled[process.writer] = path.stat().st_size
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, signal.SIGUSR1)
+                self._signal(wanted, process, path.stat().st_size)
             return
         before = wanted.signalled[process.writer]
         threads = frames.printed(_read_from(path, before)) if before >= 0 else []
@@ -81,6 +79,27 @@ class StackFetcher:
                     by_signal=True,
                 )
             )
+
+
+    def _signal(self, wanted: _Wanted, process: ev.JournalOpened, size: int) -> None:
+        if not _catches(process.pid, signal.SIGUSR1):
+            wanted.signalled[process.writer] = -1
+            text = f"no stacks of {process.writer}: its code has reset the handler of SIGUSR1, which would end it now"
+            self._emit(ev.WarningRaised(t=time.time(), text=text))
+            return
+        wanted.signalled[process.writer] = size
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGUSR1)
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal now."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:

@@ -336,12 +336,14 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
 
 
 class StepsDropped(Event, frozen=True, kw_only=True, tag=True):
-    """The disk could not keep up, and these facts were given up so that training was not held up."""
+    """Values of steps that no journal holds: the disk could not keep up, or training ended before they were read."""
 
     num_records: Int
     """Records dropped."""
     num_steps: Int
     """Steps whose values were in them."""
+    why: str = ""
+    """Why, in one sentence; empty if the disk could not keep up."""
 
 
 class ProgressReported(Event, frozen=True, kw_only=True, tag=True):

@@ -45,6 +45,8 @@ QUEUE_BYTES_MAX = 16 << 20
 """Facts waiting for the disk: beyond this the oldest droppable ones go. 20 s of 8 cores at 1,000 steps/s is 0.6 MB."""
 RECORD_BYTES_MAX = 4 << 20
 """Raw values of one record; more become several. The longest line that is read holds three times that."""
+TEXT_CHARS_MAX = 262_144
+"""A longer text of an event, such as a message that prints a whole tensor, is cut."""
 DRAIN_INTERVAL_S = 0.1
 _REST_S = 0.01
 """Least pause between two writes, where a disk is too slow for that."""
@@ -254,15 +256,19 @@ def _without_secrets(event: Event) -> Event:
     if isinstance(event, WorkerStarted):
         return msgspec.structs.replace(event, argv=secrets.masked_argv(event.argv))
     if isinstance(event, FailureRaised):
-        message, traceback = secrets.masked_text(event.message), secrets.masked_text(event.traceback)
-        return msgspec.structs.replace(event, message=message, traceback=traceback)
+        return msgspec.structs.replace(event, message=_masked(event.message), traceback=_masked(event.traceback))
     if isinstance(event, FailureReported):
-        words = {name: secrets.masked_text(getattr(event, name)) for name in ("message", "stack")}
+        words = {name: _masked(getattr(event, name)) for name in ("message", "stack")}
         return msgspec.structs.replace(event, **words, log=[secrets.masked_text(line) for line in event.log])
     name = _WORDS.get(type(event))
-    return (
-        event if name is None else msgspec.structs.replace(event, **{name: secrets.masked_text(getattr(event, name))})
-    )
+    return event if name is None else msgspec.structs.replace(event, **{name: _masked(getattr(event, name))})
+
+
+def _masked(text: str) -> str:
+    """A text of any length with secrets masked. Cut first: masking 50 MB takes longer than a process has to end."""
+    if len(text) > TEXT_CHARS_MAX:
+        text = f"{text[:TEXT_CHARS_MAX]} ... {len(text) - TEXT_CHARS_MAX} characters are left out"
+    return secrets.masked_text(text)
 
 
 _WORDS: dict[type[Event], str] = {
