@@ -118,7 +118,7 @@ WANTED = (
 
 def main() -> int:
     """Makes every picture."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run that ended")
     parser.add_argument("--only", metavar="NAME", help="make this picture alone")
     parser.add_argument("--png", action="store_true", help="also write PNG, by rsvg-convert")

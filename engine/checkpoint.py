@@ -113,7 +113,7 @@ class Store:
                 files.duplicate(path, self._directory / name)
             files.sync_directory(self._directory)
         except (OSError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = str(error).strip().splitlines()[0].replace(str(self._directory), CHECKPOINTS)
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
         dropped = () if unfit else self._retain(path, periodic)
         self._settle_sums([path.name, *besides], written.sha256)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import json
 import os
 import sys
@@ -28,12 +27,14 @@ from engine.tasks import registry
 from engine.tasks.base import Options
 from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
-from tputui.fielddocs import field_docs
+from tputui.fielddocs import class_doc, field_docs
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.describe", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -P -m engine.describe", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("task", help="name of a task, or module:Class")
     parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
@@ -61,7 +62,7 @@ def describe(name: str) -> dict[str, Any]:
     task = registry.find(name)
     return {
         "task": name,
-        "doc": inspect.cleandoc(type(task).__doc__ or ""),
+        "doc": class_doc(type(task)),
         "meters": list(task.meters),
         "options": {"data": _options(task.data_options), "model": _options(task.model_options)},
     }

@@ -111,7 +111,7 @@ def _description(learned: Weights, origin: Origin, source: Path) -> Description:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.export", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine.export", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")

@@ -270,7 +270,7 @@ def _fetch(
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.predict", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine.predict", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
     what = parser.add_mutually_exclusive_group(required=True)

@@ -33,7 +33,7 @@ from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import Manifest, read_manifest
+from tputui.telemetry.rundir import Manifest, held, read_manifest
 
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG."""
@@ -138,12 +138,12 @@ class Rank:
 class Process:
     """The ranks of this process, trained in threads and watched by the main one."""
 
-    def __init__(self, arguments: argparse.Namespace, manifest: Manifest) -> None:
+    def __init__(self, arguments: argparse.Namespace, run_dir: Path, manifest: Manifest) -> None:
         self._arguments = arguments
         self._manifest = manifest
         first, last = (int(part) for part in arguments.ranks.split("-"))
         telemetry = not arguments.no_telemetry
-        self._ranks = [Rank(arguments.run_dir, manifest, rank, telemetry=telemetry) for rank in range(first, last + 1)]
+        self._ranks = [Rank(run_dir, manifest, rank, telemetry=telemetry) for rank in range(first, last + 1)]
         self._ended = threading.Event()
         self._code = THROUGH
 
@@ -201,7 +201,7 @@ class Process:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; ends the process itself once training has begun."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.ranks", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine.ranks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="directory of the run, with its manifest in it")
     parser.add_argument("--process", required=True, help="P/N: which of the processes this is")
     parser.add_argument("--ranks", required=True, help="A-B: the ranks that it trains")
@@ -214,11 +214,12 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    stacks.tell_on_signal(arguments.run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
-    manifest = read_manifest(arguments.run_dir)
+    run_dir = held(arguments.run_dir)
+    stacks.tell_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
+    manifest = read_manifest(run_dir)
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(manifest.cwd)
-    Process(arguments, manifest).run()
+    Process(arguments, run_dir, manifest).run()
     return ExitCode.FAILED
 
 

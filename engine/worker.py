@@ -29,7 +29,7 @@ from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import Manifest, RunNotFound, read_manifest
+from tputui.telemetry.rundir import Manifest, RunNotFound, held, read_manifest
 
 
 class Ending(NamedTuple):
@@ -175,7 +175,7 @@ class Worker:
         self._beside = [
             ranks.Rank(self._run_dir, self._manifest, rank, telemetry=self._telemetry) for rank in range(1, each)
         ]
-        self._crew = Crew(self._run_dir, planned.num_processes, each, telemetry=self._telemetry)
+        self._crew = Crew(self._run_dir.resolve(), planned.num_processes, each, telemetry=self._telemetry)
 
     def _look_at_the_others(self) -> None:
         """Ends the run where another process of it broke."""
@@ -225,19 +225,20 @@ _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; ends the process itself once training has begun."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.worker", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine.worker", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="directory of the run, with its manifest in it")
     parser.add_argument("--host", type=int, default=0, help="index of this host among those of the run")
     parser.add_argument("--no-telemetry", action="store_true", help="train unseen, to measure what telemetry costs")
     arguments = parser.parse_args(argv)
     faulthandler.enable()
     try:
-        manifest = read_manifest(arguments.run_dir)
-        worker = Worker(arguments.run_dir, arguments.host, manifest, telemetry=not arguments.no_telemetry)
+        run_dir = held(arguments.run_dir)
+        manifest = read_manifest(run_dir)
+        worker = Worker(run_dir, arguments.host, manifest, telemetry=not arguments.no_telemetry)
     except (RunNotFound, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
-    stacks.tell_on_signal(arguments.run_dir, f"worker-{arguments.host}")
+    stacks.tell_on_signal(run_dir, f"worker-{arguments.host}")
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(manifest.cwd)
     worker.run()

@@ -28,6 +28,17 @@ def field_docs(cls: type) -> dict[str, str]:
     return docs
 
 
+def class_doc(cls: type) -> str:
+    """Docstring of a class, from its source where the interpreter dropped it (`PYTHONOPTIMIZE=2`); "" without one."""
+    if cls.__doc__ is not None:
+        return inspect.cleandoc(cls.__doc__)
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError):
+        return ""
+    return ast.get_docstring(body[0]) or "" if body and isinstance(body[0], ast.ClassDef) else ""
+
+
 def _docs_in(body: list[ast.stmt]) -> dict[str, str]:
     """Pairs every annotated field with the string expression that follows it."""
     docs: dict[str, str] = {}

@@ -26,7 +26,7 @@ from tputui.exit_codes import ExitCode
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.sets", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine.sets", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list")
     fetching = commands.add_parser("fetch")

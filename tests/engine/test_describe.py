@@ -40,6 +40,18 @@ def test_options_are_told_with_type_default_and_documentation() -> None:
     assert "validation" in fraction["doc"]
 
 
+@pytest.mark.parametrize("words", [["engine.describe", "digits"], ["engine.worker", "--help"], ["engine.ranks", "-h"]])
+def test_a_python_that_drops_docstrings_says_the_same(words: list[str]) -> None:
+    command = [sys.executable, "-P", "-m", *words]
+    plain, dropped = (
+        subprocess.run(command, capture_output=True, text=True, cwd=HERE, env={**os.environ, **more}, check=False)
+        for more in ({}, {"PYTHONOPTIMIZE": "2"})
+    )
+    assert (dropped.returncode, dropped.stderr) == (plain.returncode, plain.stderr) == (0, "")
+    if words[0] == "engine.describe":
+        assert dropped.stdout == plain.stdout
+
+
 def test_bounds_and_defaults_are_told_as_json_schema() -> None:
     answer = json.loads(describe("mask_depth").stdout)
     schemas = {option["key"]: option["schema"] for option in answer["options"]["model"]}

@@ -187,6 +187,20 @@ def test_a_full_disk_refuses_the_request_and_the_old_checkpoint_survives(run: Ru
     lives_on(run)
 
 
+@at(
+    "train", fault="the run's directory is renamed", sees="requests are served and checkpoints saved under the new name"
+)
+def test_a_run_whose_directory_is_renamed_is_served_there(run: Run) -> None:
+    elsewhere = run.dir.rename(run.dir.with_name("renamed"))
+    try:
+        done = tputui("checkpoint", elsewhere, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+        assert done.code == ExitCode.DONE, done.err
+        assert kept_step(elsewhere) is not None
+    finally:
+        elsewhere.rename(run.dir)
+    lives_on(run)
+
+
 @at(*BORNE, fault="two requests at once", sees="both are seen at once, and applied at the next boundary")
 def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
     words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]

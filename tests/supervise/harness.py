@@ -42,6 +42,7 @@ import os, signal, subprocess, sys, time
 from pathlib import Path
 from threading import Event
 from tputui.telemetry import control, events as ev
+from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
 run_dir = Path(sys.argv[1])

@@ -50,12 +50,29 @@ def test_a_worker_that_dies_without_a_last_word_has_failed_for_a_reason(bench: B
 
 @pytest.mark.parametrize("code", [2, 7])
 def test_usage_and_environment_errors_of_the_worker_are_those_of_the_run(bench: Bench, code: int) -> None:
-    watched = bench.supervise(f"sys.stderr.write('torch_xla is too old'); sys.stderr.flush(); os._exit({code})")
+    watched = bench.supervise(
+        f"""
+        reporter.emit(ev.FailureRaised(t=time.time(), error="Unable", message="torch_xla is too old", traceback="",
+                                       phase="starting", step=0))
+        reporter.close()
+        os._exit({code})
+        """
+    )
 
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("failed", code)
     assert "torch_xla is too old" in ended.reason
+
+
+@pytest.mark.parametrize("code", [2, 7])
+def test_an_exit_code_of_the_users_own_code_is_a_failure_of_training(bench: Bench, code: int) -> None:
+    watched = bench.supervise(f"sys.stderr.write('usage: mytool FILE'); sys.stderr.flush(); os._exit({code})")
+
+    ended = watched.ended()
+
+    assert (ended.outcome, ended.exit_code) == ("failed", 3)
+    assert f"ended with exit code {code} and did not say that training ended" in ended.reason
 
 
 def test_an_exception_that_the_worker_told_of_is_the_reason(bench: Bench) -> None:
@@ -265,3 +282,15 @@ def test_an_engine_of_the_users_own_does_not_shadow_ours(bench: Bench, tmp_path:
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def test_a_run_whose_directory_is_renamed_is_asked_and_ends_there(bench: Bench) -> None:
+    watched = bench.supervise("inbox = control.Inbox(rundir.held(run_dir)); beat(2); next_request(); end('stopped', 4)")
+    watched.worker_pid()
+    wait_for(lambda: len(facts(watched.run_dir, "worker-0", ev.HeartbeatSent)) == 2, "that the worker looks")
+    watched.run_dir = watched.run_dir.rename(watched.run_dir.with_name("renamed"))
+    control.submit(watched.run_dir, "stop_now", by="test", now=time.time())
+
+    ended = watched.ended()
+    assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+    assert [path.name for path in watched.run_dir.parent.glob("run-*") if path.is_dir()] == []

@@ -6,6 +6,7 @@ Everything that a user, a task or a log wrote is made inert first, so that no es
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import msgspec
 
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
+from tputui.telemetry.codec import escape_surrogates
 
 _WEB_DRIVER = "web_driver"
 
@@ -24,6 +26,10 @@ _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b
 
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
+
+
+DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of a stdout that takes nothing more, and of which the command is not to blame."""
 
 
 class CommandError(Exception):
@@ -35,14 +41,21 @@ class CommandError(Exception):
 
 
 def say(text: str) -> None:
-    """Writes lines of data to stdout, at once, with control and invisible characters escaped."""
-    sys.stdout.write("\n".join(map(inert, text.split("\n"))) + "\n")
+    """Writes lines of data to stdout, at once, with control and invisible characters, and those that the encoding of
+    stdout lacks, escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    shown = "\n".join(map(inert, text.split("\n")))
+    sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()
 
 
 def say_json(value: Any, *, indent: int = 0) -> None:
     """Writes a JSON value to stdout: on one line, or indented for a person who reads it in a terminal."""
-    encoded = msgspec.json.encode(value)
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # Names of files that are not UTF-8.
+        encoded = msgspec.json.encode(escape_surrogates(msgspec.to_builtins(value)))
     text = (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode()
     say(_NOT_ASCII.sub(_json_escaped, text))
 
@@ -77,6 +90,21 @@ def restore_terminal() -> None:
         if sys.stdout.isatty():
             sys.stdout.write(_RESTORE)
             sys.stdout.flush()
+
+
+def open_missing_streams() -> None:
+    """Opens the null device in place of standard streams that are closed, as after `>&-`.
+
+    Otherwise the next file that is opened, perhaps a journal, would be the standard output.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - for as long as the process lives
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def drop_stdout() -> None:

@@ -6,7 +6,6 @@ Imports a command's module only when it is chosen, so that `--help` and the ligh
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import sys
 import textwrap
@@ -14,7 +13,7 @@ import traceback
 from typing import Protocol
 
 from tputui import __version__
-from tputui.cli.console import CommandError, drop_stdout, narrate, restore_terminal
+from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, narrate, open_missing_streams, restore_terminal
 from tputui.cli.parser import Parser, nearest
 from tputui.exit_codes import ExitCode
 
@@ -64,8 +63,6 @@ HELP_COLUMNS = 78
 _VIEW_OPTIONS = ("--read-only", "--ascii", "--reset-view")
 """Options of the list that the commands with a screen have too; before a command they are the command's."""
 
-_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-
 
 class Command(Protocol):
     """What a command's module offers."""
@@ -84,6 +81,7 @@ class Command(Protocol):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Never raises but for `SystemExit` after `--help`."""
+    open_missing_streams()
     words = sys.argv[1:] if argv is None else argv
     try:
         code = _dispatch(words)
@@ -98,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except OSError as error:
-        if error.errno not in _DISK_TROUBLE:
+        if error.errno not in DISK_TROUBLE:
             return _fault()
         drop_stdout()
         narrate(f"the output cannot be written: {error.strerror}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -149,6 +150,8 @@ def create_run(
     except FileExistsError:
         words = f"there is a run or a file called {name} in {parent}; choose another --name"
         raise CommandError(ExitCode.USAGE, words) from None
+    except UnicodeEncodeError:
+        raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
     except OSError as error:
         words = f"{error.filename or parent}: a run cannot be made there: {error.strerror}; name another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
@@ -162,9 +165,30 @@ def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:
         raise CommandError(ExitCode.USAGE, words)
 
 
+def _not_utf8(manifest: rundir.Manifest) -> str:
+    """Which path of a run is not UTF-8, and what to do."""
+    if _is_utf8(manifest.cwd):
+        path = next((text for text in (manifest.config_path, manifest.resume_from or "") if not _is_utf8(text)), "")
+        what = f"the path {path!r}" if path else "the command line"
+        return f"{what} is not valid UTF-8, and a run records it; rename the file or its directory"
+    return f"the working directory {manifest.cwd!r} is not valid UTF-8, and a run records it; rename it"
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def start(run_dir: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor, detached; returns once its journal is there. Raises `CommandError`."""
-    process = spawn.start_supervisor(run_dir)
+    """Starts the supervisor, detached; returns once its journal is there.
+
+    Raises `CommandError`; a run that nothing has started, for want of room on the disk, leaves no directory behind.
+    """
+    try:
+        process = spawn.start_supervisor(run_dir)
+    except OSError as error:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        words = f"{inert(run_dir.name)} cannot be started: {error.strerror or error}"
+        raise CommandError(ExitCode.FAILED, words) from None
     deadline = time.monotonic() + SUPERVISOR_START_S
     pause = Event()
     while not _has_begun(run_dir):
@@ -176,7 +200,10 @@ def start(run_dir: Path) -> subprocess.Popen[bytes]:
             pause.wait(_POLL_S)
             continue
         if not _has_begun(run_dir):
-            raise CommandError(ExitCode.FAILED, f"{inert(run_dir.name)} did not start: {how}: {_log_end(run_dir)}")
+            words = f"{inert(run_dir.name)} did not start: {how}: {_log_end(run_dir)}"
+            if process.poll() is not None:
+                shutil.rmtree(run_dir, ignore_errors=True)
+            raise CommandError(ExitCode.FAILED, words)
     return process
 
 

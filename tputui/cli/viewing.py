@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tputui import headless, session
-from tputui.cli.console import drop_stdout, has_screen, narrate
+from tputui.cli.console import DISK_TROUBLE, drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.model import format as fmt
@@ -88,6 +88,11 @@ def watch(
         return snapshot
     try:
         snapshot = headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
+    except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
+        narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing it")
+        return _wait_for_end(run_dir)
     finally:
         source.close()
     if snapshot.condition in ENDED:

@@ -80,7 +80,6 @@ class StackFetcher:
                 )
             )
 
-
     def _signal(self, wanted: _Wanted, process: ev.JournalOpened, size: int) -> None:
         if not _catches(process.pid, signal.SIGUSR1):
             wanted.signalled[process.writer] = -1

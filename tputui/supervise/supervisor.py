@@ -42,9 +42,9 @@ class Supervisor:
         self, run_dir: Path, *, worker_argv: list[str] | None = None, timing: Timing | None = None, host_index: int = 0
     ) -> None:
         """Reads the manifest and opens the journal. Raises `RunNotFound`, `FileExistsError` and `OSError`."""
-        self._run_dir = run_dir.resolve()
-        self._manifest = rundir.read_manifest(self._run_dir)
-        self._argv = worker_argv or spawn.worker_argv(self._run_dir)
+        self._manifest = rundir.read_manifest(run_dir)
+        self._argv = worker_argv or spawn.worker_argv(run_dir.resolve())
+        self._run_dir = rundir.held(run_dir)
         self._timing = timing or Timing()
         self._reporter = Reporter(self._run_dir, "supervisor", host_index)
         writer = f"worker-{host_index}"
@@ -119,7 +119,7 @@ class Supervisor:
             self._take_requests()
             self._stacks.look(self._ledger.state, time.monotonic())
         except OSError as error:
-            self._warn_once(f"the run's files cannot be read: {error}")
+            self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
         due = self._escalation.falls_due(time.monotonic())
         if due == "stop_now":
             self._ask(due, worker_pid)
@@ -159,9 +159,12 @@ class Supervisor:
 
     def _judge(self, worker: subprocess.Popen[bytes]) -> ending.Ending:
         """Reads what is left to read, answers what nobody answered, and says how it ended."""
-        self._tell_log(final=True)
-        self._ledger.read()
-        self._take_requests()
+        try:
+            self._tell_log(final=True)
+            self._ledger.read()
+            self._take_requests()
+        except OSError as error:
+            self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
         end = ending.WorkerEnd(
             returncode=worker.returncode,
             stop_asked=any(request.kind not in HARMLESS for request in self._requests),

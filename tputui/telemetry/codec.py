@@ -61,7 +61,7 @@ def encode(event: Event, seq: int, journal_id: str = "") -> bytes:
         encoded = _encoder.encode(fields)
     except UnicodeEncodeError:
         # Lone surrogates, as in a file name that is not UTF-8: escaped, so that the rest of the event is not lost.
-        encoded = _encoder.encode(_without_surrogates(fields))
+        encoded = _encoder.encode(escape_surrogates(fields))
     mark = b'%s%s"' % (_ID_MARK, journal_id.encode()) if journal_id else b""
     body = b'%s%s,"q":%d' % (encoded[:-1], mark, seq)
     return body + _TRAILER % zlib.crc32(body)
@@ -145,14 +145,14 @@ _WHY_CHARS_MAX = 200
 _KNOWN_KINDS = frozenset(kind.__name__ for kind in EVENT_TYPES)
 
 
-def _without_surrogates(value: Any) -> Any:
+def escape_surrogates(value: Any) -> Any:
     """Escapes lone surrogates, which UTF-8 cannot encode, in nested plain values."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {escape_surrogates(key): escape_surrogates(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [escape_surrogates(item) for item in value]
     return value
 
 

@@ -99,11 +99,13 @@ def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -
 def create(parent: Path, manifest: Manifest) -> Path:
     """Makes a new run directory named after `manifest.run`, whole or not at all. Secrets in it are masked.
 
-    Raises `FileExistsError` where the name is taken, any other `OSError` where nothing can be made there.
+    Raises `FileExistsError` where the name is taken, any other `OSError` where nothing can be made there, and
+    `UnicodeEncodeError` where a path in the manifest is not UTF-8.
     """
     manifest = msgspec.structs.replace(
         manifest, config=secrets.masked(manifest.config), argv=secrets.masked_argv(manifest.argv)
     )
+    content = encode_manifest(manifest)
     run_dir = parent / manifest.run
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +117,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
         staging.mkdir(mode=0o700)
         for name in (REQUESTS, CHECKPOINTS):
             (staging / name).mkdir(mode=0o700)
-        write_atomically(staging / MANIFEST, encode_manifest(manifest))
+        write_atomically(staging / MANIFEST, content)
         if run_dir.exists():
             raise FileExistsError(run_dir)
         staging.rename(run_dir)
@@ -132,6 +134,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as it is written: JSON whose last field is a checksum of all before it."""
     body = msgspec.json.format(msgspec.json.encode(manifest)).removesuffix(b"\n}")
     return body + _CHECKSUM % zlib.crc32(body)
+
+
+def held(run_dir: Path) -> Path:
+    """A path to a run's directory that stays valid in this process if the directory is renamed or moved.
+
+    Goes through a descriptor that is never closed: for a process that belongs to the run as long as it lives. Raises
+    `OSError`.
+    """
+    path = Path(f"/proc/self/fd/{os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}")
+    return path if path.is_dir() else run_dir
 
 
 def read_manifest(run_dir: Path) -> Manifest:
