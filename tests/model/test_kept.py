@@ -90,6 +90,7 @@ def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]]
     assert repr(stopped.values.series["loss"].segments) == repr(straight.values.series["loss"].segments)
     assert repr(stopped.values.columns.told) == repr(straight.values.columns.told)
     assert repr(stopped.values.newest_row()) == repr(straight.values.newest_row())
+    assert repr(stopped.values.recent_rows()) == repr(straight.values.recent_rows())
 
 
 @pytest.mark.parametrize("num_reports", [3_000, 20_000])
@@ -139,7 +140,7 @@ def _kept_if_it_can_be(name: str, writer: WriterState) -> WriterState:
     ("form", "thing", "made_again"),
     [
         (forms.WriterForm, WriterState("worker-0"), {"name"}),
-        (forms.ValuesForm, Values(), {"_topology", "_row"}),
+        (forms.ValuesForm, Values(), {"_topology", "_row", "_pending"}),
         (forms.SeriesForm, Series(), {"_told"}),
         (forms.ColumnsForm, cols.Columns(), {"_told"}),
         (forms.TellingForm, Telling("worker-0", "worker-0"), {"name", "_printed_by"}),

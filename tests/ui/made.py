@@ -28,6 +28,7 @@ from tputui.model.snapshot import (
     MeterPoint,
     MeterView,
     NonFinite,
+    OutlierView,
     Plan,
     RequestView,
     Segment,
@@ -481,7 +482,10 @@ def outlying() -> Snapshot:
         core_column(c.first_step, c.last_step, 8, {5: 1.9} if c.first_step >= 120 else {}) for c in run.core_columns
     ]
     why = "core 6 is in data for 94 s"
-    return changed(run, cores=found, core_columns=columns, condition="stalled", condition_reason=why, requests=[])
+    odd = OutlierView(core=5, by=1.812, first_step=121, last_step=STEPS)
+    return changed(
+        run, cores=found, core_columns=columns, outlier=odd, condition="stalled", condition_reason=why, requests=[]
+    )
 
 
 def changed(base: Snapshot, **changes: Any) -> Snapshot:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.recorded import T0, opened, steps_recorded
 from tests.ui import made
 from tests.ui.desks import MEMORY
-from tputui.model.snapshot import RequestView, Snapshot
+from tputui.model import format as fmt
+from tputui.model.compare import compare
+from tputui.model.snapshot import OutlierView, RequestView, Snapshot
+from tputui.model.state import RunState
+from tputui.model.view import Surroundings, take
 from tputui.ui import layout, words
 from tputui.ui.draw.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
+from tputui.ui.home.rows import row_of
 from tputui.ui.layout import Box, arrange
 from tputui.ui.out.glyphs import to_ascii
 from tputui.ui.widgets.body import PANEL_TYPES
-from tputui.ui.widgets.cores import CoresPanel, outlier
+from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.widgets.cores import CoresPanel
 from tputui.ui.widgets.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
 from tputui.ui.widgets.header import Header
 from tputui.ui.widgets.memory import MemoryPanel
@@ -169,26 +177,14 @@ def test_cores_tell_loss_step_and_state() -> None:
 
 def test_the_frame_names_the_outlier() -> None:
     drawing = CoresPanel().draw(CoresPanel.pick(made.outlying()), 34, 12)
-    assert drawing.note == "core 5 high in step 330"
-
-
-def test_the_outlier_is_the_core_far_from_the_others() -> None:
-    found = outlier(made.outlying().cores)
-    assert found is not None
-    assert (found.core, found.above) == (5, True)
-
-
-def test_nobody_is_an_outlier_among_equals_or_few() -> None:
-    assert outlier(made.cores(8)) is None
-    assert outlier([msgspec.structs.replace(core, loss=0.5) for core in made.cores(8)]) is None
-    assert outlier(made.cores(3)) is None
-    assert outlier([]) is None
+    assert drawing.note == "core 5 high since step 121"
 
 
 def test_a_core_low_among_2048_is_named() -> None:
     cores = made.cores(2048)
     cores[1033] = msgspec.structs.replace(cores[1033], loss=0.001)
-    said = drawn(CoresPanel, made.changed(made.running(2048), cores=cores), width=60, height=16)
+    odd = OutlierView(core=1033, by=-0.09, first_step=300, last_step=330)
+    said = drawn(CoresPanel, made.changed(made.running(2048), cores=cores, outlier=odd), width=60, height=16)
     assert "\u25be core 1033: 0.0010" in said
 
 
@@ -468,3 +464,22 @@ def test_a_loss_never_touches_the_number_of_its_core(loss: float) -> None:
     assert all(row.split()[0] == str(core) for core, row in enumerate(few.splitlines()[1:9]))
     many = drawn(CoresPanel, made.changed(made.running(), cores=cores), 60, 60)
     assert all(re.match(r" *\d+ +-?[\d.]+(e[-+]\d+)? ", row) for row in many.splitlines()[1:30])
+
+
+def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_wider_pieces() -> None:
+    """The list, `runs`, the comparison, the chart and the cores' own figures are of one step."""
+    state = RunState()
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    for seq in range(1, 1001):
+        rows = [[10.0 / (seq * 4 + row)] * 8 for row in range(4)]
+        state.apply("worker-0", seq, steps_recorded(T0 + seq, seq * 4 - 3, rows))
+    snapshot = take(state, Surroundings(now=T0 + 1001, run="digits", dir="digits"))
+    newest = pytest.approx(10.0 / 4003, rel=1e-6)
+    assert snapshot.loss[-1].first_step < snapshot.loss[-1].last_step, "the curve's last piece is of several steps"
+    assert [core.loss for core in snapshot.cores] == [newest] * 8
+    assert snapshot.newest_loss == newest
+    assert row_of(Path("digits"), snapshot, whole=True).loss == newest
+    assert compare([snapshot, snapshot]).runs[0].loss == newest
+    panel = LossPanel()
+    drawing = panel.draw(LossPanel.pick(snapshot), 100, 20)
+    assert f"mean {fmt.number(10.0 / 4003)} " in "".join(span.text for span in drawing.head[0])

@@ -13,7 +13,6 @@ from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import existing_parent, runs_in
 from tputui.exit_codes import ExitCode
 from tputui.model.format import inert
-from tputui.model.snapshot import Snapshot
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Prints a table of the runs, newest first: name, state, epoch, step, loss, age, cores and
@@ -79,7 +78,7 @@ def _row(run_dir: Path) -> dict[str, Any]:
         "epoch": snapshot.epoch,
         "num_epochs": snapshot.plan.num_epochs if snapshot.plan else None,
         "step": snapshot.steps,
-        "loss": _mean_loss(snapshot),
+        "loss": snapshot.newest_loss,
         "num_cores": snapshot.topology.num_cores if snapshot.topology else None,
         "config": _config_path(run_dir),
     }
@@ -90,12 +89,6 @@ def _config_path(run_dir: Path) -> str | None:
         return rundir.read_manifest(run_dir).config_path
     except rundir.RunNotFound:
         return None
-
-
-def _mean_loss(snapshot: Snapshot) -> float | None:
-    """Mean over the cores of the newest loss."""
-    losses = [core.loss for core in snapshot.cores if core.loss is not None]
-    return sum(losses) / len(losses) if losses else None
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -185,6 +185,22 @@ def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]
     ]  # fmt: skip
 
 
+def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]]) -> list[tuple[int, list[float]]]:
+    """Steps with every core's value, from the rows of several writers, each beside the cores whose values it records.
+
+    Only steps that every writer has a row of, in order.
+    """
+    steps = set.intersection(*({step for step, _ in found} for found, _ in parts)) if parts else set[int]()
+    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+    whole = {step: [math.nan] * num_cores for step in sorted(steps)}
+    for found, cores in parts:
+        for step, values in found:
+            if step in whole:
+                for core, value in zip(cores, values, strict=False):
+                    whole[step][core] = value
+    return list(whole.items())
+
+
 def _gathered(columns: list[Column], edges: list[int]) -> dict[int, Column]:
     """Columns joined by which edge, of ascending ones, they begin at or after; before the first counts to the first."""
     found: dict[int, Column] = {}

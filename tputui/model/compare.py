@@ -151,7 +151,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps,
         total_steps=plan.total_steps if plan else None,
-        loss=_newest_loss(snapshot),
+        loss=snapshot.newest_loss,
         task=plan.task if plan else None,
         device=topology.device if topology else None,
         num_cores=topology.num_cores if topology else None,
@@ -169,14 +169,6 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
 
 def _side(run: ComparedRun) -> Side:
     return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch, run.task)
-
-
-def _newest_loss(snapshot: Snapshot) -> float | None:
-    """Of the newest step; where the cores do not tell, of the newest piece of the curve."""
-    losses = [core.loss for core in snapshot.cores if core.loss is not None]
-    if losses:
-        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
-    return snapshot.loss[-1].mean if snapshot.loss else None
 
 
 def _pace(snapshot: Snapshot) -> Steady | None:

@@ -37,7 +37,7 @@ from tputui.model.series import Series
 from tputui.model.snapshot import LogLine, Mark, MeterPoint
 from tputui.model.telling import TOOL, Telling
 from tputui.model.thinned import Recent, Thinned, last_of
-from tputui.model.values import Values
+from tputui.model.values import Row, Values
 from tputui.model.writer import Receipts, WriterState
 from tputui.telemetry import blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
@@ -132,6 +132,7 @@ def _values_form(state: Values) -> ValuesForm:
         state,
         series={metric: _held(SeriesForm, series) for metric, series in state.series.items()},
         newest=[_newest_step(record, state.newest_row(metric)) for metric, record in state.newest.items()],
+        recent=[(row.step, _bytes_of(row.values)) for row in state.recent_rows()],
         columns=_held(ColumnsForm, state.columns, columns=columns, decoded=decoded),
     )
 
@@ -143,6 +144,7 @@ def _values(form: ValuesForm, topology: TopologyDeclared | None) -> Values:
         form,
         series={metric: _filled(Series(), series) for metric, series in form.series.items()},
         newest={record.metric: record for record in form.newest},
+        recent=[Row(step, _floats_of(content)) for step, content in form.recent],
         columns=_filled(Columns(), form.columns, columns=columns, decoded=list(form.columns.decoded)),
         topology=topology,
     )
@@ -167,9 +169,7 @@ def _column_form(column: Column) -> ColumnForm:
 
 
 def _column(form: ColumnForm) -> Column:
-    means = array("f", form.means)
-    if sys.byteorder == "big":
-        means.byteswap()
+    means = _floats_of(form.means)
     counts = None if form.counts is None else array("L", form.counts)
     return Column(form.first, form.last, form.rows, means, counts, form.sampled_bad, form.middle)
 
@@ -180,6 +180,14 @@ def _bytes_of(floats: array[float]) -> bytes:
         floats = array("f", floats)
         floats.byteswap()
     return floats.tobytes()
+
+
+def _floats_of(content: bytes) -> array[float]:
+    """Of little-endian float32."""
+    floats = array("f", content)
+    if sys.byteorder == "big":
+        floats.byteswap()
+    return floats
 
 
 def _telling_form(state: Telling) -> TellingForm:

@@ -97,6 +97,8 @@ class ValuesForm(Form, frozen=True):
     series: Annotated[dict[_Metric, SeriesForm], msgspec.Meta(max_length=values.METRICS_MAX)]
     newest: Annotated[list[ev.StepsRecorded], msgspec.Meta(max_length=values.METRICS_MAX)]
     """Of each metric the newest step alone, as a record of its own."""
+    recent: Annotated[list[tuple[ev.Int, bytes]], msgspec.Meta(max_length=values.RECENT_ROWS_MAX)]
+    """Step and little-endian float32 of every core."""
     columns: ColumnsForm
     non_finite: Annotated[list[values.BadValue], msgspec.Meta(max_length=values.NON_FINITE_MAX)]
     num_non_finite: _Count

@@ -57,6 +57,7 @@ def _check_values(form: ValuesForm, topology: ev.TopologyDeclared | None) -> Non
     newest = {record.metric: record for record in form.newest}
     _need(len(newest) == len(form.newest) and newest.keys() == form.series.keys(), "its metrics differ")
     _need(all(record.n == 1 and makes_sense(record) for record in form.newest), "its newest step makes no sense")
+    _need(all(row and len(row) % 4 == 0 for _, row in form.recent), "a recent step has no values")
     for series in form.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
         for piece in series.pieces:

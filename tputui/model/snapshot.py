@@ -6,6 +6,7 @@ that nobody told are None or empty, never a made-up number, and where a reason i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -388,6 +389,17 @@ class CoreColumn(View, frozen=True, kw_only=True):
         return self.num_steps < self.last_step - self.first_step + 1
 
 
+class OutlierView(View, frozen=True, kw_only=True):
+    """A core whose loss differs persistently from the others; see `tputui.model.outlier` for what that takes."""
+
+    core: int
+    by: float
+    """Its greatest distance from the median core, in units of the loss; negative below."""
+    first_step: int
+    last_step: int
+    """Steps from the first to the last in which it was off."""
+
+
 class Mark(View, frozen=True, kw_only=True):
     """Something that happened at a moment."""
 
@@ -533,6 +545,8 @@ class Snapshot(View, frozen=True, kw_only=True):
     """Records of steps that contradict themselves and were left out."""
     core_columns: list[CoreColumn] = []
     """Each core's loss, in order of steps; at most 512 columns however long the run."""
+    outlier: OutlierView | None = None
+    """The core whose loss differs from the others now; None where none does."""
     marks: list[Mark] = []
     """What happened, in order of time. Of a kind that happened often the newest are kept, and samples of the rest."""
     num_marks: int = 0
@@ -547,3 +561,14 @@ class Snapshot(View, frozen=True, kw_only=True):
     """The stacks that were asked for last; None where none were."""
     meter_history: list[MeterPoint] = []
     """In order of time, training and validation apart; at most 512 of each. An epoch's last figures are in `epochs`."""
+
+    @property
+    def newest_loss(self) -> float | None:
+        """Training loss of the newest step, as the mean over the cores: what every view shows as "the loss".
+
+        NaN if a core's is NaN or infinite; None before the first report.
+        """
+        losses = [core.loss for core in self.cores if core.loss is not None]
+        if losses:
+            return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
+        return self.loss[-1].mean if self.loss else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
+from array import array
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +27,11 @@ METRICS_MAX = 16
 RECORD_VALUES_MAX = 1 << 24
 """More than a line of the longest length can hold; a record that says so was not written by a reporter."""
 UNREADABLE_MAX = 64
+RECENT_ROWS_MAX = 64
+"""Newest steps of which every core's loss is kept at hand, for what is judged now; with many cores fewer, ..."""
+RECENT_ROWS_LEAST = 24
+"""... but not less than these."""
+RECENT_VALUES_MAX = 1 << 15
 CORES_MAX = 1 << 16
 """More than any pod has; what is told by core has room up to the greatest one."""
 
@@ -36,6 +43,13 @@ class BadValue(NamedTuple):
     column: int
     metric: str
     value: float
+
+
+class Row(NamedTuple):
+    """The loss of every core in a step, by the column of its block."""
+
+    step: int
+    values: array[float]
 
 
 class Values:
@@ -52,6 +66,10 @@ class Values:
         self.unreadable: dict[int, str] = {}
         """Why a record's block cannot be decoded, by its sequence number."""
         self._topology: TopologyDeclared | None = None
+        self._recent: list[Row] = []
+        """The newest steps of the loss, as far as they were decoded, and ..."""
+        self._pending: deque[StepsRecorded] = deque()
+        """... the records after them."""
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
         """The record whose newest row was decoded last, and that row."""
 
@@ -60,6 +78,7 @@ class Values:
         other = copy.copy(self)
         other.series = {metric: series.fork() for metric, series in self.series.items()}
         other.newest, other.columns = self.newest.copy(), self.columns.fork()
+        other._recent, other._pending = self._recent.copy(), self._pending.copy()
         other.non_finite, other.unreadable = self.non_finite.copy(), self.unreadable.copy()
         return other
 
@@ -85,6 +104,8 @@ class Values:
         series.add(event, values)
         if event.metric == "loss":
             self.columns.take(event, values, lambda record: self._decoded(seq, record))
+            self._pending.append(event)
+            self._forget_rows(_rows_most(event.cores))
         told.marks.note_values(event, values, self.core_of)
         if find_bad and values is not None:
             self._keep_bad(event, values, told)
@@ -112,6 +133,30 @@ class Values:
             self._row = (record, row)
         return self._row[1]
 
+    def recent_rows(self) -> list[Row]:
+        """Every core's loss in the newest steps, in order; at most `RECENT_ROWS_MAX` of them."""
+        while self._pending:
+            record = self._pending.popleft()
+            most, num_cores = _rows_most(record.cores), record.cores
+            try:
+                values = blocks.unpack(record.block, record.n * num_cores)
+            except blocks.BlockError:
+                self._recent = []
+                continue
+            rows = range(max(record.n - most, 0), record.n)
+            fresh = [Row(record.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
+            same = [row for row in self._recent if len(row.values) == num_cores]
+            self._recent = [*same, *fresh][-most:]
+        return self._recent
+
+    def _forget_rows(self, most: int) -> None:
+        """Drops what the newest `most` steps do not need, before it is decoded."""
+        num_rows = sum(record.n for record in self._pending)
+        if num_rows >= most:
+            self._recent = []
+        while num_rows - self._pending[0].n >= most:
+            num_rows -= self._pending.popleft().n
+
     def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
             values = blocks.unpack(event.block, event.n * event.cores).tolist()
@@ -135,6 +180,10 @@ class Values:
                 self.non_finite.append(bad)
                 if len(self.non_finite) >= NON_FINITE_MAX:
                     return
+
+
+def _rows_most(num_cores: int) -> int:
+    return max(RECENT_ROWS_LEAST, min(RECENT_ROWS_MAX, RECENT_VALUES_MAX // num_cores))
 
 
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:

@@ -12,12 +12,26 @@ from typing import Any
 
 import msgspec
 
-from tputui.model import blame, columns, happenings, history, parts, timeline, xray
+from tputui.model import blame, columns, happenings, history, outlier, parts, timeline, xray
 from tputui.model.liveness import Verdict, judge
 from tputui.model.series import combined
-from tputui.model.snapshot import CoreColumn, CoreView, DamageRegion, EpochView, Plan, RequestView, Segment, Snapshot
+from tputui.model.snapshot import (
+    CoreColumn,
+    CoreView,
+    DamageRegion,
+    EpochView,
+    OutlierView,
+    Plan,
+    RequestView,
+    Segment,
+    Snapshot,
+)
 from tputui.model.state import RunState
+from tputui.model.writer import WriterState
 from tputui.telemetry.events import ProgressReported
+
+_COLUMNS_JUDGED = 32
+"""More than an outlier needs to be named by columns alone."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +79,7 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
     loss = _loss(state)
     marks, num_marks = timeline.marks(state, plan, loss, requests, verdict)
     cores = parts.cores(state, verdict, now)
+    core_columns = _core_columns(state, cores)
     return Snapshot(
         now=now,
         run=around.run,
@@ -109,7 +124,8 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
         damage=happenings.damage(state, around.damage),
         newer_format=happenings.newer_format(state),
         troubles=around.troubles,
-        core_columns=_core_columns(state, cores),
+        core_columns=core_columns,
+        outlier=_outlier(state, core_columns),
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
@@ -133,6 +149,22 @@ def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn
         "columns", key, lambda: columns.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers])
     )
     return _up_to_newest(found, cores)
+
+
+def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
+    """The core that is off now, by the newest steps one by one, or else by the newest columns of the whole run."""
+    writers = [w for w in state.workers if w.values.columns.width]
+    key = tuple((w.name, w.values.columns.count) for w in writers)
+    return state.remembered("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
+
+
+def _outlier_of(writers: Sequence[WriterState], newest: Sequence[CoreColumn]) -> OutlierView | None:
+    recent = columns.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
+    by_step = outlier.outlier((outlier.looked_at(step, step, 1, means) for step, means in recent), now=True)
+    by_column = outlier.outlier(map(outlier.look_at, newest), now=True)
+    if by_step is None or by_column is None or by_step.core != by_column.core:
+        return by_step or by_column
+    return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))
 
 
 def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:

@@ -119,6 +119,9 @@ def alarms(snapshot: Snapshot) -> list[str]:
     if snapshot.num_non_finite:
         first = [f" from core {bad.core}, step {bad.step}" for bad in snapshot.non_finite[:1]]
         found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{''.join(first)}")
+    odd = snapshot.outlier
+    if odd is not None:
+        found.append(f"core {odd.core} {'above' if odd.by > 0 else 'below'} the others since step {odd.first_step:,}")
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""

@@ -11,9 +11,11 @@ from tputui.ui.charts.scene import Chart, Scene, Whole
 from tputui.ui.draw.lines import Line, fit, width_of
 
 
-def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int, *, short: bool) -> list[Line]:
+def legend(
+    scene: Scene, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
+) -> list[Line]:
     """What the lines of the chart are, then which core stands out; both in the first line where room is `short`."""
-    first = loss.legend(scene, num_cores, num_non_finite, width)
+    first = loss.legend(scene, newest, num_cores, num_non_finite, width)
     odd = loss.odd_in_short(scene.outlier)
     if short and odd:
         mean = first[:2]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import CoreColumn, Mark, Segment
+from tputui.model.snapshot import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import band, heat, multiples, overlay
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heat import HeatMemory
@@ -17,7 +17,7 @@ from tputui.ui.charts.scene import Chart, Scene, Whole, cut
 from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.smooth import smoothed
 from tputui.ui.charts.timeline import sign_of
-from tputui.ui.charts.watch import CoreWatch, Outlier, column_at
+from tputui.ui.charts.watch import CoreWatch, column_at
 from tputui.ui.draw.lines import Line, Span, clean
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
@@ -43,7 +43,7 @@ class LossChart:
         look = look._replace(x="step") if why_not else look
         smooth = smoothed(whole.segments, look.weight) if look.weight else []
         scene = cut(whole, smooth, look, self._figures)
-        return scene._replace(outlier=self._watch.outlier(scene.cores))
+        return scene._replace(outlier=_named(whole.outlier, self._watch.outlier(scene.cores), scene.segments))
 
     def draw(self, scene: Scene, width: int, height: int) -> Chart | None:
         """The chart; None where there is no room for one."""
@@ -58,13 +58,19 @@ class LossChart:
         return band.draw(scene, width, height)
 
 
-def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int) -> Line:
-    """What the lines of the chart are."""
-    newest = scene.segments[-1]
+def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequence[Segment]) -> OutlierView | None:
+    """The core that differs now, as other panels name it, where now is in sight; else the one found in sight."""
+    if now is None or not segments or now.last_step > segments[-1].last_step:
+        return in_sight
+    return in_sight if in_sight is not None and in_sight.core == now.core else now
+
+
+def legend(scene: Scene, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
+    """What the lines of the chart are; `newest` is the mean of the newest step, where that is in sight."""
     cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
     line: Line = [
         Span(" \u2500\u2500 ", "accent"),
-        Span(f"mean {fmt.number(scene.smooth[-1] if scene.smooth else newest.mean)} "),
+        Span(f"smooth {fmt.number(scene.smooth[-1])} " if scene.smooth else f"{_mean(scene, newest)} "),
     ]
     if scene.smooth:
         line += [Span(" \u2500\u2500 ", "label"), Span("as measured ", "label")]
@@ -80,14 +86,22 @@ def legend(scene: Scene, num_cores: int, num_non_finite: int, width: int) -> Lin
     return line
 
 
-def odd_in_short(outlier: Outlier | None) -> Line:
+def _mean(scene: Scene, newest: float | None) -> str:
+    """`mean 0.0039`; of a window that ends earlier, with the steps that the last value is a mean of."""
+    last = scene.segments[-1]
+    if newest is not None:
+        return f"mean {fmt.number(newest)}"
+    return f"mean {fmt.number(last.mean)} at {_steps(last)}"
+
+
+def odd_in_short(outlier: OutlierView | None) -> Line:
     """Which core stands out, where there is one line for everything."""
     if outlier is None:
         return []
     return [Span(f" {chr(0x25B4 if outlier.by > 0 else 0x25BE)} core {outlier.core} {outlier.by:+.3g}", "alert")]
 
 
-def odd_core(outlier: Outlier | None, num_cores: int, width: int, bad: Sequence[int] = ()) -> Line:
+def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Sequence[int] = ()) -> Line:
     """Which core stands out, by how much and where; else the cores `bad` that said what is not finite."""
     if outlier is None and bad:
         more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""

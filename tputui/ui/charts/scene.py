@@ -6,14 +6,14 @@ import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.model.snapshot import CoreColumn, Mark, Segment
+from tputui.model.snapshot import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import frame, timeline
 from tputui.ui.charts.domain import Domain, Grounds
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.look import Look
 from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.timeline import Sign
-from tputui.ui.charts.watch import Outlier, seen
+from tputui.ui.charts.watch import seen
 from tputui.ui.draw import axis
 from tputui.ui.draw.braille import DOTS_X
 from tputui.ui.draw.lines import Line
@@ -32,7 +32,7 @@ class Scene(NamedTuple):
     marks: list[Mark]
     grounds: Grounds
     look: Look
-    outlier: Outlier | None
+    outlier: OutlierView | None
     figures: SegmentMemory
     """Of the segments; its columns are asked for before another scene is made with it."""
 
@@ -61,6 +61,8 @@ class Whole(NamedTuple):
     cores: list[CoreColumn]
     marks: list[Mark]
     grounds: Grounds
+    outlier: OutlierView | None = None
+    """The core that differs from the others now."""
 
 
 def cut(whole: Whole, smooth: list[float], look: Look, memory: SegmentMemory | None = None) -> Scene:

@@ -63,6 +63,7 @@ class RunRow(NamedTuple):
     steps: int | None = None
     total_steps: int | None = None
     loss: float | None = None
+    """Of training, in the newest step: the mean over the cores."""
     num_bad: int = 0
     """Values that were NaN or infinite."""
     best: float | None = None
@@ -118,7 +119,7 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps if plan or snapshot.steps else None,
         total_steps=plan.total_steps if plan else None,
-        loss=snapshot.loss[-1].mean if snapshot.loss else None,
+        loss=snapshot.newest_loss,
         num_bad=snapshot.num_non_finite,
         best=best.figure(name) if best is not None else None,
         best_name=name,

@@ -37,6 +37,8 @@ class LossPart(NamedTuple):
     """What the panel shows."""
 
     whole: Whole
+    newest: float | None
+    """The loss of the newest step."""
     num_cores: int
     num_non_finite: int
     why_none: str
@@ -80,8 +82,8 @@ class LossPanel(Panel[LossPart]):
     def pick(snapshot: Snapshot) -> LossPart:
         """The loss over all steps, of every core, and what happened meanwhile."""
         why = "" if snapshot.loss else words.nothing_yet(snapshot, "report")
-        whole = Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot))
-        return LossPart(whole, len(snapshot.cores), snapshot.num_non_finite, why)
+        whole = Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot), snapshot.outlier)
+        return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why)
 
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
         """What the lines are, then the chart."""
@@ -101,7 +103,8 @@ class LossPanel(Panel[LossPart]):
                 scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ()
             )
         else:
-            head = captions.legend(scene, part.num_cores, part.num_non_finite, width, short=short)
+            newest = part.newest if scene.segments[-1] is whole.segments[-1] else None
+            head = captions.legend(scene, newest, part.num_cores, part.num_non_finite, width, short=short)
         if not any(segment.num_values for segment in scene.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:

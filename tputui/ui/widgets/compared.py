@@ -21,7 +21,7 @@ from tputui.ui.draw.table import Cell
 from tputui.ui.widgets.base import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
-_TITLES = ("", "run", "state", "beside {}", "loss", "step", "epoch", "duration")
+_TITLES = ("", "run", "state", "beside {}", "train loss", "step", "epoch", "duration")
 _NAME_LEAST = 14
 _OTHERS_WIDTH = 58
 """Cells of a line for what is most wanted besides the name."""

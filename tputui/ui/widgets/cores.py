@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import CoreView, Snapshot
+from tputui.model.snapshot import CoreView, OutlierView, Snapshot
 from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, Tone, bar, joined, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
@@ -26,22 +26,13 @@ _BAR = 10
 _STATE = 14
 """Cells that most states take."""
 
-_OUTLIER = 5.0
-"""Robust deviations from the median beyond which a core is called an outlier."""
-
 
 class CoresPart(NamedTuple):
     """What the panel shows."""
 
     cores: list[CoreView]
+    outlier: OutlierView | None
     why_none: str
-
-
-class Outlier(NamedTuple):
-    """The core whose loss is farthest from the others."""
-
-    core: int
-    above: bool
 
 
 class CoresPanel(Panel[CoresPart]):
@@ -54,14 +45,15 @@ class CoresPanel(Panel[CoresPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> CoresPart:
         """The cores."""
-        return CoresPart(snapshot.cores, "" if snapshot.cores else words.nothing_yet(snapshot, "core"))
+        why_none = "" if snapshot.cores else words.nothing_yet(snapshot, "core")
+        return CoresPart(snapshot.cores, snapshot.outlier, why_none)
 
     def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
         """A table, a table of several columns, or a map."""
         cores = part.cores
         if not cores:
             return Drawing(paragraph(part.why_none, width, height))
-        odd = outlier(cores)
+        odd = part.outlier
         note = _note(cores, odd)
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
             return _table(cores, odd, width, note)
@@ -72,30 +64,10 @@ class CoresPanel(Panel[CoresPart]):
         return _map(cores, odd, width, height, note)
 
 
-def _note(cores: list[CoreView], odd: Outlier | None) -> str:
-    count = f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
     if odd is None:
-        return count
-    # The chart beside it judges all steps in sight, so its core may be another.
-    step = next(core.step for core in cores if core.core == odd.core)
-    return f"core {odd.core} {'high' if odd.above else 'low'} in step {step:,}"
-
-
-def outlier(cores: list[CoreView]) -> Outlier | None:
-    """The core whose loss stands out from the others, if one does: by robust deviations from the median.
-
-    At least four losses are needed, and the one must be farther out than any other.
-    """
-    losses = sorted([core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)])
-    if len(losses) < 4:
-        return None
-    median = losses[len(losses) // 2]
-    spread = sorted([abs(loss - median) for loss in losses])[len(losses) // 2] * 1.4826
-    distance = max(losses[-1] - median, median - losses[0])
-    if distance <= max(_OUTLIER * spread, 1e-9 * abs(median)):
-        return None
-    odd = next(core for core in cores if core.loss is not None and abs(core.loss - median) == distance)
-    return Outlier(odd.core, (odd.loss or 0.0) > median)
+        return f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+    return f"core {odd.core} {'high' if odd.by > 0 else 'low'} since step {odd.first_step:,}"
 
 
 def state_of(core: CoreView) -> tuple[str, Tone]:
@@ -108,13 +80,13 @@ def state_of(core: CoreView) -> tuple[str, Tone]:
     return f"\u25cf {doing}", "good" if core.condition == "running" else "info"
 
 
-def loss_span(core: CoreView, odd: Outlier | None, width: int) -> Span:
+def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
     """The loss of a core; what is not finite or stands out has a sign besides its colour."""
     text = _short(core.loss, width - 3)
     if core.loss is not None and not math.isfinite(core.loss):
         return Span(f"{text:>{width - 2}} \u2716", "bad")
     if odd is not None and core.core == odd.core:
-        return Span(f"{text:>{width - 2}} {chr(0x25B4 if odd.above else 0x25BE)}", "alert")
+        return Span(f"{text:>{width - 2}} {chr(0x25B4 if odd.by > 0 else 0x25BE)}", "alert")
     return Span(f"{text:>{width - 2}}  ")
 
 
@@ -126,7 +98,7 @@ def _short(loss: float | None, room: int) -> str:
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
-def _table(cores: list[CoreView], odd: Outlier | None, width: int, note: str) -> Drawing:
+def _table(cores: list[CoreView], odd: OutlierView | None, width: int, note: str) -> Drawing:
     steps = max(4, *(len(str(core.step)) for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
     bars = _BAR if room > _BAR + 1 else 0
@@ -148,11 +120,11 @@ def _share(loss: float | None, greatest: float) -> float:
     return loss / greatest if loss is not None and math.isfinite(loss) and greatest > 0 else 0.0
 
 
-def _bar_tone(core: CoreView, odd: Outlier | None) -> Tone:
+def _bar_tone(core: CoreView, odd: OutlierView | None) -> Tone:
     return "alert" if odd is not None and odd.core == core.core else "accent"
 
 
-def _grid(cores: list[CoreView], odd: Outlier | None, per_line: int) -> list[Line]:
+def _grid(cores: list[CoreView], odd: OutlierView | None, per_line: int) -> list[Line]:
     rows: list[Line] = []
     down = math.ceil(len(cores) / per_line)
     for row in range(down):
@@ -169,7 +141,7 @@ def _mark(core: CoreView) -> tuple[str, Tone]:
     return state[:1], tone
 
 
-def _summary(cores: list[CoreView], odd: Outlier | None) -> Line:
+def _summary(cores: list[CoreView], odd: OutlierView | None) -> Line:
     finite = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
     stalled = [core.core for core in cores if core.condition == "stalled"]
     bad = [core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)]
@@ -179,8 +151,8 @@ def _summary(cores: list[CoreView], odd: Outlier | None) -> Line:
     if stalled:
         line.append(Span(f"\u25b2 stalled: {_some(stalled)}  ", "warn"))
     if odd is not None:
-        sign = "\u25b4" if odd.above else "\u25be"
-        loss = next(core.loss for core in cores if core.core == odd.core)
+        sign = "\u25b4" if odd.by > 0 else "\u25be"
+        loss = next((core.loss for core in cores if core.core == odd.core), None)
         line.append(Span(f"{sign} core {odd.core}: {fmt.number(loss)}  ", "alert"))
     if finite:
         low, middle, high = finite[0], finite[len(finite) // 2], finite[-1]
@@ -193,7 +165,7 @@ def _some(numbers: list[int]) -> str:
     return f"core {shown}" if len(numbers) <= 3 else f"core {shown} and {len(numbers) - 3} more"
 
 
-def _map(cores: list[CoreView], odd: Outlier | None, width: int, height: int, note: str) -> Drawing:
+def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int, note: str) -> Drawing:
     """One block a core, or a group of neighbours told by the worst of them."""
     labels = len(str(cores[-1].core)) + 1
     rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
@@ -238,7 +210,7 @@ _BAD, _STALLED, _ODD = range(3)
 """What a block tells besides the loss, the gravest first."""
 
 
-def _signs(cores: list[CoreView], odd: Outlier | None) -> dict[int, int]:
+def _signs(cores: list[CoreView], odd: OutlierView | None) -> dict[int, int]:
     """By core: what it has to tell besides its loss, the gravest of it."""
     found = {odd.core: _ODD} if odd is not None else {}
     found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}

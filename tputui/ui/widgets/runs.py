@@ -40,11 +40,15 @@ class Field(NamedTuple):
 _NARROW_CURVE = 6
 """Cells of the curve where it must leave room for names such as runs are given by themselves."""
 
+_BOTH_FROM = 92
+"""Width of the terminal from which a run has a loss of training and a best figure of validation, each said of which."""
+_TRAIN_LOSS = Field("loss", "train loss", 11, _BOTH_FROM)
+
 FIELDS = (
     Field("state", "state", 12, 0, to_left=True),
     Field("step", "step", 12, 60),
     Field("loss", "loss", 8, 40),
-    Field("best", "best", 8, 92),
+    Field("best", "best valid", 11, _BOTH_FROM),
     Field("curve", "curve", _NARROW_CURVE, 68, to_left=True),
     Field("age", "age", 5, 46),
     Field("took", "took", 7, 108),
@@ -182,7 +186,11 @@ class RunsTable(Drawn):
         """The columns that have room, and how wide the name is."""
         curve = next(cells for least, cells in _CURVES if width >= least)
         shown = [field._replace(width=curve) if field.key == "curve" else field for field in FIELDS]
-        shown = [field for field in shown if width >= field.least]
+        shown = [
+            _TRAIN_LOSS if field.key == "loss" and width >= _BOTH_FROM else field
+            for field in shown
+            if width >= field.least
+        ]
         room = width - _MARKS - sum(field.width + 1 for field in shown)
         longest = max(cell_len(clean(row.path.name)) for row in self._rows)
         return shown, max(min(longest, room, _NAME_WIDTHS[1] if width < 200 else room), min(_NAME_WIDTHS[0], room))
