@@ -249,6 +249,21 @@ def test_keys_that_are_typed_do_nothing_else() -> None:
     drive(monitor(a_run(eight())), script, size=(160, 45))
 
 
+def test_a_search_of_a_long_run_says_that_only_the_newest_lines_were_searched() -> None:
+    lines = [said(step, f"line {step}") for step in range(1_000)]
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "7", "slash", *"oom")
+        assert "no line matches /oom/: newest 1,000 searched; enter, then a: all" in text(pilot.app.screen)
+        await pilot.press("enter")
+        assert "no line matches /oom/: newest 1,000 searched; a: all" in text(pilot.app.screen)
+        opened(pilot).take_older([said(-1, "killed: oom"), *lines], "all of them are in the journals")
+        await until(pilot, lambda: "killed: oom" in text(pilot.app.screen))
+        assert "[1/1,001]" in text(pilot.app.screen)
+
+    drive(monitor(a_run(lines)), script, size=(160, 45))
+
+
 def test_lines_of_one_core_and_of_a_level() -> None:
     async def script(pilot: AppPilot) -> None:
         screen = pilot.app.screen

@@ -478,6 +478,32 @@ def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=WIDE)
 
 
+def test_a_jump_to_an_event_pauses_a_playing_replay(tmp_path: Path) -> None:
+    session = Session.replay(recorded.write_run(tmp_path), clock=lambda: 0.0)
+    assert session.player.playing
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("n")
+        await until(pilot, lambda: "\u23f8" in shown(pilot) or "paused" in shown(pilot))
+        assert not session.player.playing
+        assert session.player.position > session.player.start
+
+    drive(ScreenApp(lambda: MonitorScreen(session, tmp_path / "digits-1")), script, size=WIDE)
+
+
+def test_ctrl_c_says_how_to_leave_and_leaves_nothing() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "Ctrl-C does not leave: q leaves this screen, ctrl+q all" in shown(pilot))
+        await pilot.press("7", "slash", "ctrl+c")
+        await until(pilot, lambda: "Ctrl-C does not leave" in shown(pilot))
+        assert pilot.app.screen.query_one(LogPanel).as_text() is not None
+        await pilot.press("escape", "question_mark", "ctrl+c")
+        assert pilot.app.is_running
+
+    drive(monitor(made.running()), script)
+
+
 def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: Path) -> None:
     """The screen says so at once, and leaving gives what a live view would have given."""
     growing = recorded.Growing(tmp_path)

@@ -34,6 +34,12 @@ def seek_by(player: Player, direction: int) -> None:
     player.seek(min(max(player.position + direction * stride, player.start), player.end))
 
 
+def stay_at(player: Player, t: float) -> None:
+    """Goes to a moment, in unix time, and pauses there."""
+    player.seek(t)
+    player.pause()
+
+
 def to_newest(player: Player) -> None:
     """To now, which a live run then follows; to the end of a recording."""
     player.follow()

@@ -20,7 +20,7 @@ from textual.widget import Widget
 from tputui.model.snapshot import Snapshot
 from tputui.ui.draw.lines import clean
 from tputui.ui.hands import export
-from tputui.ui.hands.commands import Command
+from tputui.ui.hands.commands import Command, Keyed
 from tputui.ui.hands.export import Form
 from tputui.ui.hands.inorder import InOrderApp
 from tputui.ui.hands.undo import Undo
@@ -110,6 +110,12 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
                 screen.tell(sentence)
                 return
         self.notify(clean(sentence), markup=False)
+
+    def interrupted(self) -> None:
+        """Ctrl-C leaves nothing, so that no habit of the hand does: it says which key does."""
+        in_force = self.screen.keys_in_force() if isinstance(self.screen, Keyed) else ()
+        leave = next((key.shown for key in in_force if key.action in ("leave", "close")), "esc")
+        self.tell(f"Ctrl-C does not leave: {leave} leaves this screen, ctrl+q all; no run is stopped by it")
 
     # Themes.
 

@@ -90,8 +90,14 @@ class InOrderApp(App[ResultT], Generic[ResultT]):
                 return
         self.post_message(self.KeyDone(number))
 
+    def interrupted(self) -> None:
+        """Ctrl-C was pressed while no text is selected."""
+
     async def _press(self, event: events.Key) -> None:
         screen = self.screen
+        if event.key == "ctrl+c" and not screen.get_selected_text():
+            self.interrupted()
+            return
         nodes = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
         active = screen.active_bindings.get(event.key)
         if active is None or not active.binding.priority:

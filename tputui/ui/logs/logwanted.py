@@ -71,32 +71,37 @@ class Wanted:
         """A core or process and a level; the expression stays."""
         self.sieve = self.sieve._replace(lane=lane, level=level)
 
-    def typed_line(self, width: int, num_found: int, num_lines: int) -> list[Line]:
-        """The expression as it is typed, with how many lines it finds, or why it is none yet."""
+    def typed_line(self, width: int, num_found: int, num_lines: int, *, partly: bool) -> list[Line]:
+        """The expression as it is typed, with how many lines it finds, or why it is none yet; `partly` says that only
+        the newest lines were searched."""
         if self._typed is None:
             return []
-        right: Line = [Span(f" {_count(num_found, num_lines)} ", "label")]
+        right: Line = [Span(f" {_count(num_found, num_lines, partly=partly)} ", "label")]
         if self._trouble:
             right = [Span(f" not searched for yet: {self._trouble} ", "warn")]
         room = max(width - 3 - width_of(right), 8)
         return [[Span(" / ", "accent"), *spans(self._typed, room), *right]]
 
-    def note(self, num_found: int, num_lines: int) -> str:
-        """What is chosen, for the frame; empty where all lines are shown."""
+    def note(self, num_found: int, num_lines: int, *, partly: bool) -> str:
+        """What is chosen, for the frame; empty where all lines are shown. `partly` says that there are older lines."""
+        count = _count(num_found, num_lines, partly=partly)
         parts = [self.sieve.lane, LEVELS[self.sieve.level][0]]
         if self.expression and not self.is_typing:
-            parts.append(f"/{self.expression}/ {_count(num_found, num_lines)}")
+            parts.append(f"/{self.expression}/ {count}")
         elif any(parts):
-            parts.append(_count(num_found, num_lines))
+            parts.append(count)
         return " \u00b7 ".join(part for part in parts if part)
 
-    def why_nothing(self, num_lines: int) -> str:
-        """Why no line is in sight."""
+    def why_nothing(self, num_lines: int, *, partly: bool) -> str:
+        """Why no line is in sight; `partly` says that only the newest lines were searched, and how to search all."""
         of = f" of {self.sieve.lane}" if self.sieve.lane else ""
         level = f" among {LEVELS[self.sieve.level][0]}" if self.sieve.level else ""
         found = f" matches /{self.expression}/" if self.expression else " is here"
-        return f"no line{of}{level}{found}, of {num_lines:,} lines"
+        if partly:
+            how = "enter, then a" if self.is_typing else "a"
+            return f"no line{of}{level}{found}: newest {num_lines:,} searched; {how}: all"
+        return f"no line{of}{level}{found}: all {num_lines:,} searched"
 
 
-def _count(num_found: int, num_lines: int) -> str:
-    return f"[{num_found:,}/{num_lines:,}]"
+def _count(num_found: int, num_lines: int, *, partly: bool) -> str:
+    return f"[{num_found:,} of the newest {num_lines:,}]" if partly else f"[{num_found:,}/{num_lines:,}]"

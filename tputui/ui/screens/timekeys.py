@@ -15,7 +15,7 @@ from textual.screen import ScreenResultType
 from tputui.model.snapshot import Mark
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.draw.lines import clean
-from tputui.ui.playing import by_step, by_time, looked_from, marks_of
+from tputui.ui.playing import by_step, by_time, looked_from, marks_of, stay_at
 from tputui.ui.pump import Player
 from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.panelkeys import PanelKeys
@@ -89,7 +89,7 @@ class TimeKeys(
         sign = sign_of(mark.kind)
         self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}")
         if self._in_past:
-            self._pump.ask(lambda player: player.seek(mark.t))
+            self._pump.ask(lambda player: stay_at(player, mark.t))
         else:
             self._loss.read_at(mark.step)
             self.query_one(LogPanel).show_moment(mark.t)

@@ -71,6 +71,8 @@ class LogPanel(Panel[LogPart]):
         self._rows: Rows | None = None
         self._older = ""
         """What is to be said of the lines before the first one."""
+        self._has_older = False
+        """Whether the lines before the first one were read from the journals."""
 
     @staticmethod
     def pick(snapshot: Snapshot) -> LogPart:
@@ -102,9 +104,8 @@ class LogPanel(Panel[LogPart]):
         if not self._store.lines:
             return Drawing(paragraph(part.why_none, width, height), head=head)
         if not self._entries:
-            return Drawing(
-                paragraph(self._wanted.why_nothing(len(self._store.lines)), width, height), head=head, note=self._note()
-            )
+            why = self._wanted.why_nothing(len(self._store.lines), partly=self._is_partial)
+            return Drawing(paragraph(why, width, height), head=head, note=self._note())
         several = len({line.source for line in part.logs}) > 1
         self._rows = Rows(
             self._entries,
@@ -117,13 +118,13 @@ class LogPanel(Panel[LogPart]):
         return Drawing(self._rows, head=head, note=self._note())
 
     def _head(self, width: int) -> tuple[Line, ...]:
-        lines = self._wanted.typed_line(width, self._num_found, len(self._store.lines))
+        lines = self._wanted.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
         if self._older and self._top == 0:
             lines.append([Span(f" {self._older}", "dim")])
         return tuple(lines)
 
     def _note(self) -> str:
-        note = self._wanted.note(self._num_found, len(self._store.lines))
+        note = self._wanted.note(self._num_found, len(self._store.lines), partly=self._is_partial)
         return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
 
     def figures(self) -> Figures:
@@ -309,6 +310,11 @@ class LogPanel(Panel[LogPart]):
 
     # Lines before the first one.
 
+    @property
+    def _is_partial(self) -> bool:
+        """Whether the journals may hold lines that are not searched: a snapshot has the newest ones alone."""
+        return len(self._store.lines) >= SHOWN_AT_ONCE and not self._has_older
+
     def action_older(self) -> None:
         """Asks for the lines before the first one."""
         if len(self._store.lines) < SHOWN_AT_ONCE:
@@ -324,6 +330,7 @@ class LogPanel(Panel[LogPart]):
         """Puts lines before the first one; `where` says where all of them are."""
         chosen = self._chosen_entry
         added = self._store.take_older(lines)
+        self._has_older = True
         first = clean(where)
         self._older = f"{added:,} lines were read from the journals; {first}" if added else f"nothing before; {first}"
         self._sift()
