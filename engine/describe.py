@@ -4,9 +4,10 @@
     TASK --check             read a configuration as JSON on stdin; print its problems and figures as JSON
     TASK --check --resume P  the same, and whether the checkpoint P goes on under that configuration
     TASK --check --memory    the same, and the memory that a step is predicted to take on one core
+    TASK --layers CONFIG     print the layers of the network in a TOML file: output shapes and parameter counts
 
 Exits with 0 where it could answer, 2 where there is no such task or the input is no configuration. Imports torch
-only to read a checkpoint and to predict memory.
+only to read a checkpoint, to predict memory and to list layers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from engine import machine, plan, versions
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options
-from tputui.config import ConfigError, RunConfig, from_builtins
+from tputui.config import ConfigError, RunConfig, from_builtins, load
 from tputui.exit_codes import ExitCode
 from tputui.fielddocs import class_doc, field_docs
 
@@ -39,21 +40,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
     parser.add_argument("--memory", action="store_true", help="with --check: also predict the memory of a step")
+    parser.add_argument("--layers", type=Path, metavar="CONFIG", help="print the layers of a configuration as text")
     parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
     arguments = parser.parse_args(argv)
     # The user's own modules come last, so that theirs never hide ours.
     sys.path.append(os.getcwd())
+    answer: Any
     try:
         # What the user's modules print must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
             if arguments.check:
                 answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume, memory=arguments.memory)
+            elif arguments.layers is not None:
+                answer = _layers(load(arguments.layers), str(arguments.layers))
             else:
                 answer = describe(arguments.task)
     except (Refused, ConfigError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
-    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.write((answer if isinstance(answer, str) else json.dumps(answer)) + "\n")
     return ExitCode.DONE
 
 
@@ -89,6 +94,23 @@ def check(
     except Refused as refused:
         problems = refused.problems
     return {"problems": [problem._asdict() for problem in problems], "facts": facts, **told}
+
+
+def _layers(config: RunConfig, source: str) -> str:
+    """The table of layers. Raises `Refused`."""
+    planned = plan.make(config, machine.find(os.environ), source)
+    if planned.has_own_loop:
+        message = "a task with a loop of its own alone knows its network; `tputui show RUN --model` lists its layers"
+        raise Refused([Problem("task", message)])
+    if (lacking := versions.problem()) is not None:
+        raise Refused([Problem("", lacking)])
+    from engine import footprint, layers
+    from tputui.telemetry.layers import text
+
+    try:
+        return text(layers.of(planned, planned.task.load(planned.data, planned.config.seed).train))
+    except footprint.Unpredictable as error:
+        raise Refused([Problem("task", str(error))]) from error
 
 
 def _memory(planned: plan.Plan) -> dict[str, Any]:

@@ -125,10 +125,21 @@ def measure(plan: Plan, batch: Shapes, chosen: Settings) -> Footprint:
             except Refused as refused:
                 raise Unpredictable(str(refused)) from on_xla
             except Exception as error:  # The task's own code; training tells of it in full.
-                if "UninitializedParameter" in str(error):
-                    why = "the network has lazy layers; give them their number of inputs"
-                    raise Unpredictable(why) from error
-                raise Unpredictable(f"the step cannot be walked through without data: {reason(error)}") from error
+                raise unpredictable(error) from error
+
+
+def unpredictable(error: Exception) -> Unpredictable:
+    """Why a step cannot be walked through, by what the task's own code raised."""
+    if "UninitializedParameter" in str(error):
+        return Unpredictable("the network has lazy layers; give them their number of inputs")
+    return Unpredictable(f"the step cannot be walked through without data: {reason(error)}")
+
+
+def tensors(shapes: Shapes, batch: int, device: str) -> dict[str, torch.Tensor]:
+    """A batch of such shapes; to be called under fake tensors."""
+    return {
+        name: torch.empty((batch, *shape.sizes), dtype=shape.dtype, device=device) for name, shape in shapes.items()
+    }
 
 
 def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footprint:
@@ -136,12 +147,9 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footpr
         # Made where it is to be: moving fake parameters to another kind of device is not possible.
         with torch.device(device):
             model = plan.task.model(plan.model, plan.data).train()
-        tensors = {
-            name: torch.empty((chosen.batch, *shape.sizes), dtype=shape.dtype, device=device)
-            for name, shape in batch.items()
-        }
+        given = tensors(batch, chosen.batch, device)
         held = [*model.parameters(), *model.buffers()]
-        count = Count([*held, *tensors.values()])
+        count = Count([*held, *given.values()])
         found = remat.blocks(plan.task, model)
         if chosen.rematerialise:
             remat.apply(found, count.recomputed)
@@ -149,8 +157,8 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footpr
             count.by_module(model, [block.name for block in found]),
             torch.autocast(device, dtype=torch.bfloat16, enabled=chosen.bf16),
         ):
-            tensors = plan.task.augment(tensors)
-            plan.task.outcomes(plan.task.predict(model, tensors), tensors)["loss"].mean()
+            given = plan.task.augment(given)
+            plan.task.outcomes(plan.task.predict(model, given), given)["loss"].mean()
     gradients = sum(map(_bytes, (parameter for parameter in model.parameters() if parameter.requires_grad)))
     ready = plan.config.data.prefetch_batches + 1
     return Footprint(

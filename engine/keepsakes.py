@@ -9,11 +9,13 @@ import re
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from engine import files
 from engine.tasks.base import Picture
 from tputui.telemetry.events import PictureKept
+from tputui.telemetry.layers import FILE, LayerTable
 
 TRAIN_LOSSES = "trn_losses.npy"
 VALID_LOSSES = "val_losses.npy"
@@ -25,6 +27,11 @@ class Keepsakes:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+
+    def layers(self, table: LayerTable) -> None:
+        """Writes the table of the network's layers. Raises `OSError`."""
+        content = msgspec.json.format(msgspec.json.encode(table), indent=1)
+        files.write(self._run_dir / FILE, lambda file: file.write(content))
 
     def losses(self, losses: list[tuple[float, float]]) -> None:
         """Writes the mean training and validation loss of each epoch, float64 [epochs] each. Raises `OSError`."""

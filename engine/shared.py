@@ -24,6 +24,7 @@ from engine.tasks.base import Picture
 from engine.xla import backend
 from tputui.telemetry.control import Request
 from tputui.telemetry.events import PictureKept
+from tputui.telemetry.layers import LayerTable
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,9 @@ class SharedStore(Store):
 
 class NoKeepsakes(Keepsakes):
     """The first process keeps them."""
+
+    def layers(self, table: LayerTable) -> None:
+        """Writes nothing."""
 
     def losses(self, losses: list[tuple[float, float]]) -> None:
         """Writes nothing."""

@@ -18,6 +18,7 @@ from engine.data.readers import Waiting
 from engine.errors import OutOfMemory
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
+from engine.layers import Recorder
 from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports, Verdict
@@ -54,6 +55,8 @@ class Trainer:
         self._keepsakes = keepsakes
         self._explain = explain
         self._waiting = Waiting(feeds.remedy)
+        self._layers: Recorder | None = Recorder(learner.model)
+        """Follows the network through its first step."""
         self._best: float | None = None
         self._best_epoch = 0
         self._losses: list[tuple[float, float]] = []
@@ -119,6 +122,7 @@ class Trainer:
                     )
                     self._reports.note_step(outcomes, batch)
                     del outcomes
+                self._keep_layers()
                 at = self.at._replace(batch=self.at.batch + 1, step=step)
                 self._reports.run_step(at)
                 self.at = at
@@ -166,6 +170,18 @@ class Trainer:
         self._keep(ended, verdict)
         if saved is not None:
             self._saver.answer(asked, saved, self.at, last=last)
+
+    def _keep_layers(self) -> None:
+        """Writes the table of layers once the first step was traced: before it is compiled, which may take long."""
+        recorder, self._layers = self._layers, None
+        if recorder is None:
+            return
+        recorder.close()
+        size = self._plan.config.batch_per_core * len(self._learner.strategy.own)
+        try:
+            self._keepsakes.layers(recorder.table(size))
+        except OSError as error:
+            self._reports.warn(f"the table of layers could not be written: {error.strerror}")
 
     def _keep(self, ended: Position, verdict: Verdict) -> None:
         """Writes the user's files; training does not depend on them."""

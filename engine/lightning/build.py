@@ -15,6 +15,7 @@ from engine.build import strategy
 from engine.checkpoint import Checkpoint, Position
 from engine.control import Control
 from engine.errors import Problem, Refused
+from engine.keepsakes import Keepsakes
 from engine.lightning import harness, loaders, modules, ties
 from engine.lightning.callback import Follower
 from engine.lightning.precision import CorePrecision
@@ -118,6 +119,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
     run = LightningRun(plan, cores, reports, control, resume_from, resumed)
     store = LightningStore(run_dir, plan, run.trainer)
     run.follower.saver = Saver(reports, store, run.follower.state)
+    run.follower.keepsakes = Keepsakes(run_dir)
     if resumed is not None and resume_from is not None:
         run.follower.take_best(adopt_best(store, resumed, resume_from, reports.warn))
     return run, reports

@@ -17,6 +17,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from engine.checkpoint import Checkpoint, Position
 from engine.control import Control
 from engine.data.readers import Waiting
+from engine.keepsakes import Keepsakes
+from engine.layers import Recorder
 from engine.lightning import figures, ties
 from engine.lightning.reports import Facts, Reports
 from engine.plan import Plan
@@ -44,6 +46,9 @@ class Follower(Callback):
         """To be set before training: its store needs the trainer."""
         self.facts: Facts
         """To be set before the first step, once the loaders are known."""
+        self.keepsakes: Keepsakes
+        """To be set before training."""
+        self._layers: Recorder | None = None
         self._plan = plan
         self._cores = cores
         self._reports = reports
@@ -82,6 +87,7 @@ class Follower(Callback):
         self._note_lr(trainer)
         self._reports.progress.step = self.at.step
         self._reports.open(self.at, self.facts)
+        self._layers = Recorder(pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Starts the epoch's clock."""
@@ -93,10 +99,22 @@ class Follower(Callback):
         self._begin_epoch(trainer)
         backend.seed((self._plan.config.seed << 32) + self.at.step + 1, self._cores.device)
 
+    def _keep_layers(self) -> None:
+        """Writes the table of layers once the first step was traced."""
+        recorder, self._layers = self._layers, None
+        if recorder is None:
+            return
+        recorder.close()
+        try:
+            self.keepsakes.layers(recorder.table(self._plan.config.global_batch))
+        except OSError as error:
+            self._reports.warn(f"the table of layers could not be written: {error.strerror}")
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Runs the step, and serves what was asked for."""
+        self._keep_layers()
         given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
         self._reports.note_step(given.get("loss"), given.get("losses"))
         self.at = self.at._replace(batch=self.at.batch + 1, step=self.at.step + 1)

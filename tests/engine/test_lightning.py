@@ -12,6 +12,7 @@ import torch
 
 from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.telemetry import events as ev
+from tputui.telemetry import layers
 
 pytestmark = pytest.mark.xla
 
@@ -49,6 +50,13 @@ def stopped(runs_dir: Path) -> Run:
     finally:
         run.stop_if_alive()
     return run
+
+
+def test_the_layers_of_a_module_are_kept_with_the_shapes_of_a_step(lit: Run) -> None:
+    table = layers.read(lit.dir)
+    assert table.trainable == lit.one(ev.TrainingPlanned).num_parameters
+    assert [64, 8, 8, 8] in (table.layers[0].shapes or [])
+    assert [64, 10] in [shape for layer in table.layers for shape in layer.shapes or []]
 
 
 def test_lightning_trains_over_8_cores_and_learns(lit: Run) -> None:

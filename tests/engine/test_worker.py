@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.engine.workers import HERE, LINE, Run, make, runs_to_end
-from tputui.telemetry import control
+from tputui.telemetry import control, layers
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
@@ -42,6 +42,14 @@ def test_what_is_trained_on_is_told_before_the_first_step(whole: Run) -> None:
     memory = whole.one(ev.MemorySampled)
     assert memory.hbm is None
     assert memory.hbm_reason
+
+
+def test_the_layers_of_the_network_are_kept_with_the_shapes_of_a_step(whole: Run) -> None:
+    table = layers.read(whole.dir)
+    assert table.batch == whole.one(ev.TrainingPlanned).global_batch
+    assert table.trainable == whole.one(ev.TrainingPlanned).num_parameters
+    assert table.layers[0].shapes == [[64, 32, 8, 8]]
+    assert table.layers[-1].shapes == [[64, 10]]
 
 
 def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:

@@ -5,23 +5,30 @@ from __future__ import annotations
 import argparse
 
 from tputui import session
-from tputui.cli.console import say, say_json
+from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.cli.values import count_or_all
 from tputui.exit_codes import ExitCode
 from tputui.model import show
+from tputui.telemetry import layers
 
 DESCRIPTION = """Prints what is true of a run: state, progress, losses by core, meters, epochs with their
 timings, XLA counters, memory, checkpoints, requests, values that are not finite, and what of the journals
-cannot be read. With --json one object. Nothing is changed."""
-EXIT_CODES = exit_codes(DONE="printed, whatever the run's state", USAGE="no such run")
+cannot be read. With --model the layers of its network: output shapes and parameter counts. With --json one
+object. Nothing is changed."""
+EXIT_CODES = exit_codes(
+    DONE="printed, whatever the run's state", USAGE="no such run, or with --model none that has a table of layers"
+)
 
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
+    parser.add_option(
+        "--model", action="store_true", help="print the network's layers instead: output shapes and parameter counts"
+    )
     parser.add_option(
         "--epochs",
         type=count_or_all,
@@ -33,9 +40,24 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Prints the run."""
+    if args.model:
+        return _show_model(args)
     snapshot = session.load(chosen_run(args))
     if args.json:
         say_json(show.to_show(snapshot), indent=2)
     else:
         say(show.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
+    return ExitCode.DONE
+
+
+def _show_model(args: argparse.Namespace) -> ExitCode:
+    """Prints the table of layers."""
+    try:
+        table = layers.read(chosen_run(args))
+    except layers.NoTable as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    if args.json:
+        say_json(table, indent=2)
+    else:
+        say(layers.text(table))
     return ExitCode.DONE
