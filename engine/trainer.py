@@ -64,7 +64,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of from the start."""
-        self._learner.restore(checkpoint.learner)
+        self._learner.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
         self.at = checkpoint.position
         self._best = checkpoint.best
         self._best_epoch = checkpoint.best_epoch

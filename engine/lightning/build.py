@@ -123,6 +123,8 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
     run.follower.saver = Saver(reports, store, run.follower.state)
     run.follower.keepsakes = Keepsakes(run_dir)
     if resumed is not None and resume_from is not None:
+        for note in resumed.notes:
+            reports.warn(note)
         run.follower.take_best(adopt_best(store, resumed, resume_from, reports.warn))
     return run, reports
 
