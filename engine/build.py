@@ -12,6 +12,7 @@ from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
 from engine.learner import Learner
 from engine.models.check import unrolled
+from engine.models.weights import new_head
 from engine.plan import Plan
 from engine.reports import Reports
 from engine.saves import adopt_best
@@ -81,7 +82,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
     built = Trainer(
         plan, feeds, learner, reports, control, store, keepsakes, partial(forecast.explain, forecast=predicted)
     )
-    for note in (*splits.notes, *_notes(plan), *unrolled(learner.model)):
+    for note in (*splits.notes, *_notes(plan), *unrolled(learner.model), *new_head(learner.model)):
         reports.warn(note)
     if resumed is not None and resume_from is not None:
         other_data = resume.data_note(resumed.identity, of)

@@ -1,10 +1,13 @@
-"""Weights of a user's own file for a network: all of them, but for the head. Must not download anything."""
+"""Weights to start training from: a user's own file, but for the head, or a run's checkpoint, head included.
+
+Must not download anything.
+"""
 
 from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,25 +16,44 @@ from engine.errors import Problem, Refused
 
 KEY = "model.weights"
 WRAPPINGS = ("model", "state_dict")
-"""Where a checkpoint keeps the weights beside other things; this engine's own, and Lightning's."""
+"""Where files of others keep the weights beside other things."""
 PREFIXES = ("module.", "model.", "_orig_mod.")
 """What DataParallel, a LightningModule and torch.compile put before every name."""
 NAMED = 3
+NEW_HEAD = "tputui_new_head"
+"""Attribute of a network whose head was not loaded."""
+State = dict[str, torch.Tensor]
+
+
+class _Content(NamedTuple):
+    state: State
+    from_run: bool
+    """Whether a run of tputui saved it."""
 
 
 def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     """Loads a file of `torch.save` into the network, but for the modules whose names begin with `head`.
 
-    Raises `Refused`, with the configuration's `key`, where the file cannot be read, or holds other weights: every
-    name of the network must be there with its shape, and none besides.
+    Of a checkpoint that a run saved the head is loaded too; if it has another shape, it stays new, and `new_head`
+    says so. Raises `Refused`, with the configuration's `key`, where the file cannot be read, or holds other weights:
+    every name of the network must be there with its shape, and none besides.
     """
-    found = _without_prefix(_read(Path(path), key))
+    content = _read(Path(path), key)
     own = model.state_dict()
+    found = _without_prefix(content.state, own)
     kept = {name: value for name, value in found.items() if not name.startswith(head)}
+    if content.from_run:
+        heads = {name: value for name, value in found.items() if name.startswith(head) and name in own}
+        unlike = [name for name, value in heads.items() if value.shape != own[name].shape]
+        if unlike:
+            shapes = _shapes(unlike, heads, own)
+            setattr(model, NEW_HEAD, f"{key}: the last layer of {path} does not fit and starts anew: {_named(shapes)}")
+        else:
+            kept |= heads
     missing = [name for name in own if name not in kept and not name.startswith(head)]
     unknown = [name for name in kept if name not in own]
     other = [name for name, value in kept.items() if name in own and value.shape != own[name].shape]
-    shapes = [f"{name} is {list(kept[name].shape)} where {list(own[name].shape)} fits" for name in other]
+    shapes = _shapes(other, kept, own)
     parts = [
         f"{what} {_named(names)}"
         for what, names in (("lack", missing), ("have besides", unknown), ("differ in shape:", shapes))
@@ -42,7 +64,17 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     model.load_state_dict(kept, strict=False)
 
 
-def _read(path: Path, key: str) -> dict[str, torch.Tensor]:
+def new_head(model: nn.Module) -> list[str]:
+    """A sentence if `load` left out the head of a run's checkpoint."""
+    said = getattr(model, NEW_HEAD, None)
+    return [said] if isinstance(said, str) else []
+
+
+def _shapes(names: list[str], found: State, own: State) -> list[str]:
+    return [f"{name} is {list(found[name].shape)} where {list(own[name].shape)} fits" for name in names]
+
+
+def _read(path: Path, key: str) -> _Content:
     """The named tensors of the file."""
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
@@ -51,19 +83,26 @@ def _read(path: Path, key: str) -> dict[str, torch.Tensor]:
     except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         message = f"{path} is no file of weights that torch.save wrote; save the network's state_dict()"
         raise Refused([Problem(key, message)]) from error
+    from_run = isinstance(found, dict) and isinstance(found.get("learner"), dict)
+    if from_run:
+        # Lightning's own state is beside an empty learner.
+        found = found["learner"] or found
     for name in WRAPPINGS:
         if isinstance(found, dict) and isinstance(found.get(name), dict):
             found = found[name]
     if not isinstance(found, dict) or not found or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise Refused([Problem(key, f"{path} holds no weights by name; save the network's state_dict()")])
-    return found
+    return _Content(found, from_run)
 
 
-def _without_prefix(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights without what a wrapper put before every name."""
+def _without_prefix(found: State, own: State) -> State:
+    """The weights without what a wrapper put before every name; a LightningModule calls its network as it likes."""
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in found):
             found = {name.removeprefix(prefix): value for name, value in found.items()}
+    first = {name.partition(".")[0] for name in found}
+    if len(first) == 1 and not first & {name.partition(".")[0] for name in own}:
+        found = {name.partition(".")[2]: value for name, value in found.items()}
     return found
 
 

@@ -49,7 +49,8 @@ class ImageLabelsModel(ScaledModel, frozen=True, kw_only=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     """Share of the features that a training step drops before the last layer; none takes the published one."""
     weights: str = ""
-    """File of weights to start from, of `torch.save`; the last layer is always new."""
+    """File of weights to start from: of `torch.save`, where the last layer is new; or `checkpoints/best.pt` of a run,
+    last layer included if it has as many labels."""
 
 
 class ImageLabels(Labelled):

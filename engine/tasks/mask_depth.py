@@ -67,7 +67,8 @@ class MaskDepthModel(ScaledModel, frozen=True, kw_only=True):
     depth_losses: dict[Literal["l1", "ssim"], Weight] = msgspec.field(default_factory=lambda: {"l1": 1.0, "ssim": 0.1})
     """Losses of the depth with their weights, of `l1` and `ssim`; none leaves the depth unlearned."""
     weights: str = ""
-    """File of weights to start from, of `torch.save`."""
+    """File of weights to start from: of `torch.save`, where the layer of the mask is new; or `checkpoints/best.pt` of a
+    run, that layer included."""
 
 
 class MaskDepth(Task):

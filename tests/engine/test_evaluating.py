@@ -244,3 +244,32 @@ def test_a_file_that_exists_is_overwritten_only_by_force(tmp_path: Path) -> None
     (tmp_path / "folder").mkdir()
     assert "is not a regular file" in refused(run_dir, out="folder", split="valid", force=True)
     assert predicted(run_dir, split="valid", force=True)["rows"] == len(rows_of(tmp_path / "out.csv")) == 6
+
+
+def test_the_best_weights_of_a_run_start_another_one_with_their_last_layer_where_it_fits(tmp_path: Path) -> None:
+    import torch
+
+    from engine import weights
+    from engine.models.resnet import ResNet
+    from engine.models.weights import load, new_head
+
+    source = photos(tmp_path)
+    first = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS)) / "checkpoints" / "best.pt"
+    second = saved(
+        tmp_path, "seed=5", f"model.weights={first}", text=IMAGES.format(source=source, keys=""), name="second"
+    )
+    started = weights.read(second / "checkpoints" / "best.pt").state
+    assert all(torch.equal(started[name], value) for name, value in weights.read(first).state.items())
+    net = ResNet("thin", 5, 6)
+    head = net.fc.weight.clone()
+    load(net, first, "fc")
+    assert torch.equal(net.conv1.weight, started["conv1.weight"])
+    assert torch.equal(net.fc.weight, head)
+    (said,) = new_head(net)
+    assert said == (
+        f"model.weights: the last layer of {first} does not fit and starts anew: fc.weight is [3, 48] where [5, 48] "
+        "fits, fc.bias is [3] where [5] fits"
+    )
+    # What training started from is not needed to use what came of it.
+    first.unlink()
+    assert predicted(second, split="valid")["rows"] > 0

@@ -120,6 +120,15 @@ def test_a_users_weights_are_loaded_but_for_the_head(wrap: Any, tmp_path: Path) 
     torch.testing.assert_close(model.fc.weight, head)
 
 
+def test_the_weights_of_a_lightning_run_are_found_under_the_name_of_its_network(tmp_path: Path) -> None:
+    trained, model = ResNet("thin", 10, width=4), ResNet("thin", 10, width=4)
+    state = {f"net.{name}": value for name, value in trained.state_dict().items()}
+    content = {"learner": {}, "fingerprint": {"task": "lightning"}, "state_dict": state, "epoch": 3}
+    weights.load(model, saved(tmp_path / "w.pt", content), "fc.")
+    assert all(torch.equal(value, trained.state_dict()[name]) for name, value in model.state_dict().items())
+    assert weights.new_head(model) == []
+
+
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     state = ResNet("thin", 10, width=4).state_dict()
     del state["bn1.weight"]
