@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from engine import checkpoint, forecast, machine, resume, shared
+from engine import checkpoint, forecast, machine, shared
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
@@ -72,8 +72,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
         shared.require_equal_weights(learner, cores)
         control.share = partial(shared.requests, cores)
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
-    of = splits.identity
-    store = checkpoint.Store(run_dir, plan, of) if cores.alone else shared.SharedStore(run_dir, plan, cores, of)
+    store = checkpoint.Store(run_dir, plan) if cores.alone else shared.SharedStore(run_dir, plan, cores)
     keepsakes = Keepsakes(run_dir) if cores.own.start == 0 else shared.NoKeepsakes(run_dir)
     try:
         feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
@@ -85,9 +84,6 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
     for note in (*splits.notes, *_notes(plan), *unrolled(learner.model), *new_head(learner.model)):
         reports.warn(note)
     if resumed is not None and resume_from is not None:
-        other_data = resume.data_note(resumed.identity, of)
-        for note in (*resumed.notes, *([other_data] if other_data else [])):
-            reports.warn(note)
         built.resume(adopt_best(store, resumed, resume_from, reports.warn))
     return built, reports
 

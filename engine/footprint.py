@@ -29,8 +29,8 @@ BIGGEST = 3
 """How many modules are named."""
 TRIES = 16
 """How many examples are tried for one that can be read."""
-OPTIMIZER_COPIES = {"adam": 2, "adamw": 2, "sgd": 1}
-"""Values of state for each parameter; none for `sgd` without momentum."""
+OPTIMIZER_COPIES = {"adam": 2, "adamw": 2, "sgd": 0, "rmsprop": 1}
+"""Values of state for each parameter; `sgd` and `rmsprop` have one more with momentum."""
 _LOSS = "loss and metrics"
 
 
@@ -51,6 +51,7 @@ class Footprint(NamedTuple):
     parameters: int
     """Parameters and buffers."""
     gradients: int
+    """Of one batch, and the sum over the batches before it where several make an update."""
     optimizer: int
     """State of the optimizer."""
     activations: int
@@ -163,7 +164,8 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footpr
     ready = plan.config.data.prefetch_batches + 1
     return Footprint(
         parameters=sum(map(_bytes, held)),
-        gradients=gradients,
+        # Those of the batches before stay while a batch is computed.
+        gradients=gradients * (2 if plan.config.optim.accumulate > 1 else 1),
         optimizer=gradients * _optimizer_copies(plan),
         activations=count.total,
         inputs=ready * sum(_size(shape, chosen.batch) for shape in batch.values()),
@@ -269,4 +271,4 @@ def _size(shape: Shape, batch: int) -> int:
 
 def _optimizer_copies(plan: Plan) -> int:
     optim = plan.config.optim
-    return 0 if optim.name == "sgd" and not optim.momentum else OPTIMIZER_COPIES[optim.name]
+    return OPTIMIZER_COPIES[optim.name] + (optim.used_momentum > 0)

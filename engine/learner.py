@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from engine import remat
+from engine.checkpoint import Position
 from engine.errors import Problem, Refused
 from engine.models import lazy
-from engine.optim import optimizer, scheduler
+from engine.optim import optimizer, update
 from engine.plan import Plan
 from engine.sections import TRACE_PARTS, Sections
 from engine.strategies.base import Strategy
@@ -26,6 +27,7 @@ Reduce = Callable[[Sequence[nn.Parameter]], None]
 """Makes every gradient the mean over all processes."""
 _RANK_STRIDE = 0x9E37_79B9_7F4A_7C15
 _SEED_BITS = (1 << 63) - 1
+_CLIP_EPS = 1e-6
 
 
 class TaskError(Exception):
@@ -59,14 +61,11 @@ class Learner:
             remat.apply(remat.blocks(plan.task, self.model), backend.recomputed)
         self._trained = list(self.model.parameters())
         self._optimizer = optimizer(plan.config, self._trained)
-        self._scheduler = scheduler(plan.config, self._optimizer)
         self._bf16 = plan.config.device.precision == "bf16"
         self._norm: torch.Tensor | None = None
-
-    @property
-    def lr(self) -> float:
-        """Learning rate in force."""
-        return float(self._optimizer.param_groups[0]["lr"])
+        self._sums: list[torch.Tensor] = []
+        """Gradients of the batches since the last update, one for each parameter that has any; of no meaning where none
+        was computed since."""
 
     @property
     def num_parameters(self) -> int:
@@ -84,10 +83,11 @@ class Learner:
         """Names of what the network keeps besides its parameters."""
         return frozenset(name for name, _ in self.model.named_buffers())
 
-    def step(self, tensors: dict[str, torch.Tensor], number: int, reduce: Reduce) -> Outcomes:
-        """Traces the training step `number`, and returns its per-example outcomes. `reduce` is called when there are
-        gradients."""
-        self._seed(number)
+    def step(self, tensors: dict[str, torch.Tensor], at: Position, reduce: Reduce) -> Outcomes:
+        """Traces the training step that follows the position `at`, and returns its per-example outcomes. `reduce` is
+        called where the weights are updated, when there are gradients."""
+        optim, updates = self._plan.config.optim, self._plan.updates(at.batch)
+        self._seed(at.step + 1)
         with self._precision():
             with self.parts.section("forward"):
                 tensors = self._plan.task.augment(tensors)
@@ -95,15 +95,44 @@ class Learner:
             with self.parts.section("loss"):
                 outcomes = self._checked(self._plan.task.outcomes(predictions, tensors))
         with self.parts.section("backward"):
-            outcomes["loss"].mean().backward()  # type: ignore[no-untyped-call]
-        reduce(self._trained)
+            loss = outcomes["loss"].mean()
+            (loss / optim.accumulate if optim.accumulate > 1 else loss).backward()  # type: ignore[no-untyped-call]
+        if optim.accumulate > 1:
+            self._add_sums(is_first=at.batch % optim.accumulate == 0)
+        if updates:
+            reduce(self._trained)
         with self.parts.section("optimizer"):
-            if self._plan.keeps_norms:
-                self._norm = _norm(self._trained)
-            self._optimizer.step()
+            norm = _norm(self._trained) if self._plan.keeps_norms or (updates and optim.clip_norm) else None
+            self._norm = norm if self._plan.keeps_norms else None
+            if updates and optim.clip_norm is not None and norm is not None:
+                _clip(self._trained, norm, optim.clip_norm)
+            if updates:
+                self._update(self._plan.learning_rate(at.epoch, at.batch))
+            if not updates:
+                self._sums = _gradients(self._trained)
             # Before the sync, so that the gradients are no outputs of the program.
             self._optimizer.zero_grad(set_to_none=True)
         return outcomes
+
+    def _update(self, lr: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        update(self._optimizer, self._send)
+
+    def _add_sums(self, *, is_first: bool) -> None:
+        """Adds the gradients of the batches before this one to its own, unless it is the first since an update."""
+        with_gradients = [parameter for parameter in self._trained if parameter.grad is not None]
+        gradients = _gradients(with_gradients)
+        with torch.no_grad():
+            # Sent, so that the first batch of a run and of an update is the same program as all others.
+            sums = self._sums or self._send([torch.zeros(gradient.shape) for gradient in gradients])
+            (kept,) = self._send([torch.tensor(0.0 if is_first else 1.0)])
+            totals = torch._foreach_add(gradients, torch._foreach_mul(sums, kept))
+        for parameter, total in zip(with_gradients, totals, strict=True):
+            parameter.grad = total
+
+    def _send(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return backend.put(tensors, self.strategy.device)
 
     def begin_evaluation(self) -> None:
         """Evaluates from here on. Running statistics become those of the first process. To be asked after a sync."""
@@ -120,36 +149,20 @@ class Learner:
             judged = task.judged(predictions, tensors) if task.scores else {}
         return Evaluation(outcomes, predictions, judged)
 
-    def end_epoch(self) -> None:
-        """Moves the learning rate's schedule on."""
-        self._scheduler.step()
-
     def state(self) -> dict[str, Any]:
-        """A copy of all that is learned, on the host. To be asked right after a sync."""
+        """A copy of all that is learned, on the host. To be asked right after the sync of an update."""
         state: dict[str, Any] = backend.to_host(
             {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
         )
-        return {**state, "scheduler": self._scheduler.state_dict(), "rng": torch.get_rng_state()}
+        return {**state, "rng": torch.get_rng_state()}
 
-    def restore(self, state: dict[str, Any], *, new_settings: bool) -> None:
-        """Continues from a saved state; with `new_settings` the learning rate and the schedule are the configuration's,
-        not the saved ones. Raises `Refused` if it belongs to another network."""
-        saved = state["optimizer"]
-        if new_settings:
-            saved = {**saved, "param_groups": self._optimizer.state_dict()["param_groups"]}
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state. Raises `Refused` where it belongs to another network."""
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(saved)
+            self._optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise Refused([Problem("task", f"the checkpoint holds another network: {error}")]) from error
-        # Where only an evaluation is left of the epoch, the schedule moves on before this process has made a step;
-        # the scheduler asks its optimizer by this mark, which is not in the state, and would warn of a wrong order.
-        vars(self._optimizer)["_opt_called"] = True
-        if new_settings:
-            for _ in range(state["scheduler"]["last_epoch"]):
-                self._scheduler.step()
-        else:
-            self._scheduler.load_state_dict(state["scheduler"])
         torch.set_rng_state(state["rng"])
 
     def _seed(self, number: int) -> None:
@@ -174,15 +187,31 @@ class Learner:
         return outcomes
 
 
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
 def _norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor | None:
     """Norm over all gradients; None where there are none."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = _gradients(parameters)
     if not gradients:
         return None
     with torch.no_grad():
         # All at once: a call for each of 161 gradients takes 10 ms to trace, and this 1.7.
         norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         return norm
+
+
+def _clip(parameters: Sequence[nn.Parameter], norm: torch.Tensor, largest: float) -> None:
+    """Scales all gradients down to the norm `largest` where theirs, `norm`, is larger, as torch's own
+    `clip_grad_norm_` does."""
+    with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
+    with torch.no_grad():
+        factor = torch.clamp(largest / (norm + _CLIP_EPS), max=1.0)
+        for parameter, scaled in zip(
+            with_gradients, torch._foreach_mul(_gradients(with_gradients), factor), strict=True
+        ):
+            parameter.grad = scaled
 
 
 def to_device(model: nn.Module, device: torch.device) -> nn.Module:

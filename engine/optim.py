@@ -1,33 +1,245 @@
-"""Optimizer and learning rate from the configuration."""
+"""Optimizer and learning rate from the configuration, traced as one program for every step.
+
+The runtime makes a number of Python's an input of the program, except 0 and 1, which are constants in it, and makes two
+equal numbers one input. So an update that passes its numbers that way is another program at the step at which a number
+that changes meets 0, 1 or any other number of the program: Adam's second correction meets its own `beta2` at step
+6,212, and a learning rate that falls to 0 is a constant there. Here every number that depends on the step goes to the
+device in one small tensor. State and groups are those of `torch.optim`, so that checkpoints and schedulers fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from torch.optim.lr_scheduler import StepLR
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from tputui.config import RunConfig
 
-NEVER = 2**31
+LEAST_LR = 1e-30
+"""Less is as good as 0, which cannot be divided by."""
+Group = dict[str, Any]
+Tensors = list[Tensor] | tuple[Tensor, ...]
+State = dict[str, Any]
+Send = Callable[[list[Tensor]], list[Tensor]]
+"""Moves host tensors to the device, the same to every core, in one transfer."""
 
 
-def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimizer over parameters that are on the device already, at the scaled learning rate.
-
-    `foreach`: XLA traces an update of many parameters in fewer calls. Adam's step count stays on the host: its two
-    corrections are sent with each step as numbers and compile nothing, where counts on the device (`capturable`) are
-    worked out anew for each parameter and cost a small network a third of its step. The learning rate stays a plain
-    number; as a tensor it costs two compiles and half the speed.
-    """
+def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> Optimizer:
+    """The optimizer over parameters that are on the device already, at the scaled learning rate; see `update`."""
     options, lr = config.optim, config.scaled_lr
-    decay = options.weight_decay
+    decay, momentum = options.weight_decay, options.used_momentum
     if options.name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=options.momentum, weight_decay=decay, foreach=True)
-    cls = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
-    return cls(parameters, lr=lr, weight_decay=decay, foreach=True)
+        return SGD(parameters, lr=lr, momentum=momentum, weight_decay=decay)
+    if options.name == "rmsprop":
+        return RMSprop(parameters, lr=lr, alpha=options.alpha, eps=options.eps, momentum=momentum, weight_decay=decay)
+    cls = AdamW if options.name == "adamw" else Adam
+    return cls(parameters, lr=lr, betas=options.betas, eps=options.eps, weight_decay=decay)
 
 
-def scheduler(config: RunConfig, of: torch.optim.Optimizer) -> StepLR:
-    """StepLR, stepped once an epoch; without `step_size` the learning rate stays."""
-    return StepLR(of, step_size=config.optim.step_size or NEVER, gamma=config.optim.gamma)
+def covers(of: Optimizer) -> bool:
+    """Whether `update` can take the place of the optimizer's own `step`: Adam, AdamW, SGD and RMSprop of torch itself
+    over float32 parameters, without `capturable`, `differentiable`, `fused`, `dampening` and numbers that are tensors.
+    """
+    return type(of) in _RULES and all(_is_plain(group) for group in of.param_groups)
+
+
+@contextmanager
+def without_zero(of: Optimizer) -> Iterator[None]:
+    """Within it no learning rate is 0, which would be a constant of the program; each is as good as 0 instead."""
+    idle = [group for group in of.param_groups if not isinstance(group.get("lr"), Tensor) and group.get("lr") == 0]
+    for group in idle:
+        group["lr"] = LEAST_LR
+    try:
+        yield
+    finally:
+        for group in idle:
+            group["lr"] = 0.0
+
+
+@torch.no_grad()
+def update(of: Optimizer, send: Send) -> None:
+    """Traces what the optimizer's own `step` would do with the gradients, to float32 rounding. `covers(of)` must be
+    true. The numbers that depend on the step are sent in one tensor, so that every step is the same program.
+
+    Only `copy_` writes in place: any other operation in place is traced twice, the second time without data, which
+    takes most of the time that torch's own step takes to trace.
+    """
+    rule = _RULES[type(of)]
+    groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in of.param_groups]
+    for group, parameters in groups:
+        _begin(of, parameters, rule.kept(group), send)
+    bundles = [bundle for group, parameters in groups for bundle in _bundles(of, group, parameters)]
+    if not bundles:
+        return
+    numbers = [rule.numbers(bundle.group, bundle.step) for bundle in bundles]
+    (sent,) = send([torch.tensor(numbers, dtype=torch.float32)])
+    for bundle, row in zip(bundles, sent.unbind(), strict=True):
+        rule.trace(bundle, row.unbind())
+
+
+class _Bundle(NamedTuple):
+    """Parameters of one group that have been updated equally often."""
+
+    group: Group
+    step: int
+    """Number of this update, from 1; 0 if the optimizer does not count them."""
+    parameters: list[Tensor]
+    gradients: Tensors
+    states: list[State]
+
+    def state(self, name: str) -> list[Tensor]:
+        """That part of the state, of each parameter."""
+        return [state[name] for state in self.states]
+
+
+class _Rule(NamedTuple):
+    kept: Callable[[Group], list[str]]
+    """Names in the state of a parameter: `step` is a count, anything else a tensor of the parameter's shape."""
+    numbers: Callable[[Group, int], list[float]]
+    """What depends on the step: learning rates and corrections."""
+    trace: Callable[[_Bundle, Tensors], None]
+
+
+def _begin(of: Optimizer, parameters: list[Tensor], kept: list[str], send: Send) -> None:
+    """Makes the state that is missing. It is sent, so that the first step is the same program as all others: zeros that
+    are traced are constants in it."""
+    missing = [(of.state[p], name, p) for p in parameters for name in kept if of.state[p].get(name) is None]
+    empty = [(state, name, parameter) for state, name, parameter in missing if name != "step"]
+    for state, name, _ in missing:
+        if name == "step":
+            state[name] = torch.tensor(0.0)
+    sent = send([torch.zeros(parameter.shape) for _, _, parameter in empty]) if empty else []
+    for (state, name, _), zeros in zip(empty, sent, strict=True):
+        state[name] = zeros
+
+
+def _bundles(of: Optimizer, group: Group, parameters: list[Tensor]) -> list[_Bundle]:
+    """The parameters by their number of updates, this one counted."""
+    counts = [of.state[parameter]["step"] for parameter in parameters if "step" in of.state[parameter]]
+    if counts:
+        # Added as a tensor: a number would be made one for each parameter.
+        torch._foreach_add_(counts, torch.tensor(1.0), alpha=1.0)
+    by_step: dict[int, list[Tensor]] = {}
+    for place, parameter in enumerate(parameters):
+        by_step.setdefault(int(counts[place]) if counts else 0, []).append(parameter)
+    return [
+        _Bundle(group, step, members, _gradients(group, members), [of.state[member] for member in members])
+        for step, members in by_step.items()
+    ]
+
+
+def _gradients(group: Group, parameters: list[Tensor]) -> Tensors:
+    """What the parameters are moved against, with weight decay that is a part of the gradient."""
+    gradients: Tensors = [p.grad for p in parameters if p.grad is not None]
+    if group["maximize"]:
+        gradients = torch._foreach_neg(gradients)
+    if group["weight_decay"] and not group.get("decoupled_weight_decay"):
+        gradients = torch._foreach_add(gradients, parameters, alpha=group["weight_decay"])
+    return gradients
+
+
+def _adam_state(group: Group) -> list[str]:
+    return ["step", "exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
+
+
+def _adam_numbers(group: Group, step: int) -> list[float]:
+    lr, (beta1, beta2) = group["lr"], group["betas"]
+    by_lr = (1 - beta1**step) / -max(lr, LEAST_LR)
+    return [by_lr / (1 - beta2**step) ** 0.5, by_lr * group["eps"], 1 - lr * group["weight_decay"]]
+
+
+def _trace_adam(bundle: _Bundle, numbers: Tensors) -> None:
+    slope, offset, kept = numbers
+    group, parameters, gradients = bundle.group, bundle.parameters, bundle.gradients
+    beta1, beta2 = group["betas"]
+    if group["weight_decay"] and group["decoupled_weight_decay"]:
+        parameters = list(torch._foreach_mul(parameters, kept))
+    means = torch._foreach_lerp(bundle.state("exp_avg"), gradients, 1 - beta1)
+    squares = torch._foreach_mul(bundle.state("exp_avg_sq"), beta2)
+    squares = torch._foreach_addcmul(squares, gradients, gradients, 1 - beta2)
+    torch._foreach_copy_(bundle.state("exp_avg"), means)
+    torch._foreach_copy_(bundle.state("exp_avg_sq"), squares)
+    if group["amsgrad"]:
+        squares = torch._foreach_maximum(bundle.state("max_exp_avg_sq"), squares)
+        torch._foreach_copy_(bundle.state("max_exp_avg_sq"), squares)
+    torch._foreach_copy_(bundle.parameters, _stepped(parameters, means, squares, slope, offset))
+
+
+def _sgd_state(group: Group) -> list[str]:
+    return ["momentum_buffer"] if group["momentum"] else []
+
+
+def _sgd_numbers(group: Group, step: int) -> list[float]:
+    return [-group["lr"]]
+
+
+def _trace_sgd(bundle: _Bundle, numbers: Tensors) -> None:
+    (step_size,) = numbers
+    group, parameters, directions = bundle.group, bundle.parameters, bundle.gradients
+    if group["momentum"]:
+        gradients = bundle.gradients
+        buffers = torch._foreach_mul(bundle.state("momentum_buffer"), group["momentum"])
+        directions = torch._foreach_add(buffers, gradients)
+        torch._foreach_copy_(bundle.state("momentum_buffer"), directions)
+        if group["nesterov"]:
+            directions = torch._foreach_add(gradients, directions, alpha=group["momentum"])
+    torch._foreach_copy_(parameters, torch._foreach_add(parameters, torch._foreach_mul(directions, step_size)))
+
+
+def _rmsprop_state(group: Group) -> list[str]:
+    momentum = ["momentum_buffer"] if group["momentum"] > 0 else []
+    return ["step", "square_avg", *momentum, *(["grad_avg"] if group["centered"] else [])]
+
+
+def _rmsprop_numbers(group: Group, step: int) -> list[float]:
+    by_lr = 1 / -max(group["lr"], LEAST_LR)
+    return [-group["lr"], by_lr, by_lr * group["eps"]]
+
+
+def _trace_rmsprop(bundle: _Bundle, numbers: Tensors) -> None:
+    step_size, slope, offset = numbers
+    group, parameters, gradients = bundle.group, bundle.parameters, bundle.gradients
+    alpha = group["alpha"]
+    squares = torch._foreach_mul(bundle.state("square_avg"), alpha)
+    squares = torch._foreach_addcmul(squares, gradients, gradients, 1 - alpha)
+    torch._foreach_copy_(bundle.state("square_avg"), squares)
+    if group["centered"]:
+        means = torch._foreach_lerp(bundle.state("grad_avg"), gradients, 1 - alpha)
+        torch._foreach_copy_(bundle.state("grad_avg"), means)
+        squares = torch._foreach_addcmul(squares, means, means, -1)
+    if group["momentum"] > 0:
+        scales = torch._foreach_add(torch._foreach_sqrt(squares), group["eps"])
+        buffers = torch._foreach_mul(bundle.state("momentum_buffer"), group["momentum"])
+        buffers = torch._foreach_addcdiv(buffers, gradients, scales)
+        torch._foreach_copy_(bundle.state("momentum_buffer"), buffers)
+        torch._foreach_copy_(parameters, torch._foreach_add(parameters, torch._foreach_mul(buffers, step_size)))
+    else:
+        torch._foreach_copy_(parameters, _stepped(parameters, gradients, squares, slope, offset))
+
+
+def _stepped(parameters: Tensors, directions: Tensors, squares: Tensors, slope: Tensor, offset: Tensor) -> Tensors:
+    """The parameters plus each direction over the root of its square times `slope` plus `offset`."""
+    roots = torch._foreach_mul(torch._foreach_sqrt(squares), slope)
+    return torch._foreach_addcdiv(parameters, directions, [root + offset for root in roots])
+
+
+def _is_plain(group: Group) -> bool:
+    odd = any(group.get(name) for name in ("capturable", "differentiable", "fused", "dampening"))
+    numbers = (group["lr"], *group.get("betas", ()))
+    return (
+        not odd
+        and not any(isinstance(number, Tensor) for number in numbers)
+        and all(parameter.dtype == torch.float32 for parameter in group["params"])
+    )
+
+
+_RULES: dict[type[Optimizer], _Rule] = {
+    Adam: _Rule(_adam_state, _adam_numbers, _trace_adam),
+    AdamW: _Rule(_adam_state, _adam_numbers, _trace_adam),
+    SGD: _Rule(_sgd_state, _sgd_numbers, _trace_sgd),
+    RMSprop: _Rule(_rmsprop_state, _rmsprop_numbers, _trace_rmsprop),
+}

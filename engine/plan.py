@@ -9,6 +9,7 @@ import re
 from typing import Any, NamedTuple
 
 from engine import machine as machines
+from engine import schedule
 from engine.errors import BadSource, Problem, Refused
 from engine.machine import Machine
 from engine.tasks import registry
@@ -33,10 +34,19 @@ class Plan(NamedTuple):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole global batches in the training split, or as many of them as the configuration says; what is left
-        over is dropped, another part each epoch."""
+        """Whole global batches in the training split, or as many of them as the configuration says, for a whole number
+        of updates; what is left over is dropped, another part each epoch."""
         whole = self.sizes.train // self.config.global_batch
-        return min(whole, self.config.data.batches_per_epoch or whole)
+        steps, accumulate = min(whole, self.config.data.batches_per_epoch or whole), self.config.optim.accumulate
+        return steps - steps % accumulate
+
+    def learning_rate(self, epoch: int, batch: int) -> float:
+        """Learning rate of the update that the batch, from 0, of the epoch, from 1, belongs to."""
+        return schedule.learning_rate(self.config, self.steps_per_epoch, epoch, batch)
+
+    def updates(self, batch: int) -> bool:
+        """Whether the weights are updated by the batch of an epoch, from 0."""
+        return (batch + 1) % self.config.optim.accumulate == 0
 
     @property
     def max_bad_rows(self) -> int:
@@ -148,7 +158,11 @@ def _problems(plan: Plan) -> list[Problem]:
     if config.device.precision not in ("fp32", "bf16"):
         message = f'"{config.device.precision}" is no format that a TPU computes in; write "bf16"'
         problems.append(Problem("device.precision", message))
-    if plan.steps_per_epoch == 0:
+    batches = min(plan.sizes.train // config.global_batch, config.data.batches_per_epoch or plan.sizes.train)
+    if 0 < batches < config.optim.accumulate:
+        message = f"{config.optim.accumulate} batches for an update are more than the {batches} of an epoch"
+        problems.append(Problem("optim.accumulate", message))
+    elif plan.steps_per_epoch == 0:
         key = "data.batch_per_core" if config.data.batch_per_core is not None else "data.global_batch"
         largest = plan.sizes.train // config.num_cores
         fits = f"at most {largest} a core" if largest else f"at most {plan.sizes.train} cores"

@@ -131,7 +131,7 @@ class Reports(Announcer):
                 valid_examples=self._plan.sizes.valid,
                 num_parameters=self._learner.num_parameters,
                 precision=str(config.device.precision),
-                lr=self._learner.lr,
+                lr=self._plan.learning_rate(at.epoch, at.batch),
                 lr_rule=config.lr_rule,
             )
         )
@@ -186,7 +186,7 @@ class Reports(Announcer):
         compiled_s = self.programs.compile_s
         self._read()
         with self.sections.section("execute"):
-            self.programs.run("step")
+            self.programs.run("step" if self._plan.updates(at.batch - 1) else "accumulate")
         self._is_traced = False
         self.progress.step = at.step
         self._tell()
@@ -238,7 +238,8 @@ class Reports(Announcer):
         (at, steps, step_s), self._unsaid = self._unsaid, None
         with self.sections.section("report"):
             meters = self._train.meters
-            self._report_steps(at, steps.means, step_s, lr=self._learner.lr, report_steps=self._train.cadence.steps)
+            lr = self._lr(at)
+            self._report_steps(at, steps.means, step_s, lr=lr, report_steps=self._train.cadence.steps)
             self._lookout.look(at.step - len(steps.means) + 1, steps.means, steps.norms)
             self._report_meters(at, "train", meters.readings(), meters.reduced)
             self._report_runtime()
@@ -279,9 +280,7 @@ class Reports(Announcer):
         with self.sections.section("evaluate"):
             return Verdict(self._valid.meters.readings(), self._judge.scores(), self._judge.pictures())
 
-    def end_epoch(
-        self, at: Position, verdict: Verdict, *, train_s: float, valid_s: float, lr: float, best: bool
-    ) -> None:
+    def end_epoch(self, at: Position, verdict: Verdict, *, train_s: float, valid_s: float, best: bool) -> None:
         """Sums the epoch up; `at` is its last position."""
         self._reporter.emit(
             ev.EpochEnded(
@@ -293,12 +292,16 @@ class Reports(Announcer):
                 train_s=train_s,
                 valid_s=valid_s,
                 sections_s=self.sections.totals(),
-                lr=lr,
+                lr=self._lr(at),
                 best=best,
                 scores=verdict.scores,
                 trace_s={name: spent for name, spent in self._learner.parts.totals().items() if name != "other"},
             )
         )
+
+    def _lr(self, at: Position) -> float:
+        """Learning rate of the step that ended at `at`."""
+        return self._plan.learning_rate(at.epoch, at.batch - 1)
 
     def _is_due(self, tally: Tally) -> bool:
         return tally.due if self._cores.alone else self._due

@@ -22,7 +22,7 @@ from engine.layers import Recorder
 from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports, Verdict
-from engine.saves import Saver, Stopped, best_words
+from engine.saves import Saver, Stopped
 
 __all__ = ["Stopped", "Trainer"]
 
@@ -64,7 +64,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of from the start."""
-        self._learner.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
+        self._learner.restore(checkpoint.learner)
         self.at = checkpoint.position
         self._best = checkpoint.best
         self._best_epoch = checkpoint.best_epoch
@@ -84,7 +84,8 @@ class Trainer:
                 raise OutOfMemory(page) from error
             self._reports.report_before_failure(self.at)
             raise
-        best = best_words(self._plan.config.checkpoint.monitor, self._best, self._best_epoch)
+        monitor = self._plan.config.checkpoint.monitor
+        best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
         return f"{self._plan.config.epochs} epochs trained{best}{self._saver.reservation}"
 
     def train_epoch(self) -> None:
@@ -114,15 +115,14 @@ class Trainer:
                     self._wait_for(feed)
                     batch = next(batches)
                 waited_s = time.perf_counter() - began
-                step = self.at.step + 1
                 with sections.section("trace"):
                     outcomes = self._learner.step(
-                        batch.tensors, step, partial(self._reports.reduce_gradients, self._control.asked)
+                        batch.tensors, self.at, partial(self._reports.reduce_gradients, self._control.asked)
                     )
                     self._reports.note_step(outcomes, batch)
                     del outcomes
                 self._keep_layers()
-                at = self.at._replace(batch=self.at.batch + 1, step=step)
+                at = self.at._replace(batch=self.at.batch + 1, step=self.at.step + 1)
                 self._reports.run_step(at)
                 self.at = at
                 self._note_wait(waited_s, time.perf_counter() - began)
@@ -146,7 +146,7 @@ class Trainer:
 
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
         ended, config = self.at, self._plan.config
-        lr, verdict = self._learner.lr, self._reports.judge()
+        verdict = self._reports.judge()
         best_before = self._best, self._best_epoch
         figure = verdict.figure(config.checkpoint.monitor)
         best = self._is_best(figure)
@@ -156,7 +156,6 @@ class Trainer:
         if best:
             self._best, self._best_epoch = figure, ended.epoch
         self._losses.append((self._reports.train_loss, verdict.meters["loss"].avg))
-        self._learner.end_epoch()
         self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
         last = ended.epoch == config.epochs
         asked = self._control.take(epoch_end=True)
@@ -165,7 +164,7 @@ class Trainer:
         if saved is None or saved.unfit:
             # Weights that were not kept, or are no numbers, are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
-        self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, lr=lr, best=best)
+        self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, best=best)
         self._keep(ended, verdict)
         if saved is not None:
             self._saver.answer(asked, saved, self.at, last=last)
@@ -190,6 +189,11 @@ class Trainer:
                 self._reports.kept(ended, self._keepsakes.pictures(ended.epoch, verdict.pictures))
         except OSError as error:
             self._reports.warn(f"the losses or pictures of epoch {ended.epoch} could not be kept: {error.strerror}")
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no gradient waits for its update: only then the state can be saved."""
+        return self.at.batch % self._plan.config.optim.accumulate == 0
 
     def _is_best(self, figure: float) -> bool:
         """Whether the figure beats all before it; NaN never does."""
@@ -221,8 +225,8 @@ class Trainer:
             self._reports.warn(said)
 
     def _heed(self) -> None:
-        """Serves the requests that wait, all with one save."""
-        if not self._reports.agree(self._control.asked):
+        """Serves the requests that wait, all with one save, once the gradients of every batch are in the weights."""
+        if not self._reports.agree(self._control.asked and self._is_whole):
             return
         asked = self._control.take()
         self._reports.report_training(self.at)
@@ -230,6 +234,8 @@ class Trainer:
 
     def _mind(self) -> None:
         """Ends training where loss or gradient are not finite and the configuration says so. Raises `NotFinite`."""
+        if not self._is_whole:
+            return
         policy = self._plan.config.non_finite.policy
         self._saver.mind(self._reports.not_finite, policy, self.at, self._reports.report_training)
 

@@ -47,20 +47,70 @@ class DataConfig(Table, frozen=True, kw_only=True):
 class OptimConfig(Table, frozen=True, kw_only=True):
     """Optimizer and learning rate."""
 
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    """Which optimizer."""
+    name: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    """Which optimizer; each computes what torch's own of that name does."""
     lr: float = 1e-3
     """Learning rate for one core, before scaling."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     """How the learning rate grows with the number of cores N: times N, times the square root of N, or not."""
-    momentum: float = 0.9
-    """Momentum of `sgd`; other optimizers ignore it."""
+    momentum: float | None = None
+    """Momentum of `sgd` (without a value 0.9) and of `rmsprop` (without a value 0)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the two running means of `adam` and `adamw`."""
+    alpha: float = 0.99
+    """Decay of the running mean of squared gradients of `rmsprop`."""
+    eps: float = 1e-8
+    """Added to the denominator of `adam`, `adamw` and `rmsprop`."""
     weight_decay: float = 0.0
     """Weight decay."""
+    clip_norm: float | None = None
+    """Largest global norm of the gradient: one with a larger norm is scaled down to it before the update. Without a
+    value nothing is clipped."""
+    accumulate: int = 1
+    """Batches whose gradients are averaged for one update of the weights, which then sees that many times the global
+    batch. A step stays one batch in all counts, curves and rates. An epoch has a whole number of updates; batches left
+    over are dropped. The learning rate is not scaled by it."""
+    schedule: Literal["constant", "step", "cosine"] | None = None
+    """How the learning rate changes: `constant`; `step` multiplies it by `gamma` every `step_size` epochs; `cosine`
+    lowers it along half a cosine to `min_lr` at the end of the last epoch, anew for each update. Without a value it is
+    `step` if `step_size` is given, else `constant`."""
     step_size: int | None = None
-    """StepLR: epochs after which the learning rate is multiplied by `gamma`; none leaves it as it is."""
+    """Epochs after which `step` multiplies the learning rate by `gamma`."""
     gamma: float = 0.1
-    """StepLR: the factor."""
+    """The factor of `step`."""
+    min_lr: float = 0.0
+    """Least learning rate of `step` and `cosine`, scaled as `lr` is."""
+    warmup_epochs: float = 0.0
+    """Epochs, or a part of one, in which the learning rate rises linearly to `lr`, anew for each update. Give this or
+    `warmup_steps`."""
+    warmup_steps: int = 0
+    """The same as a number of updates."""
+
+    @property
+    def used_momentum(self) -> float:
+        """Momentum in force; 0 with an optimizer that has none."""
+        if "momentum" not in OPTIMIZER_KEYS[self.name]:
+            return 0.0
+        if self.momentum is None:
+            return SGD_MOMENTUM if self.name == "sgd" else 0.0
+        return self.momentum
+
+    @property
+    def used_schedule(self) -> str:
+        """Schedule in force."""
+        return self.schedule or ("constant" if self.step_size is None else "step")
+
+
+SGD_MOMENTUM = 0.9
+OPTIMIZER_KEYS = {
+    "adam": ("betas", "eps"),
+    "adamw": ("betas", "eps"),
+    "sgd": ("momentum",),
+    "rmsprop": ("momentum", "alpha", "eps"),
+}
+"""Keys of `[optim]` that only some optimizers have."""
+SCHEDULE_KEYS = {"constant": (), "step": ("step_size", "gamma", "min_lr"), "cosine": ("min_lr",)}
+"""Keys of `[optim]` that only some schedules have."""
 
 
 class DeviceConfig(Table, frozen=True, kw_only=True):
@@ -207,17 +257,34 @@ class RunConfig(Table, frozen=True, kw_only=True):
 
     @property
     def scaled_lr(self) -> float:
-        """Learning rate at the first epoch, after scaling by the number of cores."""
-        factor = {"linear": float(self.num_cores), "sqrt": math.sqrt(self.num_cores), "none": 1.0}
-        return self.optim.lr * factor[self.optim.lr_scaling]
+        """Learning rate before its schedule, after scaling by the number of cores."""
+        return self.optim.lr * self._lr_factor
+
+    @property
+    def scaled_min_lr(self) -> float:
+        """Least learning rate of a schedule, after scaling by the number of cores."""
+        return self.optim.min_lr * self._lr_factor
+
+    @property
+    def _lr_factor(self) -> float:
+        return {"linear": float(self.num_cores), "sqrt": math.sqrt(self.num_cores), "none": 1.0}[self.optim.lr_scaling]
 
     @property
     def lr_rule(self) -> str:
         """How the learning rate follows from the configured one, in words."""
         factor = {"linear": f" x {self.num_cores} cores", "sqrt": f" x sqrt({self.num_cores} cores)", "none": ""}
-        rule = f"{self.optim.lr:g}{factor[self.optim.lr_scaling]}"
-        if self.optim.step_size is not None:
-            rule += f", x {self.optim.gamma:g} every {self.optim.step_size} epochs"
+        optim = self.optim
+        rule = f"{optim.lr:g}{factor[optim.lr_scaling]}"
+        if optim.warmup_steps or optim.warmup_epochs:
+            length = f"{optim.warmup_steps} updates" if optim.warmup_steps else f"{optim.warmup_epochs:g} epochs"
+            rule += f", linear warm-up over {length}"
+        least = f"{self.scaled_min_lr:g}"
+        if optim.used_schedule == "step":
+            rule += f", x {optim.gamma:g} every {optim.step_size} epochs" + (
+                f" down to {least}" if optim.min_lr else ""
+            )
+        elif optim.used_schedule == "cosine":
+            rule += f", cosine down to {least}"
         return rule
 
 
@@ -242,6 +309,9 @@ MOST = {
     "data.prefetch_batches": 1_000,
     "data.workers": 256,
     "data.batches_per_epoch": 1_000_000_000,
+    "optim.accumulate": 1_000_000,
+    "optim.warmup_epochs": 1_000_000,
+    "optim.warmup_steps": 1_000_000_000,
     "report.pictures": 64,
     "device.virtual_cores": 4_096,
 }
@@ -396,6 +466,9 @@ def _check(config: RunConfig, source: str) -> None:
         "data.prefetch_batches": config.data.prefetch_batches,
         "data.batches_per_epoch": config.data.batches_per_epoch,
         "optim.lr": config.optim.lr,
+        "optim.eps": config.optim.eps,
+        "optim.clip_norm": config.optim.clip_norm,
+        "optim.accumulate": config.optim.accumulate,
         "optim.step_size": config.optim.step_size,
         "optim.gamma": config.optim.gamma,
         "device.virtual_cores": config.device.virtual_cores,
@@ -414,8 +487,11 @@ def _check(config: RunConfig, source: str) -> None:
             refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
     not_negative = {
         "data.workers": config.data.workers,
-        "optim.momentum": config.optim.momentum,
+        "optim.momentum": config.optim.momentum or 0.0,
         "optim.weight_decay": config.optim.weight_decay,
+        "optim.min_lr": config.optim.min_lr,
+        "optim.warmup_epochs": config.optim.warmup_epochs,
+        "optim.warmup_steps": config.optim.warmup_steps,
         "report.pictures": config.report.pictures,
     }
     for key, value in not_negative.items():
@@ -427,8 +503,33 @@ def _check(config: RunConfig, source: str) -> None:
         refuse("seed", f"{config.seed} must be from 0 to {2**31 - 1}")
     if config.report.interval_s > 1:
         refuse("report.interval_s", f"{config.report.interval_s:g} is too long: a fact must be on screen within 1.5 s")
+    _check_optim(config, refuse)
     _check_cores(config, refuse)
     _check_batch(config, refuse)
+
+
+def _check_optim(config: RunConfig, refuse: Any) -> None:
+    optim, default = config.optim, OptimConfig()
+    schedule = optim.used_schedule
+    for name, rivals, chosen in (("name", OPTIMIZER_KEYS, optim.name), ("schedule", SCHEDULE_KEYS, schedule)):
+        for key in dict.fromkeys(key for keys in rivals.values() for key in keys):
+            value = getattr(optim, key)
+            # Runs of earlier versions wrote the momentum of SGD down whatever their optimizer was.
+            unsaid = value == getattr(default, key) or (key, value) == ("momentum", SGD_MOMENTUM)
+            if key not in rivals[chosen] and not unsaid:
+                takers = " or ".join(f'"{other}"' for other, keys in rivals.items() if key in keys)
+                refuse(f"optim.{key}", f'it has no effect with {name} = "{chosen}"; leave it out, or write {takers}')
+    if schedule == "step" and optim.step_size is None:
+        refuse("optim.step_size", 'it is missing: after how many epochs schedule = "step" lowers the learning rate')
+    for key, value in (("betas", optim.betas[0]), ("betas", optim.betas[1]), ("alpha", optim.alpha)):
+        if not 0 <= value < 1:
+            refuse(f"optim.{key}", f"{value} must be 0 or more and less than 1")
+    if optim.min_lr > optim.lr:
+        refuse("optim.min_lr", f"{optim.min_lr:g} is more than optim.lr, {optim.lr:g}; a schedule only lowers it")
+    if optim.warmup_epochs and optim.warmup_steps:
+        refuse("optim", "warmup_epochs and warmup_steps say the same thing twice; give one of them")
+    if optim.warmup_epochs > config.epochs:
+        refuse("optim.warmup_epochs", f"{optim.warmup_epochs:g} is more than the {config.epochs} epochs of the run")
 
 
 def _check_cores(config: RunConfig, refuse: Any) -> None:

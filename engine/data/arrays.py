@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.data import identity
 from engine.data.findings import refuse
 from engine.data.options import ArrayData
 from engine.data.place import located
@@ -103,8 +102,7 @@ def load(options: ArrayData, seed: int) -> Splits:
     parts = cut(options, seed)
     features = mapped(options.source)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
-    of = identity.of(parts, features=features)
-    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
+    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
 
 
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:

@@ -27,7 +27,7 @@ from engine.xla import backend
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
-WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 2, "figures": 2}
+WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 2, "figures": 2, "reset": 2}
 """Runs in which a program may be compiled: what Lightning keeps of the logged figures begins anew in each pass."""
 
 

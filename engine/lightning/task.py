@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from engine.plan import Plan
 
-OWN_OPTIMIZER = tuple(key for key in OptimConfig.__struct_fields__ if key not in ("lr", "lr_scaling"))
+OWN_OPTIMIZER = tuple(
+    key for key in OptimConfig.__struct_fields__ if key not in ("lr", "lr_scaling", "clip_norm", "accumulate")
+)
 """Keys of `[optim]` that a LightningModule sets itself, in `configure_optimizers`."""
 
 
@@ -99,6 +101,9 @@ def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
         found.append(Problem("optim.lr", f"{cls.__name__} takes no argument lr, so it would have no effect"))
     if config.data.workers:
         found.append(Problem("data.workers", "the module's own loaders read the data; give its DataLoader num_workers"))
+    if config.optim.accumulate != default.accumulate:
+        message = "a LightningModule's gradients are not accumulated; raise data.batch_per_core instead"
+        found.append(Problem("optim.accumulate", message))
     if config.device.strategy != "spmd":
         found.append(Problem("device.strategy", 'a LightningModule is trained by "spmd" or on one core'))
     return found

@@ -14,7 +14,7 @@ from engine.sections import Sections
 from engine.xla import backend
 from tputui.telemetry.events import XlaMetricsRead
 
-WARM_UP_RUNS = {"gradients": 2, "step": 2, "evaluate": 2}
+WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
 """Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
 
 

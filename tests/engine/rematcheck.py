@@ -29,6 +29,7 @@ def main() -> None:
     os.environ.update(machine.environment(checked, here))
     planned = plan.make(checked, here, "test.toml")
     from engine import build, remat
+    from engine.checkpoint import Position
     from engine.learner import Learner
     from engine.xla import backend
 
@@ -40,8 +41,9 @@ def main() -> None:
     learner.model.train()
     losses, compiles = [], []
     for number in range(1, int(steps) + 1):
+        at = Position(epoch=1, batch=0, step=number - 1, evaluating=False)
         rows = (np.arange(checked.global_batch) + number) % 64
-        outcomes = learner.step(strategy.put(splits.train.fetch(rows)), number, lambda parameters: None)
+        outcomes = learner.step(strategy.put(splits.train.fetch(rows)), at, lambda parameters: None)
         backend.sync()
         losses.append(float(outcomes["loss"].detach().cpu().mean()))
         compiles.append(backend.compiles().done)

@@ -81,7 +81,8 @@ def test_activations_are_those_that_a_real_step_keeps() -> None:
 def test_parameters_gradients_and_optimizer_are_as_large_as_real_ones(name: str) -> None:
     plan = planned(f"optim.name={name}")
     model = plan.task.model(plan.model, plan.data)
-    made = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[name]
+    by_name: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}
+    made = {**by_name, "sgd": torch.optim.SGD}[name]
     optimizer = made(model.parameters(), lr=0.1, **({"momentum": 0.9} if name == "sgd" else {}))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
