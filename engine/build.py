@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from engine import checkpoint, forecast, machine, shared
+from engine import checkpoint, forecast, machine, samples, shared
+from engine.checkpoint import Position
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
 from engine.keepsakes import Keepsakes
@@ -22,6 +23,8 @@ from engine.strategies.replica import Replica
 from engine.strategies.single import Single
 from engine.strategies.spmd import Spmd
 from engine.surroundings import Surroundings
+from engine.tasks.base import Dataset
+from engine.tasks.registry import reason
 from engine.trainer import Trainer
 
 TILE_ROWS = 8
@@ -83,9 +86,19 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
     )
     for note in (*splits.notes, *_notes(plan), *unrolled(learner.model), *new_head(learner.model)):
         reports.warn(note)
+    if telemetry:
+        _draw_examples(plan, splits.train, keepsakes, reports, resumed.position if resumed is not None else built.at)
     if resumed is not None and resume_from is not None:
         built.resume(adopt_best(store, resumed, resume_from, reports.warn))
     return built, reports
+
+
+def _draw_examples(plan: Plan, dataset: Dataset, keepsakes: Keepsakes, reports: Reports, at: Position) -> None:
+    """Keeps pictures of a few training examples, as those of epoch 0; training does not depend on them."""
+    try:
+        reports.kept(at._replace(epoch=0), keepsakes.pictures(0, samples.draw(plan, dataset)))
+    except Exception as error:  # The task's own code; what breaks training is raised there.
+        reports.warn(f"the pictures of training examples could not be drawn: {reason(error)}")
 
 
 def _notes(plan: Plan) -> list[str]:

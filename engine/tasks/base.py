@@ -76,12 +76,12 @@ class Splits(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture of a prediction, to be kept beside the run."""
+    """A picture of a prediction or of a training example, to be kept beside the run."""
 
     name: str
     """What it shows, such as `input`, `mask`, `depth`: pictures of one example are shown side by side."""
     example: str
-    """Which example of the validation split it belongs to."""
+    """Which example it belongs to, with its label if it has one."""
     pixels: npt.NDArray[np.uint8]
     """[height, width, 3] red, green, blue."""
 
@@ -151,6 +151,11 @@ class Task(ABC):
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """Pictures of a few validation examples, spread over the split, from inputs and predictions on the host."""
+        return []
+
+    def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """Pictures of a few training examples with their labels, drawn before the first step: `batch` is what `augment`
+        returned for them, on the host."""
         return []
 
     def num_folds(self, data: Any) -> int:

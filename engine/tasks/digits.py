@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from engine.tasks.base import Options, Sizes, Splits, Task
+from engine.tasks.base import Options, Picture, Sizes, Splits, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +106,14 @@ class Digits(Task):
             "loss": cross_entropy(logits, labels, reduction="none"),
             "accuracy": (logits.argmax(dim=1) == labels).float(),
         }
+
+    def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """The images, each with its digit."""
+        import numpy as np
+
+        gray = (batch["pixels"] * 255).astype(np.uint8).repeat(3, axis=1).transpose(0, 2, 3, 1)
+        labels = batch["labels"]
+        return [Picture("input", f"{row + 1}: {labels[row]}", pixels) for row, pixels in enumerate(gray)]
 
     def inputs(self, data: DigitsData, source: Path) -> Images:
         """Images of a user: `.npy` of 64 values an image, from 0 to 16; or CSV of 64 columns, and `label` as it may be.

@@ -6,15 +6,17 @@ ResNets and EfficientNets of any size. The top of this module is torch-free.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from engine.data.options import ImageData
 from engine.errors import Problem
 from engine.models import scaling
 from engine.models.scaling import ScaledModel, Scaling
-from engine.tasks.base import Dataset, Options, Splits
+from engine.tasks.base import Dataset, Options, Picture, Splits
 from engine.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
@@ -103,6 +105,24 @@ class ImageLabels(Labelled):
         """`logits` [examples, labels]."""
         return {"logits": model(self._scaled(batch["image"]))}
 
+    def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """The images as they are trained on, each with its label."""
+        return [
+            Picture("input", f"{row + 1}: {self._told(batch['label'][row])}", _pixels(image))
+            for row, image in enumerate(batch["image"])
+        ]
+
+    def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """The images, each with its label and, above the picture, what was predicted."""
+        return [
+            Picture(
+                f"predicted: {self._guessed(predictions['logits'][row])}",
+                f"{row + 1}: {self._told(batch['label'][row])}",
+                _pixels(image),
+            )
+            for row, image in enumerate(batch["image"])
+        ]
+
     def problems(self, plan: Plan) -> list[Problem]:
         """A mean or spread that does not fit the channels."""
         assert isinstance(plan.model, ImageLabelsModel)
@@ -120,6 +140,12 @@ class ImageLabels(Labelled):
         from engine.data import images
 
         return images.load_test(data, self.classes)
+
+
+def _pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """[channels, height, width] as [height, width, 3]."""
+    shown = np.moveaxis(image, 0, 2).astype(np.uint8)
+    return shown if shown.shape[2] == 3 else np.repeat(shown[:, :, :1], 3, axis=2)
 
 
 def _net(options: ImageLabelsModel, num_labels: int) -> tuple[torch.nn.Module, str]:

@@ -21,6 +21,8 @@ from engine.tasks.base import Sizes, Task
 if TYPE_CHECKING:
     import torch
 
+MOST_TOLD = 3
+"""Labels of one example that are named above its picture."""
 MOST_NAMED = 20
 """More labels than this are not scored one by one."""
 
@@ -80,16 +82,30 @@ class Labelled(Task):
             found |= {f"auc {name}": one.value for name, one in zip(self._names, by_auc.each, strict=True)}
         return found
 
+    def _told(self, label: npt.NDArray[Any]) -> str:
+        """A label in words: the class, or which of several labels are there."""
+        if self._classes:
+            return self._names[int(label)]
+        there = [name for name, value in zip(self._names, label.reshape(-1), strict=True) if value > 0.5]
+        more = f" and {len(there) - MOST_TOLD} more" if len(there) > MOST_TOLD else ""
+        if len(self._names) == 1:
+            return f"{self._names[0]} {int(bool(there))}"
+        return (", ".join(there[:MOST_TOLD]) + more) or "none"
+
+    def _guessed(self, logits: npt.NDArray[Any]) -> str:
+        """A prediction in words, with the probability of one class or label."""
+        shares = _shares(logits.astype(np.float64)[None], classes=self._classes)[0]
+        if self._classes:
+            return f"{self._names[int(shares.argmax())]} {shares.max():.0%}"
+        if len(self._names) == 1:
+            return f"{self._names[0]} {shares[0]:.0%}"
+        return self._told(shares)
+
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The probability of each label, and the likeliest class."""
-        logits = predictions["logits"].astype(np.float64)
-        if not self._classes:
-            shares = 1 / (1 + np.exp(-logits))
-            return {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares = _shares(predictions["logits"].astype(np.float64), classes=self._classes)
         by_name = {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
-        return {"class": np.array(self._names)[logits.argmax(axis=1)], **by_name}
+        return {"class": np.array(self._names)[shares.argmax(axis=1)], **by_name} if self._classes else by_name
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -110,6 +126,16 @@ class Labelled(Task):
         """A rare label counts more from now on, as rare as it is in the training rows."""
         if rows.labels is not None:
             self._weights = class_weights(rows.labels[train], len(self._names))
+
+
+def _shares(logits: npt.NDArray[np.float64], *, classes: bool) -> npt.NDArray[np.float64]:
+    """Probabilities of logits [examples, labels]: of classes they add up to 1."""
+    if not classes:
+        alone: npt.NDArray[np.float64] = 1 / (1 + np.exp(-logits))
+        return alone
+    shares: npt.NDArray[np.float64] = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
 
 
 def class_weights(labels: npt.NDArray[Any], num_labels: int) -> list[float]:

@@ -153,18 +153,30 @@ class MaskDepth(Task):
             "depth_mae": losses.l1(predictions["depth"], depth, valid),
         }
 
+    def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """The image as it is trained on, with its mask and its depth."""
+        found: list[Picture] = []
+        for row in range(len(batch["image"])):
+            shown = {"input": _image(batch, row), "true mask": self._mask(batch, row), "true depth": _depth(batch, row)}
+            found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
+        return found
+
+    def _mask(self, batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
+        """The true mask; checks where it counts in nothing."""
+        known = batch["depth_valid"][row, 0] > 0
+        counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
+        return checked(_gray(batch["mask"][row, 0] > 0), counts)
+
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """The image, then mask and depth as predicted and as they are; what counts in nothing is not drawn as known."""
         found: list[Picture] = []
         for row in range(len(batch["image"])):
-            known = batch["depth_valid"][row, 0] > 0
-            counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
             shown = {
-                "input": np.moveaxis(batch["image"][row], 0, 2),
+                "input": _image(batch, row),
                 "mask": _gray(predictions["mask"][row, 0] > 0),
-                "true mask": checked(_gray(batch["mask"][row, 0] > 0), counts),
+                "true mask": self._mask(batch, row),
                 "depth": ramp(predictions["depth"][row, 0], batch["depth"][row, 0]),
-                "true depth": checked(ramp(batch["depth"][row, 0], batch["depth"][row, 0]), known),
+                "true depth": _depth(batch, row),
             }
             found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
         return found
@@ -216,6 +228,17 @@ def checked(pixels: npt.NDArray[np.uint8], known: npt.NDArray[np.bool_]) -> npt.
     rows, columns = np.indices(known.shape) // side
     checks = np.where((rows + columns) % 2, CHECKS[0], CHECKS[1]).astype(np.uint8)
     return np.where(known[:, :, None], pixels, checks[:, :, None])
+
+
+def _image(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
+    shown: npt.NDArray[np.uint8] = np.moveaxis(batch["image"][row], 0, 2).astype(np.uint8)
+    return shown
+
+
+def _depth(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
+    """The true depth; checks where it is not known."""
+    depth = batch["depth"][row, 0]
+    return checked(ramp(depth, depth), batch["depth_valid"][row, 0] > 0)
 
 
 def _gray(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:

@@ -52,6 +52,13 @@ def test_the_layers_of_the_network_are_kept_with_the_shapes_of_a_step(whole: Run
     assert table.layers[-1].shapes == [[64, 10]]
 
 
+def test_training_examples_are_drawn_with_their_labels_before_the_first_step(whole: Run) -> None:
+    kept = whole.one(ev.PicturesKept)
+    assert (kept.epoch, kept.step, len(kept.pictures)) == (0, 0, 4)
+    assert kept.t < whole.all(ev.EpochStarted)[0].t
+    assert all((whole.dir / picture.path).read_bytes().startswith(b"\x89PNG") for picture in kept.pictures)
+
+
 def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:
     last = whole.all(ev.XlaMetricsRead)[-1]
     assert last.recompiles == 0

@@ -50,6 +50,20 @@ def test_p_shows_every_picture_with_its_names(tmp_path: Path) -> None:
     drive(monitor(pictured(tmp_path), run_dir=tmp_path), script, size=(200, 50))
 
 
+def test_before_the_first_evaluation_training_examples_are_shown(tmp_path: Path) -> None:
+    source = made.changed(pictured(tmp_path), pictures=view(tmp_path, epoch=0, examples=1))
+
+    async def script(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        await pilot.press("p")
+        await until(pilot, lambda: "true mask" in text(pilot.app.screen))
+        head = text(pilot.app.screen).splitlines()[0]
+        assert "training examples" in head
+        assert "epoch 0" not in head
+
+    drive(monitor(source, run_dir=tmp_path), script, size=(200, 50))
+
+
 @pytest.mark.parametrize("key", ["p", "q", "escape"])
 def test_they_are_left_for_the_monitor(tmp_path: Path, key: str) -> None:
     async def script(pilot: AppPilot) -> None:

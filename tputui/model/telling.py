@@ -103,7 +103,8 @@ class Telling:
 
     def _pictures_kept(self, event: ev.PicturesKept, _: int) -> None:
         folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
-        self.say(event.t, f"{len(event.pictures)} pictures of predictions kept in {folder}")
+        what = "predictions" if event.epoch else "training examples"
+        self.say(event.t, f"{len(event.pictures)} pictures of {what} kept in {folder}")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, _: int) -> None:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)

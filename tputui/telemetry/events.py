@@ -428,10 +428,10 @@ class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
 
 
 class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture of a prediction beside the run."""
+    """A picture of a prediction, or of a training example, beside the run."""
 
     example: str
-    """Which validation example it shows."""
+    """Which example it shows."""
     name: str
     """What of it: `input`, `mask`, ..."""
     path: str
@@ -439,10 +439,10 @@ class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
-    """Pictures of a few predictions of a validation epoch are on disk."""
+    """Pictures of a few predictions of a validation epoch are on disk; or, before training, of training examples."""
 
     epoch: Int
-    """The epoch."""
+    """The epoch; 0 for training examples with their labels, drawn before the first step."""
     step: Int
     """Its last step."""
     pictures: list[PictureKept]

@@ -138,7 +138,7 @@ MONITOR: tuple[Key, ...] = (
     Key("f", "f", "next_kind", "", "events of one kind, then of the next, then all", "events",
         title="events: the next kind alone, after the last one all", also="filter"),
     Key("p", "p", "pictures", "pictures",
-        "pictures of a few predictions over the whole terminal, where the task draws some", "panels",
+        "pictures of training examples, then of predictions, where the task draws some", "panels",
         also="images predictions"),
     Key("X,shift+x", "X", "stacks", "", "X-ray: ask every process where it is, its Python stacks; nothing is stopped",
         "run", also="traceback hang xray"),

@@ -31,7 +31,7 @@ class GalleryPanel(Panel[GalleryPart]):
 
     key = "p"
     name_shown = "pictures"
-    what = "pictures of a few predictions, of the newest epoch that has some"
+    what = "training examples with their labels, then predictions of the newest epoch that has some"
 
     def __init__(self, drawer: Drawer, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -95,9 +95,14 @@ def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
     return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2)[:LEGEND_ROWS_MAX])
 
 
+def _when(view: PicturesView) -> str:
+    """Of which evaluation the pictures are, or that they are of training examples."""
+    return f"epoch {view.epoch} \u00b7 step {view.step:,}" if view.epoch else "training examples"
+
+
 def _title(part: GalleryPart, width: int) -> str:
     """Run, epoch, step, cut in the run's name."""
-    at = f"epoch {part.view.epoch} \u00b7 step {part.view.step:,}" if part.view is not None else ""
+    at = _when(part.view) if part.view is not None else ""
     room = width + FRAME - len(f"\u256d\u2500 {GalleryPanel.key} {GalleryPanel.name_shown} ") - 5
     name = crop(clean(part.run), room - len(at) - 3)
     return " \u00b7 ".join(text for text in (name, at) if text)

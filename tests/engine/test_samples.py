@@ -1,0 +1,101 @@
+"""Pictures of training examples with their labels, before the first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine import machine, plan, samples
+from engine.tasks.base import Picture
+from tests.engine.workers import LINE
+from tputui import config
+
+CT = Path(__file__).parents[1] / "fixtures" / "ct"
+TEXT = f"""
+task = "image_labels"
+epochs = 1
+[data]
+source = "{CT / "train.csv"}"
+image = "image"
+label = ["liver", "aorta", "spleen", "stomach", "pancreas", "sacrum"]
+label_kind = "binary"
+size = [16, 16]
+flips = "both"
+batch_per_core = 8
+[model]
+net = "thin"
+width = 0.1
+[device]
+cores = 1
+[report]
+pictures = 6
+"""
+
+
+def planned(text: str, *overrides: str) -> plan.Plan:
+    return plan.make(config.parse(text, "t.toml", list(overrides)), machine.Machine("CPU", 0, 0, "a test"), "t.toml")
+
+
+def drawn(text: str, *overrides: str) -> list[Picture]:
+    made = planned(text, *overrides)
+    return samples.draw(made, made.task.load(made.data, 0).train)
+
+
+def test_images_are_drawn_with_their_labels() -> None:
+    pictures = drawn(TEXT)
+    assert len(pictures) == 6
+    assert all(picture.pixels.shape == (16, 16, 3) for picture in pictures)
+    words = [picture.example.partition(": ")[2] for picture in pictures]
+    assert all(set(told.partition(" and ")[0].split(", ")) <= {*CT_LABELS, "none"} for told in words)
+    assert len(set(words)) > 1
+    assert len(drawn(TEXT, "report.pictures=2")) == 2
+    assert drawn(TEXT, "report.pictures=0") == []
+
+
+CT_LABELS = ("liver", "aorta", "spleen", "stomach", "pancreas", "sacrum")
+
+
+def test_they_are_drawn_as_a_step_sees_them_and_the_run_draws_the_same_numbers() -> None:
+    plain = {picture.pixels.tobytes() for picture in drawn(TEXT, "data.flips=none")}
+    torch.manual_seed(3)
+    flipped = drawn(TEXT)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(after, torch.rand(1))
+    assert any(picture.pixels.tobytes() not in plain for picture in flipped)
+    turned = {np.flip(p.pixels, axis).tobytes() for p in flipped for axis in ((), 0, 1, (0, 1))}
+    assert plain <= turned
+
+
+def test_an_example_that_cannot_be_read_is_left_away(tmp_path: Path) -> None:
+    rows = "".join(f"images/{name}.jpg,{place % 2}\n" for place, name in enumerate("abcdefghij"))
+    (tmp_path / "t.csv").write_text(f"image,liver\n{rows}")
+    (tmp_path / "images").mkdir()
+    good = next((CT / "images").iterdir()).read_bytes()
+    for place, name in enumerate("abcdefghij"):
+        (tmp_path / "images" / f"{name}.jpg").write_bytes(good if place < 5 else b"none")
+    one = ["data.label=liver", f"data.source={tmp_path / 't.csv'}", "data.max_bad_rows=5", "report.pictures=10"]
+    told = drawn(TEXT, *one)
+    assert 0 < len(told) <= 5
+    assert {picture.example.partition(": ")[2] for picture in told} <= {"liver 0", "liver 1"}
+
+
+def test_predictions_stand_above_the_image_and_the_label() -> None:
+    made = planned(TEXT.replace('label_kind = "binary"', 'label_kind = "class"'), "data.label=study")
+    batch = made.task.load(made.data, 0).valid.fetch(np.array([0, 1]))
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in batch.items()}
+    names = made.task._names  # type: ignore[attr-defined]
+    logits = np.eye(len(names), dtype=np.float32)[[0, 0]] * 9
+    first, second = made.task.pictures(arrays, {"logits": logits})
+    assert first.name.startswith(f"predicted: {names[0]} ")
+    assert first.example == f"1: {names[int(arrays['label'][0])]}"
+    assert second.example.startswith("2: ")
+
+
+def test_a_task_without_pictures_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    assert drawn(LINE) == []
