@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from engine import checkpoint, forecast, machine, samples, shared
+from engine import checkpoint, forecast, machine, resume, samples, shared
 from engine.checkpoint import Position
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.feeds import Feeds
@@ -75,7 +75,8 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
         shared.require_equal_weights(learner, cores)
         control.share = partial(shared.requests, cores)
     reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
-    store = checkpoint.Store(run_dir, plan) if cores.alone else shared.SharedStore(run_dir, plan, cores)
+    of = splits.identity
+    store = checkpoint.Store(run_dir, plan, of) if cores.alone else shared.SharedStore(run_dir, plan, cores, of)
     keepsakes = Keepsakes(run_dir) if cores.own.start == 0 else shared.NoKeepsakes(run_dir)
     try:
         feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
@@ -89,6 +90,9 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
     if telemetry:
         _draw_examples(plan, splits.train, keepsakes, reports, resumed.position if resumed is not None else built.at)
     if resumed is not None and resume_from is not None:
+        other_data = resume.data_note(resumed.identity, of)
+        for note in (*resumed.notes, *([other_data] if other_data else [])):
+            reports.warn(note)
         built.resume(adopt_best(store, resumed, resume_from, reports.warn))
     return built, reports
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 
-from engine import files, nonfinite, sums
+from engine import files, nonfinite, resume, sums
 from engine.errors import Problem, Refused
 from engine.plan import Plan
-from tputui.config import OPTIMIZER_KEYS, SCHEDULE_KEYS, OptimConfig
 from tputui.telemetry.rundir import CHECKPOINTS
 
 FORMAT = 1
@@ -29,11 +29,6 @@ LAST = "last.pt"
 BEST = "best.pt"
 NON_FINITE = "non-finite.pt"
 """The newest weights that are NaN or infinite."""
-FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
-"""Keys that may differ: they say how examples are read and how many may fail, and change none that trains."""
-_SOME_HAVE = frozenset(f"optim.{key}" for keys in (*OPTIMIZER_KEYS.values(), *SCHEDULE_KEYS.values()) for key in keys)
-"""Keys that not every optimizer or schedule has: without one on both sides it is optimizer or schedule that differs."""
-_ABSENT = object()
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
 
@@ -59,7 +54,7 @@ class Checkpoint(NamedTuple):
 
     position: Position
     learner: dict[str, Any]
-    """State of network, optimizer and the host's random numbers."""
+    """State of network, optimizer, scheduler and the host's random numbers."""
     meters: dict[str, list[float]]
     """Training meters of the running epoch."""
     best: float | None
@@ -70,6 +65,12 @@ class Checkpoint(NamedTuple):
     """Mean training and validation loss of each epoch that has ended."""
     buffers: frozenset[str] = frozenset()
     """Names of the weights that are no parameters; not in the file."""
+    identity: Mapping[str, str] = MappingProxyType({})
+    """`Splits.identity` of the data that it was trained on."""
+    new_settings: bool = False
+    """Whether the settings of the optimizer are the configuration's, not those in the state; not in the file."""
+    notes: tuple[str, ...] = ()
+    """What is not as it was in the run that it continues, a sentence each; not in the file."""
 
 
 class Saved(NamedTuple):
@@ -90,9 +91,11 @@ class Saved(NamedTuple):
 class Store:
     """The checkpoints of a run."""
 
-    def __init__(self, run_dir: Path, plan: Plan) -> None:
+    def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`identity` is that of the splits."""
         self._directory = run_dir / CHECKPOINTS
         self._plan = plan
+        self._identity = identity
         self._periodic: list[Path] = []
         self._asked_for: set[Path] = set()
         self._sums = sums.read(self._directory)
@@ -125,7 +128,7 @@ class Store:
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """What stands in the file."""
-        return _content(checkpoint, self._plan)
+        return _content(checkpoint, self._plan, self._identity)
 
     def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
         """The network's weights in it."""
@@ -202,18 +205,24 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         message = f"{path}: not a checkpoint of this version (format {found} where {FORMAT} is read)"
         raise Refused([Problem("resume", message)])
     position = Position(**content["position"])
-    # A key that came later: what was saved before had its default.
-    fingerprinted = _with_optim_defaults(content["fingerprint"])
-    saved = {"data.batches_per_epoch": None, **_defaults(plan), **fingerprinted}
-    problems = _differences(saved, fingerprint(plan), path)
-    if not problems and position.epoch > plan.config.epochs:
-        message = f"{path} has all {position.epoch - 1} epochs trained; raise epochs to train on"
-        problems = [Problem("epochs", message)]
-    if problems:
-        raise Refused(problems)
+    data = content.get("data")
+    going = resume.resumption(content["fingerprint"], data, position, plan, path)
     losses = tuple((train, valid) for train, valid in content.get("losses", ()))
-    learner, meters = content["learner"], content["meters"]
-    return Checkpoint(position, learner, meters, content["best"], content.get("best_epoch", 0), losses)
+    best, best_epoch, notes = content["best"], content.get("best_epoch", 0), list(going.notes)
+    if best is not None and content.get("monitor") != _monitor(plan):
+        notes.append(_new_criterion(content.get("monitor"), plan))
+        best, best_epoch = None, 0
+    return Checkpoint(
+        going.position,
+        content["learner"],
+        content["meters"],
+        best,
+        best_epoch,
+        losses,
+        identity=data["identity"] if data is not None else {},
+        new_settings=going.new_settings,
+        notes=tuple(notes),
+    )
 
 
 def load_best(path: Path) -> float | None:
@@ -228,53 +237,23 @@ def load_best(path: Path) -> float | None:
     return figure
 
 
-def _defaults(plan: Plan) -> dict[str, Any]:
-    """The defaults of the task's own keys, by configuration key."""
-    return {
-        f"{table}.{field.name}": field.default
-        for table, options in (("data", plan.data), ("model", plan.model))
-        for field in msgspec.structs.fields(options)
-        if field.default is not msgspec.NODEFAULT
-    }
+def _monitor(plan: Plan) -> list[str]:
+    """What the best figure is of."""
+    return [plan.config.checkpoint.monitor, plan.config.checkpoint.mode]
 
 
-def fingerprint(plan: Plan) -> dict[str, Any]:
-    """What must be the same for a checkpoint to go on as if nothing had happened, by configuration key."""
-    config = plan.config
-    options = {f"data.{key}": getattr(plan.data, key) for key in plan.data.__struct_fields__}
-    options |= {f"model.{key}": getattr(plan.model, key) for key in plan.model.__struct_fields__}
-    return {
-        "task": config.task,
-        "seed": config.seed,
-        "data.batch_per_core": config.batch_per_core,
-        "data.batches_per_epoch": config.data.batches_per_epoch,
-        **options,
-        **_optim_fingerprint(config.optim),
-        "device.cores": config.num_cores,
-        "device.precision": config.device.precision,
-    }
+def _new_criterion(saved: list[str] | None, plan: Plan) -> str:
+    was = f"was {saved[0]} ({saved[1]})" if saved else "is not known"
+    monitor, mode = _monitor(plan)
+    return f"checkpoint.monitor {was} in the checkpoint and is {monitor} ({mode}) now, so the best epoch is chosen anew"
 
 
-def _optim_fingerprint(optim: OptimConfig) -> dict[str, Any]:
-    """What trains, of `[optim]`: no key that the optimizer or the schedule does not have."""
-    used = {"momentum": optim.used_momentum, "betas": list(optim.betas), "schedule": optim.used_schedule}
-    have = {f"optim.{key}" for key in (*OPTIMIZER_KEYS[optim.name], *SCHEDULE_KEYS[optim.used_schedule])}
-    values = {f"optim.{key}": used.get(key, getattr(optim, key)) for key in optim.__struct_fields__}
-    return {key: value for key, value in values.items() if key in have or key not in _SOME_HAVE}
-
-
-def _with_optim_defaults(saved: dict[str, Any]) -> dict[str, Any]:
-    """A fingerprint in which keys of `[optim]` that came later have their defaults."""
-    optim = {key.removeprefix("optim."): value for key, value in saved.items() if key.startswith("optim.")}
-    known = {key: value for key, value in optim.items() if key in OptimConfig.__struct_fields__}
-    others = {key: value for key, value in saved.items() if key.removeprefix("optim.") not in known}
-    return {**others, **_optim_fingerprint(msgspec.convert(known, OptimConfig))}
-
-
-def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
+def _content(checkpoint: Checkpoint, plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "fingerprint": fingerprint(plan),
+        "fingerprint": resume.fingerprint(plan),
+        "data": resume.data_of(plan, identity),
+        "monitor": _monitor(plan),
         "position": checkpoint.position._asdict(),
         "learner": checkpoint.learner,
         "meters": checkpoint.meters,
@@ -282,14 +261,3 @@ def _content(checkpoint: Checkpoint, plan: Plan) -> dict[str, Any]:
         "best_epoch": checkpoint.best_epoch,
         "losses": checkpoint.losses,
     }
-
-
-def _differences(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> list[Problem]:
-    problems: list[Problem] = []
-    for key in [key for key in saved | wanted if key not in FREE]:
-        old, new = saved.get(key, _ABSENT), wanted.get(key, _ABSENT)
-        if old != new and not (key in _SOME_HAVE and _ABSENT in (old, new)):
-            was = "was not there" if old is _ABSENT else f"was {old!r}"
-            now = "is not there" if new is _ABSENT else f"is {new!r}"
-            problems.append(Problem(key, f"it {was} when {path} was saved and {now} now; only the same can go on"))
-    return problems

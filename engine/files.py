@@ -20,13 +20,11 @@ class Written(NamedTuple):
 
 def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
     """Writes a file whole or not at all, durably, and returns its size. Raises `OSError`, and what `fill` raises."""
-    with _becoming(path) as temporary:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+    with _becoming(path) as temporary, os.fdopen(_open(temporary, os.O_WRONLY), "wb") as file:
+        fill(file)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
 
 
 def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
@@ -37,7 +35,7 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
     also where other bytes were read than were written, and what `fill` and `note` raise.
     """
     with _becoming(path) as temporary:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = _open(temporary, os.O_RDWR)
         with os.fdopen(fd, "r+b") as file:
             meant = _Hashed(file)
             meant.fill(fill)
@@ -51,6 +49,13 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
             raise OSError(f"what was read back from the disk is not what was written to it ({size} bytes)")
         note(found)
     return Written(size, found)
+
+
+def _open(path: Path, access: int) -> int:
+    """Opens a new file for its owner alone, whatever umask the user's code has set."""
+    fd = os.open(path, access | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)
+    return fd
 
 
 @contextmanager
@@ -112,10 +117,14 @@ def duplicate(path: Path, name: Path) -> None:
     try:
         link(path, name)
     except OSError:
-        with _becoming(name) as temporary:
-            shutil.copyfile(path, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+        with (
+            _becoming(name) as temporary,
+            path.open("rb") as source,
+            os.fdopen(_open(temporary, os.O_WRONLY), "wb") as file,
+        ):
+            shutil.copyfileobj(source, file)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def sync_directory(directory: Path) -> None:

@@ -44,7 +44,11 @@ class Keepsakes:
         if not pictures:
             return []
         folder = self._run_dir / PICTURES / f"epoch-{epoch:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
+        for part in (folder.parent, folder):
+            if not part.is_dir():
+                part.mkdir()
+                # Whatever umask the user's code has set.
+                part.chmod(0o700)
         # Counted, since two names may be alike once they are safe in a path.
         numbers = {example: number for number, example in enumerate(dict.fromkeys(p.example for p in pictures))}
         return [self._keep(folder, numbers[picture.example], picture) for picture in pictures]

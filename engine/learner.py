@@ -156,11 +156,15 @@ class Learner:
         )
         return {**state, "rng": torch.get_rng_state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state. Raises `Refused` where it belongs to another network."""
+    def restore(self, state: dict[str, Any], *, new_settings: bool) -> None:
+        """Continues from a saved state; with `new_settings` the learning rate and the schedule are the configuration's,
+        not the saved ones. Raises `Refused` if it belongs to another network."""
+        saved = state["optimizer"]
+        if new_settings:
+            saved = {**saved, "param_groups": self._optimizer.state_dict()["param_groups"]}
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            self._optimizer.load_state_dict(saved)
         except (RuntimeError, ValueError) as error:
             raise Refused([Problem("task", f"the checkpoint holds another network: {error}")]) from error
         torch.set_rng_state(state["rng"])

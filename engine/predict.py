@@ -11,6 +11,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ from engine.table import STDOUT, Arrays, Table, open_table
 from engine.tasks import registry
 from engine.tasks.base import Dataset, Identified, Options, Task
 from engine.telling import Teller, serve
-from engine.weights import Weights, Workload
+from engine.weights import Origin, Weights, Workload
+from tputui.config import RunConfig
 
 INPUT = "input"
 
@@ -117,9 +119,12 @@ class LeftOut:
 
 def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
-    out = _free(asked)
     learned = weights.read(asked.weights)
-    work = weights.workload(weights.origin(learned, asked.run_dir), asked.code)
+    origin = weights.origin(learned, asked.run_dir)
+    if origin.config.task == weights.LIGHTNING:
+        return _lightning(learned, origin, asked)
+    out = _free(asked)
+    work = weights.workload(origin, asked.code)
     model, examples = _made(work, learned, asked, teller)
     if "torch_xla" in sys.modules:
         teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
@@ -127,21 +132,56 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     judge = Judge(work.task, must=asked.split in ("train", "valid"))
     with open_table(out, asked.form) as table:
         _fill(table, work, model, examples, judge, asked, teller)
-    monitor = work.config.checkpoint.monitor
     return {
         "rows": table.rows,
         "columns": table.columns,
         "out": out,
         "seconds": time.monotonic() - began,
-        "of": asked.split or str(asked.source),
-        "task": work.config.task,
-        "weights": str(asked.weights),
-        "step": learned.step,
         "batch": asked.batch,
-        "precision": "fp32",
-        "trained_precision": work.config.device.precision,
         "figures": judge.figures(),
         "figures_reason": judge.why_not,
+        **_about(learned, work.config, asked),
+    }
+
+
+def _lightning(learned: Weights, origin: Origin, asked: Asked) -> dict[str, Any]:
+    """What a LightningModule logs on a split; of its predictions nothing is known, so no rows are written."""
+    how = "--split valid and --split test evaluate its own loaders"
+    if asked.split is None:
+        message = f"a LightningModule reads no files of yours here; {how}, and load_from_checkpoint loads it elsewhere"
+        raise Refused([Problem(INPUT, message)])
+    if asked.out is not None:
+        raise Refused([Problem("--out", f"of a LightningModule no rows are written; {how}")])
+    work = weights.workload(origin, asked.code)
+    from engine.lightning.evaluating import evaluate
+    from engine.lightning.task import LightningData, LightningModel
+
+    assert isinstance(work.data, LightningData)
+    assert isinstance(work.model, LightningModel)
+    began = time.monotonic()
+    found = evaluate(work.config, work.data, work.model, partial(weights.fill, weights=learned), asked.split)
+    return {
+        "rows": found.examples,
+        "columns": [],
+        "out": None,
+        "seconds": time.monotonic() - began,
+        "batch": work.config.global_batch,
+        "figures": found.figures or None,
+        "figures_reason": None if found.figures else "the module logs nothing there",
+        **_about(learned, work.config, asked),
+    }
+
+
+def _about(learned: Weights, config: RunConfig, asked: Asked) -> dict[str, Any]:
+    """Which weights were used on what, and what the run itself said of them."""
+    monitor = config.checkpoint.monitor
+    return {
+        "of": asked.split or str(asked.source),
+        "task": config.task,
+        "weights": str(asked.weights),
+        "step": learned.step,
+        "precision": "fp32",
+        "trained_precision": config.device.precision,
         "own_figure": {monitor: learned.figure} if learned.figure is not None and asked.split == "valid" else None,
     }
 

@@ -116,6 +116,11 @@ class Saver:
             self._announcer.refused(request, f"{error}{stop}")
 
 
+def best_words(monitor: str, best: float | None, epoch: int) -> str:
+    """The best epoch, to follow another sentence; empty where there is none."""
+    return "" if best is None else f"; best {monitor}: {best:.6g} (epoch {epoch})"
+
+
 def adopt_best(store: Store, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
     """The checkpoint with its best figure where the run now has the weights for it; else without, and that is told."""
     if resumed.best is None:

@@ -6,7 +6,7 @@ The others go through the same motions and take over what came of them, so that 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ def requests(strategy: Strategy, mine: list[Request]) -> list[Request]:
 class SharedStore(Store):
     """The checkpoints of a run of several processes."""
 
-    def __init__(self, run_dir: Path, plan: Plan, strategy: Strategy) -> None:
-        super().__init__(run_dir, plan)
+    def __init__(self, run_dir: Path, plan: Plan, strategy: Strategy, identity: Mapping[str, str]) -> None:
+        super().__init__(run_dir, plan, identity)
         self._strategy = strategy
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:

@@ -22,7 +22,7 @@ from engine.layers import Recorder
 from engine.learner import Learner
 from engine.plan import Plan
 from engine.reports import Reports, Verdict
-from engine.saves import Saver, Stopped
+from engine.saves import Saver, Stopped, best_words
 
 __all__ = ["Stopped", "Trainer"]
 
@@ -64,7 +64,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of from the start."""
-        self._learner.restore(checkpoint.learner)
+        self._learner.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
         self.at = checkpoint.position
         self._best = checkpoint.best
         self._best_epoch = checkpoint.best_epoch
@@ -84,8 +84,7 @@ class Trainer:
                 raise OutOfMemory(page) from error
             self._reports.report_before_failure(self.at)
             raise
-        monitor = self._plan.config.checkpoint.monitor
-        best = f"; best {monitor}: {self._best:.6g} (epoch {self._best_epoch})" if self._best is not None else ""
+        best = best_words(self._plan.config.checkpoint.monitor, self._best, self._best_epoch)
         return f"{self._plan.config.epochs} epochs trained{best}{self._saver.reservation}"
 
     def train_epoch(self) -> None:

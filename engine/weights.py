@@ -148,7 +148,10 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
             message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
             raise Refused([Problem("weights", message)])
         tables, source, cwd = found.config, str(description_of(weights.path)), found.cwd
-    return Origin(from_builtins(tables, source), source, cwd, run_dir)
+    config = from_builtins(tables, source)
+    cores = (weights.fingerprint or {}).get("device.cores")
+    # "all" was a number on the machine that trained.
+    return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
 
 
 def workload(found: Origin, code: Path | None) -> Workload:
@@ -215,11 +218,16 @@ def network(work: Workload, weights: Weights) -> torch.nn.Module:
     except (OSError, ValueError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         raise NotMade([Problem("", f"the network cannot be made: {said}")]) from error
+    fill(model, weights)
+    return model.eval()
+
+
+def fill(model: torch.nn.Module, weights: Weights) -> None:
+    """Puts the weights in the network. Raises `Refused` if they do not fit."""
     try:
         model.load_state_dict(weights.state)
     except RuntimeError as error:
         raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
-    return model.eval()
 
 
 def require_fit(found: Origin, weights: Weights) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from engine.data import identity
 from engine.data.findings import refuse
 from engine.data.options import ArrayData
 from engine.data.place import located
@@ -102,7 +103,8 @@ def load(options: ArrayData, seed: int) -> Splits:
     parts = cut(options, seed)
     features = mapped(options.source)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
-    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
+    of = identity.of(parts, features=features)
+    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
 
 
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.data import identity
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
@@ -71,7 +72,8 @@ def load(options: ImageData, seed: int) -> Splits:
     """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
     parts = cut(options, seed)
     store = Store(parts.rows, options)
-    return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes)
+    of = identity.of(parts)
+    return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes, of)
 
 
 def inputs(options: ImageData, source: Path, classes: Sequence[str] | None = None) -> Images:

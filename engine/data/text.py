@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.data import identity
 from engine.data.options import TextData
 from engine.data.place import located
 from engine.data.rows import Ints, Rows
@@ -85,7 +86,8 @@ def load(options: TextData, seed: int) -> Splits:
     parts = cut(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
     halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
-    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes)
+    of = identity.of(parts, vocabulary=vocabulary.words)
+    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
 
 
 def inputs(options: TextData, source: Path, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:

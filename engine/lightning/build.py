@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
+from lightning.pytorch import Trainer
 
 from engine import checkpoint, machine
 from engine.build import strategy
@@ -49,7 +49,9 @@ class LightningRun:
         self._plan = plan
         self._reports = reports
         self._resume_from = resume_from
-        self.module, self.datamodule = _make_modules(plan)
+        assert isinstance(plan.data, LightningData)
+        assert isinstance(plan.model, LightningModel)
+        self.module, self.datamodule = modules.make(plan.config, plan.data, plan.model)
         self.follower = Follower(plan, cores, reports, control, ties.of(self.module), resumed)
         self._wrap_loaders(self.follower.at)
         self.trainer = _make_trainer(plan, cores, reports, self.follower)
@@ -60,7 +62,7 @@ class LightningRun:
         self.trainer.fit(self.module, datamodule=self.datamodule, ckpt_path=path, weights_only=True)
         trained, epochs = self.follower.at.epoch - 1, self._plan.config.epochs
         early = "" if trained == epochs else f" of {epochs}: Lightning ended training there, as the module asked"
-        return f"{trained} epochs trained{early}{self.follower.saver.reservation}"
+        return f"{trained} epochs trained{early}{self.follower.best_words}{self.follower.saver.reservation}"
 
     def _wrap_loaders(self, at: Position) -> None:
         """Looks at the training loader as Lightning asks for it: it exists only once the data was set up."""
@@ -121,27 +123,10 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
     run.follower.saver = Saver(reports, store, run.follower.state)
     run.follower.keepsakes = Keepsakes(run_dir)
     if resumed is not None and resume_from is not None:
+        for note in resumed.notes:
+            reports.warn(note)
         run.follower.take_best(adopt_best(store, resumed, resume_from, reports.warn))
     return run, reports
-
-
-def _make_modules(plan: Plan) -> tuple[LightningModule, LightningDataModule | None]:
-    """The user's own objects, their weights drawn by the seed."""
-    config, data, model = plan.config, plan.data, plan.model
-    assert isinstance(data, LightningData)
-    assert isinstance(model, LightningModel)
-    seed_everything(config.seed, workers=True, verbose=False)
-    module = _make("model", model.module, model.arguments, {"lr": config.scaled_lr})
-    if data.module is None:
-        return module, None
-    return module, _make("data", data.module, data.arguments, {"batch_size": config.global_batch})
-
-
-def _make(table: str, target: str, arguments: dict[str, Any], offered: dict[str, Any]) -> Any:
-    """An instance; what is offered is given where the class takes it and the configuration does not say it."""
-    cls = modules.find(table, target)
-    given = {name: value for name, value in offered.items() if modules.takes(cls, name)}
-    return cls(**{**given, **arguments})
 
 
 def _make_trainer(plan: Plan, cores: Strategy, reports: Reports, follower: Follower) -> Trainer:

@@ -22,7 +22,7 @@ from engine.layers import Recorder
 from engine.lightning import figures, ties
 from engine.lightning.reports import Facts, Reports
 from engine.plan import Plan
-from engine.saves import Saver
+from engine.saves import Saver, best_words
 from engine.strategies.base import Strategy
 from engine.xla import backend
 from tputui.telemetry import events as ev
@@ -72,6 +72,11 @@ class Follower(Callback):
     def evaluating(self) -> bool:
         """Whether Lightning is inside the validation split."""
         return self._evaluating is not None
+
+    @property
+    def best_words(self) -> str:
+        """The best epoch, to follow another sentence; empty where there is none."""
+        return best_words(self._plan.config.checkpoint.monitor, self._best, self._best_epoch)
 
     def take_best(self, resumed: Checkpoint) -> None:
         """Which epoch is the best so far; none where its weights are not there, and the best is chosen anew."""
@@ -183,6 +188,7 @@ class Follower(Callback):
             # Weights that were not kept, or are no numbers, are not the best ones to have.
             (self._best, self._best_epoch), best = best_before, False
         self._end_epoch(ended, train, best=best)
+        self._keep(ended)
         if saved is not None:
             self.saver.answer(asked, saved, self.at, last=last)
         self._mind()
@@ -243,6 +249,14 @@ class Follower(Callback):
                 best=best,
             )
         )
+
+    def _keep(self, ended: Position) -> None:
+        """Writes the user's files; training does not depend on them."""
+        try:
+            with self._reports.sections.section("save"):
+                self.keepsakes.losses(list(self._losses))
+        except OSError as error:
+            self._reports.warn(f"the losses of epoch {ended.epoch} could not be written: {error.strerror}")
 
     def _note_wait(self, trainer: Trainer) -> None:
         """Says once if most of the time goes by waiting for data."""

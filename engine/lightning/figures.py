@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tputui.telemetry.events import MeterReading, Split
+from tputui.telemetry.events import MeterReading
 
-PREFIXES: dict[Split, tuple[str, ...]] = {
+PREFIXES: dict[str, tuple[str, ...]] = {
     "train": ("train_", "train/", "training_", "training/"),
     "valid": ("val_", "val/", "valid_", "valid/", "validation_", "validation/"),
+    "test": ("test_", "test/"),
 }
 """Beginnings of names that say the split, which our meters say besides."""
 REDUCED = "as Lightning reduced it: by default the mean over batches, weighted by their examples; told as one value"
 """How a logged figure came about, in words."""
 
 
-def meters(logged: Mapping[str, float], split: Split, taken: Iterable[str] = ()) -> dict[str, MeterReading]:
+def meters(logged: Mapping[str, float], split: str, taken: Iterable[str] = ()) -> dict[str, MeterReading]:
     """The figures of a split under names without the split; a name that is taken already stays as it was logged."""
     found: dict[str, MeterReading] = {}
     names = set(taken)
@@ -39,7 +40,7 @@ def monitored(name: str, found: Mapping[str, MeterReading]) -> float | None:
     return None if reading is None else reading.avg
 
 
-def _short(name: str, split: Split) -> str:
+def _short(name: str, split: str) -> str:
     for prefix in PREFIXES[split]:
         if name.startswith(prefix) and name != prefix:
             return name[len(prefix) :]

@@ -1,4 +1,4 @@
-"""Lets Lightning use the XLA runtime where there is no TPU. Must be called in the worker process alone.
+"""What Lightning finds of XLA: devices where there is no TPU, or none. Must be called in processes of ours alone.
 
 Lightning asks the PCI bus, and then the network, for a TPU and refuses its XLA path without one. The runtime's CPU
 devices go through that same path once both of its accelerator classes are told how many there are.
@@ -18,7 +18,16 @@ def offer_cores(num_cores: int) -> None:
         "tputui: Lightning finds no TPU here and would refuse its XLA path; in this process alone it is told of "
         f"{num_cores} virtual cores\n"
     )
+    _offer(num_cores)
+
+
+def offer_nothing() -> None:
+    """From now on Lightning finds no XLA device, and does not import the runtime to look for one."""
+    _offer(0)
+
+
+def _offer(num_cores: int) -> None:
     for cls in (FabricAccelerator, XLAAccelerator):
         # It stands on classes, and Lightning itself asks the classes.
         setattr(cls, "auto_device_count", staticmethod(lambda: num_cores))  # noqa: B010 - mypy forbids the assignment
-        setattr(cls, "is_available", staticmethod(lambda: True))  # noqa: B010
+        setattr(cls, "is_available", staticmethod(lambda: num_cores > 0))  # noqa: B010

@@ -1,6 +1,6 @@
 """The user's own LightningModule and LightningDataModule: found by name and checked before anything starts.
 
-Importing this module imports neither torch nor Lightning. Must not make an instance of what it checks.
+Importing this module imports neither torch nor Lightning. What is checked is not made: only `make` makes instances.
 """
 
 from __future__ import annotations
@@ -8,10 +8,16 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import NotImported, Problem, Refused
 from engine.tasks.registry import reason
+from tputui.config import RunConfig
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningDataModule, LightningModule
+
+    from engine.lightning.task import LightningData, LightningModel
 
 PACKAGE = "lightning"
 KINDS = {"model": "LightningModule", "data": "LightningDataModule"}
@@ -69,6 +75,24 @@ def argument_problems(table: str, cls: type[Any], arguments: dict[str, Any], off
 def takes(cls: type[Any], name: str) -> bool:
     """Whether the class takes an argument of that name."""
     return name in inspect.signature(cls).parameters
+
+
+def make(
+    config: RunConfig, data: LightningData, model: LightningModel
+) -> tuple[LightningModule, LightningDataModule | None]:
+    """The user's own objects, their weights drawn by the seed. Raises `Refused`."""
+    _package().seed_everything(config.seed, workers=True, verbose=False)
+    module = _made("model", model.module, model.arguments, {"lr": config.scaled_lr})
+    if data.module is None:
+        return module, None
+    return module, _made("data", data.module, data.arguments, {"batch_size": config.global_batch})
+
+
+def _made(table: str, target: str, arguments: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """An instance; what is offered is given where the class takes it and the configuration does not say it."""
+    cls = find(table, target)
+    given = {name: value for name, value in offered.items() if takes(cls, name)}
+    return cls(**{**given, **arguments})
 
 
 def _package() -> Any:

@@ -9,6 +9,8 @@ need torch import it inside. What is called "traced" below builds a program and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -73,6 +75,8 @@ class Splits(NamedTuple):
     """Examples of the source that are in neither split because they cannot be used."""
     notes: tuple[str, ...] = ()
     """What a user should know of the data before the start, each in one sentence."""
+    identity: Mapping[str, str] = MappingProxyType({})
+    """A digest by kind of what the data hold, such as `labels`: a run that is resumed on other data says so."""
 
 
 class Picture(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from engine.tasks.lit_digits import LitDigits
+from engine.tasks.lit_digits import DigitsDataModule, LitDigits
 from tputui.integrations.lightning import TputuiCallback
 from tputui.telemetry import control
 
@@ -71,8 +72,21 @@ class Spoilt(Tied):
         return self._loss(batch) * (float("nan") if self.global_step == 5 else 1.0)
 
 
+class Tested(DigitsDataModule):
+    """Has a test split, which is the validation split once more."""
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return self.val_dataloader()
+
+
 class Stopping(LitDigits):
     """Asks its own run to stop before the step that the environment says."""
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        pixels, labels = batch
+        logits = self.net(pixels)
+        self.log("test_loss", cross_entropy(logits, labels))
+        self.log("test_accuracy", (logits.argmax(dim=1) == labels).float().mean())
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if os.environ.get("STOP_AT") != str(self.global_step):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine import checkpoint, files, machine, plan, sums
+from engine import checkpoint, files, machine, plan, resume, sums
 from engine.checkpoint import Checkpoint, Position, SaveFailed, Store
 from engine.errors import Refused
 from tests.engine.workers import DIGITS
@@ -177,12 +177,9 @@ def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(stor
     ("override", "key"),
     [
         ("seed=1", "seed"),
-        ("data.batch_per_core=4", "data.batch_per_core"),
         ("data.valid_fraction=0.1", "data.valid_fraction"),
         ("model.channels=8", "model.channels"),
         ("optim.name=sgd", "optim.name"),
-        ("optim.lr=0.1", "optim.lr"),
-        ("device.cores=4", "device.cores"),
         ("device.precision=bf16", "device.precision"),
         ("epochs=1", "epochs"),
     ],
@@ -196,12 +193,158 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
     assert [problem.key for problem in refused.value.problems] == [key]
 
 
+def tabular(folder: Path, num_rows: int) -> str:
+    """A configuration over files of so many rows."""
+    np.save(folder / "x.npy", np.arange(4.0 * num_rows).reshape(num_rows, 4))
+    np.save(folder / "y.npy", np.arange(num_rows) % 2)
+    named = f"[data]\nbatch_per_core=2\nsource='{folder}/x.npy'\nlabels_file='{folder}/y.npy'\n"
+    return f"task='tabular'\nepochs=9\n{named}[device]\ncores=1\n"
+
+
+def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examples(
+    store: Store, tmp_path: Path
+) -> None:
+    # 22 steps of 64 an epoch: epoch 3 has 10 of them behind it, 640 examples.
+    at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
+    path = tmp_path / store.save(at, periodic=True, best=False).path
+    half = checkpoint.load(path, planned("device.cores=4", "optim.lr=0.01"))
+    assert half.position == Position(epoch=3, batch=20, step=2 * 44 + 20, evaluating=False)
+    assert half.new_settings
+    settings, moved = half.notes
+    assert "device.cores 8 -> 4" in settings
+    assert "optim.lr 0.0005 -> 0.01" in settings
+    assert "epoch 3 continues after 20 of its 44 steps" in moved
+    assert "step 54 counts as step 108" in moved
+    odd = checkpoint.load(path, planned("data.batch_per_core=12"))
+    assert odd.position == Position(epoch=3, batch=6, step=2 * 14 + 6, evaluating=False)
+    assert not odd.new_settings
+    same_batch = checkpoint.load(path, planned("device.cores=4", "data.batch_per_core=16"))
+    assert same_batch.position == at.position
+    unchanged = checkpoint.load(path, planned())
+    assert (unchanged.position, unchanged.new_settings, unchanged.notes) == (at.position, False, ())
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (Position(epoch=3, batch=0, step=44, evaluating=False), Position(3, 0, 88, False)),
+        (Position(epoch=3, batch=22, step=66, evaluating=True), Position(3, 44, 132, True)),
+        (Position(epoch=1, batch=0, step=0, evaluating=False), Position(1, 0, 0, False)),
+    ],
+)
+def test_a_boundary_of_an_epoch_stays_one_under_another_batch(
+    store: Store, tmp_path: Path, at: Position, expected: Position
+) -> None:
+    path = tmp_path / store.save(at_step(1)._replace(position=at), periodic=True, best=False).path
+    assert checkpoint.load(path, planned("device.cores=4")).position == expected
+
+
+def test_another_optimizer_is_refused_with_what_to_write(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
+    with pytest.raises(Refused, match=r'optim\.name: .* write optim\.name = "adam"'):
+        checkpoint.load(path, planned("optim.name=sgd"))
+
+
+@pytest.mark.parametrize("override", ["checkpoint.monitor=accuracy", "checkpoint.mode=max"])
+def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(store: Store, tmp_path: Path, override: str) -> None:
+    path = tmp_path / store.save(at_step(1)._replace(best_epoch=1), periodic=True, best=True).path
+    loaded = checkpoint.load(path, planned(override))
+    assert (loaded.best, loaded.best_epoch) == (None, 0)
+    (note,) = loaded.notes
+    assert "checkpoint.monitor was loss (min)" in note
+    assert "chosen anew" in note
+    assert checkpoint.load(path, planned()).best == 0.5
+
+
+def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / store.save(at_step(1), periodic=True, best=True).path
+    content = torch.load(path, weights_only=True)
+    del content["monitor"], content["data"]
+    older = tmp_path / "older.pt"
+    torch.save(content, older)
+    assert checkpoint.load(older, planned()).best is None
+
+
+def test_more_data_are_taken_from_the_next_epoch_on_and_refused_in_the_middle_of_one(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    text = tabular(tmp_path, 20)
+    store = Store(tmp_path, plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
+    end = at_step(16)._replace(position=Position(epoch=3, batch=0, step=16, evaluating=False))
+    boundary = tmp_path / store.save(end, periodic=True, best=False).path
+    middle = tmp_path / store.save(at_step(11), periodic=True, best=False).path
+    tabular(tmp_path, 40)
+    more = plan.make(config.parse(text, "t.toml"), CPU, "t.toml")
+    loaded = checkpoint.load(boundary, more)
+    assert loaded.position == Position(epoch=3, batch=0, step=2 * more.steps_per_epoch, evaluating=False)
+    assert "16 training and 4 validation examples then, 32 and 8 now" in loaded.notes[0]
+    with pytest.raises(Refused, match=r"data: .* in the middle of epoch 2 of 16 training examples, and there are 32"):
+        checkpoint.load(middle, more)
+
+
+def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
+    from engine.data import arrays
+
+    def identity() -> dict[str, str]:
+        options = plan.make(config.parse(text, "t.toml"), CPU, "t.toml").data
+        return dict(arrays.load(options, 0).identity)  # type: ignore[arg-type]
+
+    text = tabular(tmp_path, 20)
+    before = identity()
+    assert resume.data_note(before, identity()) is None
+    np.save(tmp_path / "y.npy", np.arange(20) // 2 % 2)
+    note = resume.data_note(before, identity())
+    assert note is not None
+    assert "as many examples as before: " in note
+    assert "labels" in note
+    with pytest.raises(Refused, match="the weights know other words"):
+        resume.data_note({"vocabulary": "a"}, {"vocabulary": "b"})
+
+
+def test_without_digests_no_flipped_bit_becomes_other_weights(store: Store, tmp_path: Path) -> None:
+    weights = {"w": torch.arange(64.0), "b": torch.ones(16)}
+    whole = at_step(3)._replace(learner={"model": weights})
+    path = tmp_path / store.save(whole, periodic=True, best=False).path
+    content, flipped = path.read_bytes(), tmp_path / "flipped.pt"
+    refused = 0
+    # Every byte of the weights and a sample of all others.
+    for place in sorted(
+        {*range(0, len(content), 37), *range(content.find(bytes(weights["w"].numpy())), len(content), 5)}
+    ):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        flipped.write_bytes(damaged)
+        try:
+            loaded = checkpoint.load(flipped, planned())
+        except Refused:
+            refused += 1
+            continue
+        assert loaded.position == whole.position, place
+        assert all(torch.equal(loaded.learner["model"][name], weights[name]) for name in weights), place
+    assert refused > 10
+    assert checkpoint.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_checkpoint_is_its_owners_whatever_umask_the_users_code_has_set(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def refuse(*names: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    before = os.umask(0o777)
+    try:
+        store.save(at_step(1), periodic=True, best=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "checkpoints").iterdir()}
+    assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", sums.NAME), 0o600)
+
+
 def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    np.save(tmp_path / "x.npy", np.arange(80.0).reshape(20, 4))
-    np.save(tmp_path / "y.npy", np.arange(20) % 2)
-    files_named = f"[data]\nbatch_per_core=2\nsource='{tmp_path}/x.npy'\nlabels_file='{tmp_path}/y.npy'\n"
-    text = f"task='tabular'\nepochs=9\n{files_named}[device]\ncores=1\n"
+    text = tabular(tmp_path, 20)
 
     def of(*overrides: str) -> plan.Plan:
         return plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")

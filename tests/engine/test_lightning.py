@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from tests.cli.helpers import tputui
 from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.telemetry import events as ev
 from tputui.telemetry import layers
@@ -17,7 +20,7 @@ from tputui.telemetry import layers
 pytestmark = pytest.mark.xla
 
 SAMPLE = (HERE.parents[1] / "sample_configs" / "lightning_digits.toml").read_text()
-THIN = ["model.module=mylit:Stopping", "model.arguments.channels=8", "epochs=2"]
+THIN = ["model.module=mylit:Stopping", "data.module=mylit:Tested", "model.arguments.channels=8", "epochs=2"]
 STEPS_PER_EPOCH = 22
 STOP_AT = 30
 TIED = """
@@ -111,6 +114,65 @@ def test_the_checkpoints_are_lightnings_own(lit: Run) -> None:
     assert all(tensor.device.type == "cpu" for tensor in last["state_dict"].values())
     best = torch.load(directory / "best.pt", weights_only=True)
     assert best["best"] == min(epoch.valid["loss"].avg for epoch in lit.all(ev.EpochEnded))
+
+
+def test_the_losses_of_the_epochs_are_files_and_the_end_names_the_best(lit: Run) -> None:
+    epochs = lit.all(ev.EpochEnded)
+    assert np.load(lit.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]
+    assert np.load(lit.dir / "val_losses.npy").tolist() == [epoch.valid["loss"].avg for epoch in epochs]
+    best = [epoch for epoch in epochs if epoch.best][-1]
+    words = f"2 epochs trained; best loss: {best.valid['loss'].avg:.6g} (epoch {best.epoch})"
+    assert lit.one(ev.TrainingEnded).reason == words
+
+
+PREDICTS = """
+import json, os, sys
+from pathlib import Path
+from engine.errors import Refused
+from engine.predict import Asked, predict
+from engine.telling import Teller
+run_dir, code = map(Path, sys.argv[1:])
+best, teller = run_dir / "checkpoints" / "best.pt", Teller(2)
+asked = [(None, split, None) for split in ("valid", "test", "train")]
+for source, split, out in [*asked, (Path("mine.csv"), None, None), (None, "valid", "x.csv")]:
+    try:
+        told = predict(Asked(best, run_dir, source, split, out, "csv", 64, code), teller)
+        print(json.dumps([told["figures"], told["rows"], told["out"]]))
+    except Refused as refused:
+        print(json.dumps(str(refused)))
+print(json.dumps("torch_xla" in sys.modules))
+"""
+
+
+def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: Path) -> None:
+    best = [epoch for epoch in lit.all(ev.EpochEnded) if epoch.best][-1]
+    wanted = pytest.approx({name: reading.avg for name, reading in best.valid.items()}, rel=1e-4)
+    command = [sys.executable, "-c", PREDICTS, str(lit.dir), str(HERE)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    valid, test, train, file, out, runtime = map(json.loads, done.stdout.splitlines())
+    assert valid == test == [wanted, 359, None]
+    assert "is evaluated on valid or test, by its own loaders; not on train" in train
+    assert "a LightningModule reads no files of yours here; --split valid and --split test" in file
+    assert "of a LightningModule no rows are written" in out
+    assert runtime is False, "the runtime was imported to look for a device"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_exported_weights_of_a_module_are_evaluated_without_the_run(lit: Run, tmp_path: Path) -> None:
+    said = tputui("export", lit.dir, "--to", "mine.pt", cwd=tmp_path)
+    assert said.code == 0, said.err
+    state = torch.load(tmp_path / "mine.pt", weights_only=True)
+    best = torch.load(lit.dir / "checkpoints" / "best.pt", weights_only=True)["state_dict"]
+    assert state.keys() == best.keys()
+    assert all(torch.equal(state[name], best[name]) for name in state)
+    alone = tputui("predict", "mine.pt", "--split", "valid", "--code", HERE, cwd=tmp_path)
+    assert alone.code == 0, alone.err
+    count, weights, figures, own = alone.out.splitlines()
+    assert count.startswith("359 examples in ")
+    assert weights.endswith("mine.pt")
+    assert figures.split()[::2] == ["loss", "accuracy"]
+    assert own.startswith("the run's own validation said: loss ")
 
 
 @pytest.mark.slow

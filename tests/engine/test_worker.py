@@ -184,6 +184,30 @@ def test_a_resumed_run_has_the_best_weights_of_the_run_that_it_goes_on_from(inte
     assert content["best"] == min(epoch.valid["loss"].avg for epoch in epochs)
 
 
+@pytest.mark.slow
+def test_a_run_goes_on_with_fewer_cores_another_learning_rate_and_another_monitor_and_says_so(
+    runs_dir: Path, interrupted: Run
+) -> None:
+    saved = [event for event in interrupted.all(ev.CheckpointSaved) if event.reason == "stop"][-1]
+    options = ["device.cores=4", "optim.lr=0.002", "checkpoint.monitor=accuracy", "checkpoint.mode=max"]
+    options.append(f"epochs={saved.epoch}")
+    changed = runs_to_end(make(runs_dir, "changed", options, resume_from=interrupted.dir / saved.path))
+    plan, epoch = changed.one(ev.TrainingPlanned), changed.one(ev.EpochEnded)
+    batch = saved.step - (saved.epoch - 1) * STEPS_PER_EPOCH
+    assert plan.lr == pytest.approx(4 * 0.002)
+    assert {report.lr for report in changed.all(ev.ProgressReported)} == {plan.lr}
+    assert plan.first_step == 2 * (saved.epoch - 1) * STEPS_PER_EPOCH + 2 * batch + 1, "as many examples, in halves"
+    assert epoch.train["loss"].count == 2 * STEPS_PER_EPOCH * 32, "each example of the epoch once, in either run"
+    assert epoch.valid["loss"].avg < 1.0, "the weights went on"
+    warnings = [warning.text for warning in changed.all(ev.WarningRaised)]
+    for words in ("optim.lr 0.0005 -> 0.002", f"step {saved.step} counts as", "checkpoint.monitor was loss (min)"):
+        assert sum(words in text for text in warnings) == 1
+    assert epoch.best, "no epoch was the best by this figure yet"
+    content = torch.load(changed.dir / "checkpoints" / "best.pt", weights_only=True)
+    assert content["best"] == epoch.valid["accuracy"].avg <= 1.0
+    assert f"best accuracy: {content['best']:.6g}" in changed.one(ev.TrainingEnded).reason
+
+
 def test_an_epoch_whose_weights_could_not_be_kept_is_not_the_best(runs_dir: Path) -> None:
     run = make(runs_dir, "unkept", ["data.num_train=64"], text=LINE)
     in_the_way = run.dir / "checkpoints" / "step-00000004.pt" / "in the way"

@@ -92,7 +92,9 @@ def _lines(result: dict[str, Any]) -> list[str]:
     made = f" of step {result['step']}" if result["step"] is not None else ""
     where = "" if result["out"] in (STDOUT, None) else f", written to {result['out']}"
     took = fmt.duration(result["seconds"])
-    lines = [f"{fmt.count(result['rows'])} rows in {took} on the CPU{where}", f"weights{made}: {result['weights']}"]
+    what = "rows" if result["out"] is not None else "examples"
+    count = f"{fmt.count(result['rows'])} {what}" if result["rows"] is not None else result["of"]
+    lines = [f"{count} in {took} on the CPU{where}", f"weights{made}: {result['weights']}"]
     if result["figures"]:
         lines.append(_figures(result["figures"]))
     elif result["figures_reason"]:
