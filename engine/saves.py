@@ -31,6 +31,7 @@ class Saver:
         self._store = store
         self._state = state
         self._good_step: int | None = None
+        self._unfit = ""
         self.reservation = ""
         """What is wrong with the weights that were saved last, to follow another sentence; empty where nothing is."""
 
@@ -64,6 +65,13 @@ class Saver:
         if _reason(asked) == "stop" and not last:
             raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self.reservation}")
 
+    def conclude(self, trained: str) -> str:
+        """The sentence of a training that reached its end. Raises `NotFinite` if its final weights are NaN or infinite:
+        whoever waits for the run must not take it for one with a result."""
+        if self._unfit:
+            raise NotFinite(f"the final weights are NaN or infinite ({self._unfit}): {trained}; {self._good()}")
+        return trained
+
     def mind(self, found: str | None, policy: str, at: Position, settle: Callable[[Position], None]) -> None:
         """Ends training where loss or gradient were `found` not finite and the policy says so, once `settle` has
         reported every step up to there. Raises `NotFinite`."""
@@ -95,6 +103,7 @@ class Saver:
 
     def _note_fitness(self, saved: Saved, at: Position) -> None:
         """Says so where the weights are no numbers, once until they are again."""
+        self._unfit = saved.unfit
         if not saved.unfit:
             self._good_step, self.reservation = at.step, ""
             return

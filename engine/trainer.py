@@ -85,7 +85,7 @@ class Trainer:
             self._reports.report_before_failure(self.at)
             raise
         best = best_words(self._plan.config.checkpoint.monitor, self._best, self._best_epoch)
-        return f"{self._plan.config.epochs} epochs trained{best}{self._saver.reservation}"
+        return self._saver.conclude(f"{self._plan.config.epochs} epochs trained{best}")
 
     def train_epoch(self) -> None:
         """Trains, evaluates and saves the epoch that is due. Raises `Stopped`."""

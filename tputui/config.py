@@ -168,7 +168,8 @@ class NonFiniteConfig(Table, frozen=True, kw_only=True):
     and trains on; `stop` ends training, with exit code 3; `save-stop` saves first. With the last two each step works
     out the norm of its gradient too, which counts as a loss does and is told with it: some tenths of a millisecond of
     the host's time. Whatever the policy: weights that are not finite are kept apart as `checkpoints/non-finite.pt`, to
-    look into, and never take the place of `last.pt`, `best.pt` or an older checkpoint. A report comes about once a
+    look into, and never take the place of `last.pt`, `best.pt` or an older checkpoint; and a run whose weights are not
+    finite after its last epoch has failed, with exit code 3. A report comes about once a
     second, so some steps follow the first bad one. Of a LightningModule the training loss alone is watched, not its
     gradient or validation."""
 

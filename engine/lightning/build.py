@@ -57,12 +57,15 @@ class LightningRun:
         self.trainer = _make_trainer(plan, cores, reports, self.follower)
 
     def train(self) -> str:
-        """Trains every epoch that is left, or until the module has enough, and says so. Raises `Stopped`."""
+        """Trains every epoch that is left, or until the module has enough, and says so.
+
+        Raises `Stopped` and `NotFinite`.
+        """
         path = None if self._resume_from is None else str(self._resume_from)
         self.trainer.fit(self.module, datamodule=self.datamodule, ckpt_path=path, weights_only=True)
         trained, epochs = self.follower.at.epoch - 1, self._plan.config.epochs
         early = "" if trained == epochs else f" of {epochs}: Lightning ended training there, as the module asked"
-        return f"{trained} epochs trained{early}{self.follower.best_words}{self.follower.saver.reservation}"
+        return self.follower.saver.conclude(f"{trained} epochs trained{early}{self.follower.best_words}")
 
     def _wrap_loaders(self, at: Position) -> None:
         """Looks at the training loader as Lightning asks for it: it exists only once the data was set up."""

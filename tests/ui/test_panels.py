@@ -16,7 +16,7 @@ from tests.ui import made
 from tests.ui.desks import MEMORY
 from tputui.model import format as fmt
 from tputui.model.compare import compare
-from tputui.model.snapshot import OutlierView, RequestView, Snapshot
+from tputui.model.snapshot import NonFinite, OutlierView, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
 from tputui.ui import layout, words
@@ -133,6 +133,16 @@ def test_alarms_stand_in_the_header() -> None:
         "7 recompiles",
     ):
         assert part in said
+
+
+@pytest.mark.parametrize(("condition", "word"), [("running", "RUNNING NaN"), ("done", "DONE NaN")])
+def test_a_run_with_a_nan_is_a_warning_for_good_and_says_where_it_began(condition: str, word: str) -> None:
+    bad = [NonFinite(core=core, step=1, metric="loss", value=math.nan) for core in range(8)]
+    run = made.changed(made.running(), condition=condition, non_finite=bad, num_non_finite=880)
+    said = header_text(run)
+    assert f"\u25b2 {word}" in said
+    assert "880 NaN/inf from all 8 cores, step 1" in said
+    assert words.sign_of(run.condition, 880).tone == "warn"
 
 
 @pytest.mark.parametrize("condition", ["running", "done", "lost"])

@@ -28,7 +28,7 @@ KINDS: dict[ev.FailureKind, str] = {
     "refused": "refused: the configuration or the checkpoint cannot be used",
     "unable": "this machine cannot train",
     "memory": "out of memory",
-    "non_finite": "a loss or gradient that is no finite number, at which the configuration says to end",
+    "non_finite": "a NaN or infinite loss, gradient or weight",
     "aborted": "ended in native code",
     "killed": "ended by a signal from outside",
     "exited": "ended without a word",

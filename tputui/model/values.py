@@ -174,8 +174,11 @@ class Values:
                 row, column = divmod(place, event.cores)
                 bad = BadValue(event.first + row, column, event.metric, value)
                 if not self.non_finite:
-                    core = self.core_of(column, event.cores)
-                    text = f"first non-finite {event.metric}: {fmt.number(value)} on core {core} at step {bad.step}"
+                    row_values = values[place - column : place - column + event.cores]
+                    num_bad = sum(not math.isfinite(other) for other in row_values)
+                    where = f"core {self.core_of(column, event.cores)}" if num_bad == 1 else f"{num_bad} cores"
+                    where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {bad.step}"
                     told.say(event.t, text, "warning")
                 self.non_finite.append(bad)
                 if len(self.non_finite) >= NON_FINITE_MAX:

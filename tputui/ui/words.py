@@ -33,6 +33,13 @@ CONDITIONS: dict[RunCondition, Sign] = {
     "lost": Sign("?", "LOST", "bad"),
 }
 
+
+def sign_of(condition: RunCondition, num_non_finite: int) -> Sign:
+    """How the condition of a run looks: from its first NaN or infinite value on a warning, never good."""
+    sign = CONDITIONS[condition]
+    return sign._replace(mark="\u25b2", tone="warn") if num_non_finite and sign.tone == "good" else sign
+
+
 REQUEST_NAMES: dict[RequestKind, str] = {
     "checkpoint": "checkpoint",
     "stop": "stop",
@@ -117,8 +124,7 @@ def alarms(snapshot: Snapshot) -> list[str]:
         # The whole sentence is in the log; this one is there as long as the run is.
         found.append("NOT ON THE TPU")
     if snapshot.num_non_finite:
-        first = [f" from core {bad.core}, step {bad.step}" for bad in snapshot.non_finite[:1]]
-        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{''.join(first)}")
+        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}")
     odd = snapshot.outlier
     if odd is not None:
         found.append(f"core {odd.core} {'above' if odd.by > 0 else 'below'} the others since step {odd.first_step:,}")
@@ -135,6 +141,17 @@ def alarms(snapshot: Snapshot) -> list[str]:
     if snapshot.newer_format:
         found.append(clean(snapshot.newer_format))
     return found
+
+
+def _first_bad(snapshot: Snapshot) -> str:
+    """Where the values began that are NaN or infinite: ` from core 3, step 22`, ` from all 8 cores, step 1`."""
+    if not snapshot.non_finite:
+        return ""
+    step = snapshot.non_finite[0].step
+    cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
+    number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
+    where = f"{number} cores" if len(cores) > 1 else f"core {snapshot.non_finite[0].core}"
+    return f" from {where}, step {step}"
 
 
 def time_of_day(t: float) -> str:

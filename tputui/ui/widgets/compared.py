@@ -135,7 +135,7 @@ def letter(part: ComparedPart, run: int) -> Span:
 
 def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
     run, sight = part.comparison.runs[index], part.sight
-    sign = words.CONDITIONS[run.condition]
+    sign = words.sign_of(run.condition, part.snapshots[index].num_non_finite)
     hidden = index in sight.hidden
     swatch = f"{run.label} hidden" if hidden else f"\u2500{run.label}\u2500"
     tone: Tone = "dim" if hidden else TONES[index]
@@ -191,7 +191,7 @@ def _state(part: ComparedPart, width: int) -> Line:
     run, snapshot = part.comparison.runs[chosen], part.snapshots[chosen]
     if run.trouble is not None:
         return fit([Span(f" {run.label}: {clean(run.trouble)}", "warn")], width)
-    sign = words.CONDITIONS[run.condition]
+    sign = words.sign_of(run.condition, snapshot.num_non_finite)
     line: Line = [Span(f" {run.label} ", TONES[chosen]), Span(f"{clean(run.run)} "), Span(f"{sign.mark} ", sign.tone)]
     reason = "" if run.condition_reason.startswith(run.condition) else f"{run.condition}: "
     line.append(Span(f"{reason}{clean(run.condition_reason)}", "label"))

@@ -76,7 +76,7 @@ def _told(snapshot: Snapshot, width: int) -> list[Line]:
     progress, pace, message = _progress_line(snapshot, width), _pace_line(snapshot, width), _message_line(snapshot)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
-    tone = words.CONDITIONS[snapshot.condition].tone
+    tone = words.sign_of(snapshot.condition, snapshot.num_non_finite).tone
     first, rest = _halved(clean(snapshot.condition_reason), width - 2)
     begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot)
     return (
@@ -105,8 +105,9 @@ def _banner(behind: Behind, snapshot: Snapshot) -> Line:
 
 def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
     """Name, state and age; of a long name the end gives way before the state does."""
-    sign = words.CONDITIONS[snapshot.condition]
-    state = Span(f" {sign.mark} {sign.word} ", sign.tone)
+    sign = words.sign_of(snapshot.condition, snapshot.num_non_finite)
+    spoilt = " NaN" if sign != words.CONDITIONS[snapshot.condition] else ""
+    state = Span(f" {sign.mark} {sign.word}{spoilt} ", sign.tone)
     name = Span(f" {clean(snapshot.run)} ", "strong")
     right: Line = [role, *_age(snapshot, replaying, short=False)]
     if width_of([name, state, *right]) >= width:
@@ -210,7 +211,7 @@ def _message_line(snapshot: Snapshot) -> Line:
     """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
     alarms = _alarms(snapshot)
     if snapshot.condition in ENDED:
-        sign = words.CONDITIONS[snapshot.condition]
+        sign = words.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
     receipts = _receipt(snapshot)
     if receipts and _is_awaited(snapshot):

@@ -11,7 +11,7 @@ from tputui.ui.draw.lines import Line, Span, clean, fit, paragraph, width_of
 from tputui.ui.draw.plot import plot
 from tputui.ui.home.rows import RunRow
 from tputui.ui.widgets.panel import Drawing, Panel
-from tputui.ui.widgets.runs import STATES
+from tputui.ui.widgets.runs import sign_of
 
 _FACTS_WIDTH = 46
 _LEAST_CHART = 40
@@ -64,7 +64,7 @@ def _chart(row: RunRow, width: int, height: int) -> list[Line]:
 
 
 def _facts(row: RunRow, width: int) -> list[Line]:
-    sign = STATES[row.state]
+    sign = sign_of(row)
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
     if row.why:
         lines += [[Span(" "), *piece] for piece in paragraph(row.why, width - 2, 2, "label")]

@@ -65,6 +65,13 @@ STATES: dict[State, Sign] = {
 }
 
 
+def sign_of(row: RunRow) -> Sign:
+    """How the state of a row looks."""
+    if row.state == "reading" or row.state == "unreadable":
+        return STATES[row.state]
+    return words.sign_of(row.state, row.num_bad)
+
+
 class RunsTable(Drawn):
     """Runs in the order in which they are given, one of them chosen, any of them marked."""
 
@@ -224,7 +231,7 @@ class RunsTable(Drawn):
 def cell(row: RunRow, field: Field, now: float) -> tuple[str, Tone]:
     """What stands in a column of a run that is no curve."""
     if field.key == "state":
-        sign = STATES[row.state]
+        sign = sign_of(row)
         return f"{sign.mark} {sign.word.lower()}{' !' if row.alarms else ''}", sign.tone
     if field.key == "step":
         return _steps(row, field.width), "plain" if row.steps is not None else "dim"
@@ -247,7 +254,7 @@ def cell(row: RunRow, field: Field, now: float) -> tuple[str, Tone]:
 
 def how_in_words(row: RunRow) -> str:
     """How a run is, for a line of a list: `done, step 66/66, loss 0.0812`."""
-    parts = [STATES[row.state].word.lower()]
+    parts = [sign_of(row).word.lower()]
     parts += [f"step {_steps(row, 24)}"] if row.steps is not None else []
     parts += [f"loss {fmt.number(row.loss)}"] if row.loss is not None else []
     return ", ".join(parts)
