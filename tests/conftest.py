@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,18 +12,49 @@ import pytest
 from hypothesis import settings
 
 from tests import recorded
+from tests.hermetic import Session
 
-# A busy machine is no failure: nothing here is timed.
-settings.register_profile("tputui", deadline=None)
+# A busy machine is no failure: nothing here is timed. And no examples are kept in the working directory.
+settings.register_profile("tputui", deadline=None, database=None)
 settings.load_profile("tputui")
+_SESSION = pytest.StashKey[Session]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hides the user's settings from the tests. The processes of xdist inherit what is set here."""
+    if hasattr(config, "workerinput"):
+        return
+    session = config.stash[_SESSION] = Session()
+    if sys.flags.optimize:
+        # Assertions are compiled out of this process already: begin anew.
+        session.close()
+        config.pluginmanager.getplugin("capturemanager").stop_global_capturing()
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *config.invocation_params.args])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails where a test has left a process or a file behind."""
+    hermetic = session.config.stash.get(_SESSION, None)
+    if hermetic is None:
+        return
+    if left := hermetic.left():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        terminal = session.config.get_terminal_writer()
+        terminal.line()
+        for what in left:
+            terminal.line(f"left behind by the tests: {what}", red=True)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the directories of the session."""
+    if (hermetic := config.stash.get(_SESSION, None)) is not None:
+        hermetic.close()
 
 
 @pytest.fixture(autouse=True)
-def _environment_is_left_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    monkeypatch.delenv("TPUTUI_RUNS", raising=False)
-    # Not by the fixture that tests undo themselves: what a viewer keeps must never reach the user's own file.
+def _environment_is_left_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    # What a viewer keeps must never reach another test.
     with pytest.MonkeyPatch.context() as own:
         own.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         before = dict(os.environ)

@@ -119,9 +119,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(folder: Path) -> Iterator[Runs]:
     """Starts runs; none outlives the test."""
     made = Runs(folder)
-    yield made
-    for live in made.started:
-        live.clean_up()
+    try:
+        yield made
+    finally:
+        for live in made.started:
+            live.clean_up()
 
 
 @pytest.fixture
@@ -157,11 +159,15 @@ class Interrupted(NamedTuple):
 @pytest.fixture(scope="module")
 def interrupted(folder: Path) -> Iterator[Interrupted]:
     """Trains until a checkpoint was asked for, then is interrupted once."""
-    live = Runs(folder).start("interrupted", "--no-ui", *FOREVER)
-    asked = tputui("checkpoint", "interrupted", cwd=folder)
-    live.viewer.send_signal(signal.SIGINT)
-    yield Interrupted(live, asked, live.left())
-    live.clean_up()
+    runs = Runs(folder)
+    try:
+        live = runs.start("interrupted", "--no-ui", *FOREVER)
+        asked = tputui("checkpoint", "interrupted", cwd=folder)
+        live.viewer.send_signal(signal.SIGINT)
+        yield Interrupted(live, asked, live.left())
+    finally:
+        for started in runs.started:
+            started.clean_up()
 
 
 def test_a_run_that_is_done_exits_with_0_and_prints_its_events(done: Done) -> None:

@@ -15,8 +15,8 @@ NUM_CORES = 8
 BATCH = 2 * NUM_CORES
 STEPS_PER_EPOCH = 4
 VALID_STEPS = 3
-BALLAST = 1 << 18
-"""Float32s that make a checkpoint larger than all journals of a test: 1 MiB."""
+BALLAST = 1 << 20
+"""Float32s that make a checkpoint larger than all journals of a test: 4 MiB."""
 
 Place = Literal["nowhere", "start", "trace", "data", "evaluate", "save"]
 
