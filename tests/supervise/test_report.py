@@ -103,7 +103,7 @@ def test_an_end_in_native_code_is_told_with_what_was_printed_and_the_stack(bench
     assert told.log[-1].endswith("Termination timeout")
     assert "in in_the_collective" in told.stack
     assert "Fatal Python error" in (watched.run_dir / "failure.txt").read_text()
-    watched.ended()
+    assert watched.ended().reason.endswith("it last printed: F0000 rendezvous.cc:112 Termination timeout")
 
 
 def test_kill_9_is_told_within_two_seconds_with_what_the_kernel_counts(bench: Bench) -> None:

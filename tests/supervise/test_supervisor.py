@@ -185,6 +185,30 @@ def test_a_child_that_outlives_the_worker_is_not_left_behind(bench: Bench) -> No
     wait_for(lambda: not is_running(child), "the end of the worker's child")
 
 
+def test_a_child_in_a_session_of_its_own_is_named_at_the_end(bench: Bench) -> None:
+    watched = bench.supervise(
+        """
+        child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"],
+                                 start_new_session=True)
+        (run_dir / "child").write_text(str(child.pid))
+        next_request()
+        end("done", 0)
+        """,
+        sample_s=0.1,
+    )
+    try:
+        child = int(wait_for(lambda: _text(watched.run_dir / "child"), "the child"))
+        sees = lambda: any(p.pid == child for s in watched.said(ev.HostSampled) for p in s.processes)  # noqa: E731
+        wait_for(sees, "a sample with the child")
+        control.submit(watched.run_dir, "stop", by="test", now=time.time())
+        watched.ended()
+        (warned,) = watched.said(ev.WarningRaised)
+        assert f"(pid {child})" in warned.text
+        assert is_running(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_stop_now_from_any_viewer_is_enforced(bench: Bench) -> None:
     watched = bench.supervise(FOREVER, kill_after_s=0.3)
     watched.worker_pid()
@@ -223,10 +247,11 @@ def test_a_request_that_nobody_answered_is_refused_with_the_reason(bench: Bench)
 
 def test_host_and_processes_are_sampled_once_a_second(bench: Bench) -> None:
     watched = bench.supervise("Event().wait(2.5); end('done', 0)")
-    watched.ended()
+    ended = watched.ended()
 
     samples = watched.said(ev.HostSampled)
-    assert len(samples) == 2
+    # On a busy machine the worker takes longer than it waits.
+    assert 2 <= len(samples) <= ended.t - watched.said(ev.RunStarted)[0].t
     assert {process.role for process in samples[0].processes} == {"worker", "supervisor"}
     assert all(process.rss_bytes > 1 << 20 for process in samples[0].processes)
     assert samples[0].memory_total_bytes > samples[0].memory_used_bytes > 0

@@ -15,8 +15,10 @@ import pytest
 pytest.importorskip("textual_serve", reason="needs the extra `serve`")
 
 import aiohttp
+import psutil
 
 from tests import recorded
+from tests.supervise.harness import is_running, wait_for
 from tests.ui import browser
 from tputui.cli import serve as command
 from tputui.telemetry import control
@@ -91,6 +93,24 @@ def test_nothing_is_answered_without_the_secret(served: Served) -> None:
             assert answer.status == 403
 
     ask(script)
+
+
+def test_a_server_that_is_killed_leaves_no_process_behind(run_dir: Path) -> None:
+    server = Served("--runs-dir", str(run_dir.parent), "serve")
+    pages: list[int] = []
+
+    async def script(client: aiohttp.ClientSession) -> None:
+        async with client.ws_connect(f"{server.address}ws?width=100&height=30") as socket:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    break
+            pages.extend(child.pid for child in psutil.Process(server.process.pid).children(recursive=True))
+            server.process.kill()
+
+    ask(script)
+    server.process.communicate(timeout=DEADLINE_S)
+    assert pages
+    wait_for(lambda: not any(is_running(pid) for pid in pages), "the end of the pages")
 
 
 def test_the_page_names_nothing_outside_and_its_websocket_draws_the_list(served: Served) -> None:

@@ -6,10 +6,12 @@ Everything that a user, a task or a log wrote is made inert first, so that no es
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
 import re
+import signal
 import sys
 from typing import Any
 
@@ -20,6 +22,8 @@ from tputui.model.format import inert
 from tputui.telemetry.codec import escape_surrogates
 
 _WEB_DRIVER = "web_driver"
+_SET_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG."""
 
 _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
@@ -78,10 +82,22 @@ def has_screen() -> bool:
 
     stderr is among them, since that is what Textual draws on. Under `tputui serve` a browser takes their place.
     """
-    if _WEB_DRIVER in os.environ.get("TEXTUAL_DRIVER", ""):
+    if in_browser():
         return True
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     return terminal and os.environ.get("TERM") not in (None, "", "dumb")
+
+
+def in_browser() -> bool:
+    """Whether this process draws a page of `tputui serve`."""
+    return _WEB_DRIVER in os.environ.get("TEXTUAL_DRIVER", "")
+
+
+def end_with_parent() -> None:
+    """From now on the end of the parent, even by SIGKILL, is the end of this process."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() == 1:
+        sys.exit(ExitCode.DONE)
 
 
 def restore_terminal() -> None:

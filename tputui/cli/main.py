@@ -13,7 +13,16 @@ import traceback
 from typing import Protocol
 
 from tputui import __version__
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, narrate, open_missing_streams, restore_terminal
+from tputui.cli.console import (
+    DISK_TROUBLE,
+    CommandError,
+    drop_stdout,
+    end_with_parent,
+    in_browser,
+    narrate,
+    open_missing_streams,
+    restore_terminal,
+)
 from tputui.cli.parser import Parser, nearest
 from tputui.exit_codes import ExitCode
 
@@ -82,6 +91,8 @@ class Command(Protocol):
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Never raises but for `SystemExit` after `--help`."""
     open_missing_streams()
+    if in_browser():
+        end_with_parent()
     words = sys.argv[1:] if argv is None else argv
     try:
         code = _dispatch(words)

@@ -68,4 +68,5 @@ def command_line(parent: Path, run_dir: Path | None, *, control: bool) -> str:
     if run_dir is not None:
         ended = session.load(run_dir).condition in ENDED
         words += ["replay" if ended else "attach", str(run_dir)]
-    return shlex.join([*words, *([] if control else ["--read-only"])])
+    # In place of the shell that starts it, so that the server is its parent and sees to its end.
+    return "exec " + shlex.join([*words, *([] if control else ["--read-only"])])

@@ -6,6 +6,7 @@ invented. Must not signal or change a process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -48,6 +49,17 @@ class HostSampler:
             memory_total_bytes=memory.total,
             processes=processes,
         )
+
+    def survivors(self) -> list[str]:
+        """The processes that the worker started in sessions of their own and that still run, as far as a sample saw
+        them: `tensorboard (pid 7)`."""
+        found: list[str] = []
+        for pid, process in self._processes.items():
+            with contextlib.suppress(self._psutil.Error, OSError):
+                detached = self._roles[pid] == "worker" and os.getsid(pid) != self._worker_pid
+                if detached and process.is_running() and process.status() != self._psutil.STATUS_ZOMBIE:
+                    found.append(f"{process.name()} (pid {pid})")
+        return found
 
     def _watch(self, pid: int, role: str) -> None:
         try:

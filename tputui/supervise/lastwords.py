@@ -26,6 +26,11 @@ class LastWords(NamedTuple):
     stack: str
     """The stack that the interpreter printed when native code ended the process; empty where it printed none."""
 
+    @property
+    def head(self) -> list[str]:
+        """The first line of that stack, which names the error."""
+        return self.stack.splitlines()[:1]
+
 
 def read(log: Path, traceback: str = "") -> LastWords:
     """The last words in a log; lines of `traceback`, which stands elsewhere, are left out."""

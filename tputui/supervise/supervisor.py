@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tputui.exit_codes import ExitCode
 from tputui.places.keeper import Frame, Keeper
-from tputui.supervise import ending, spawn
+from tputui.supervise import ending, lastwords, spawn
 from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host import HostSampler
 from tputui.supervise.ledger import Ledger, journals_of, worker_journals
@@ -33,6 +33,8 @@ from tputui.telemetry.sealed import SealError, seal
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
 """Requests after which training goes on."""
+SURVIVORS_SHOWN = 8
+"""Processes that outlive the training and are named."""
 
 
 class Supervisor:
@@ -108,6 +110,9 @@ class Supervisor:
             signal=ending.signal_name(worker.returncode),
         )
         self._reporter.emit(self._exited)
+        if left := host.survivors():
+            shown = ", ".join(left[:SURVIVORS_SHOWN])
+            self._warn(f"{len(left)} processes that the training started in sessions of their own still run: {shown}")
 
     def _tick(self, worker_pid: int) -> None:
         """Looks once at everything that may have changed. A file that cannot be read must not end the watch."""
@@ -174,7 +179,9 @@ class Supervisor:
             self._report.worker_ended(end, self._exited)
         killed = worker.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
-        words = ending.judge(end, self._ledger.training_ended, self._ledger.failure, self._log.recent)
+        last = lastwords.read(self._log_path)
+        # Of an end in native code the lines before its stack; what the interpreter prints after it explains nothing.
+        words = ending.judge(end, self._ledger.training_ended, self._ledger.failure, last.lines or last.head)
         self._answer_the_unanswered(words)
         return words
 
