@@ -54,6 +54,16 @@ def test_a_configuration_survives_the_manifest() -> None:
         ("device.cores=1", lambda c: c.core_ids, [0]),
         ("data.global_batch=128", lambda c: c.batch_per_core, 16),
         ("data.valid_fraction=0.3", lambda c: c.data.options["valid_fraction"], 0.3),
+        ("optim.name=rmsprop", lambda c: c.optim.used_momentum, 0.0),
+        ("optim.name=sgd", lambda c: c.optim.used_momentum, 0.9),
+        # What runs of earlier versions wrote down with any optimizer.
+        ("optim.momentum=0.9", lambda c: c.optim.used_momentum, 0.0),
+        ("optim.betas=[0.8, 0.99]", lambda c: c.optim.betas, (0.8, 0.99)),
+        (
+            "optim.warmup_epochs=2",
+            lambda c: c.lr_rule,
+            "0.0005 x 8 cores, linear warm-up over 2 epochs, x 0.5 every 5 epochs",
+        ),
         ("optim.lr_scaling=sqrt", lambda c: round(c.scaled_lr / c.optim.lr, 6), 2.828427),
         ("optim.lr_scaling=none", lambda c: c.scaled_lr / c.optim.lr, 1.0),
     ],
@@ -76,6 +86,35 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
         (MINIMAL + '[optim]\nlr = "fast"', "optim.lr: expected `float`, got `str`"),
         (MINIMAL + "[optim]\nlr = nan", "optim.lr: nan must be more than 0"),
         (MINIMAL + "[optim]\nweight_decay = -1.0", "optim.weight_decay: -1.0 must be 0 or more"),
+        (MINIMAL + "[optim]\nclip_norm = 0.0", "optim.clip_norm: 0.0 must be more than 0"),
+        (MINIMAL + "[optim]\naccumulate = 0", "optim.accumulate: 0 must be more than 0"),
+        (MINIMAL + "[optim]\nbetas = [0.9, 1.0]", "optim.betas: 1.0 must be 0 or more and less than 1"),
+        (
+            MINIMAL + "[optim]\nalpha = 0.9",
+            'optim.alpha: it has no effect with name = "adam"; leave it out, or write "rmsprop"',
+        ),
+        (
+            MINIMAL + "[optim]\nmomentum = 0.5",
+            'optim.momentum: it has no effect with name = "adam"; leave it out, or write "sgd" or "rmsprop"',
+        ),
+        (
+            MINIMAL + '[optim]\nschedule = "cosine"\nstep_size = 3',
+            'optim.step_size: it has no effect with schedule = "cosine"; leave it out, or write "step"',
+        ),
+        (
+            MINIMAL + "[optim]\nmin_lr = 1e-5",
+            'optim.min_lr: it has no effect with schedule = "constant"; leave it out, or write "step" or "cosine"',
+        ),
+        (MINIMAL + '[optim]\nschedule = "step"', "optim.step_size: it is missing: after how many epochs"),
+        (
+            MINIMAL + '[optim]\nschedule = "cosine"\nlr = 0.01\nmin_lr = 0.1',
+            "optim.min_lr: 0.1 is more than optim.lr, 0.01",
+        ),
+        (
+            MINIMAL + "[optim]\nwarmup_epochs = 1\nwarmup_steps = 5",
+            "optim: warmup_epochs and warmup_steps say the same thing twice",
+        ),
+        (MINIMAL + "[optim]\nwarmup_epochs = 5000", "optim.warmup_epochs: 5000 is more than the"),
         (MINIMAL + "[device]\ncores = 0", "device.cores: 0 must be 1 or more"),
         (MINIMAL + "[device]\ncores = [1, 2]", "must name one core"),
         (MINIMAL + "[device]\ncores = [-1]", "by its index, from 0"),

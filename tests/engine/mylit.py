@@ -58,6 +58,24 @@ class Tied(LightningModule):
         return _loader(24, shuffle=False)
 
 
+class Falling(Tied):
+    """Logs by default, and its learning rate falls to 0 before its end, step by step."""
+
+    def __init__(self, lr: float = 0.01, optimizer: str = "Adam") -> None:
+        super().__init__(lr)
+        self.optimizer = optimizer
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        loss = self._loss(batch)
+        self.log("train_loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        made = getattr(torch.optim, self.optimizer)(self.parameters(), lr=self.lr)
+        fall = torch.optim.lr_scheduler.LambdaLR(made, lambda step: max(0.0, 1 - step / 9))
+        return {"optimizer": made, "lr_scheduler": {"scheduler": fall, "interval": "step"}}
+
+
 class Untied(Tied):
     """Breaks its tie when Lightning lets it configure itself."""
 

@@ -382,3 +382,33 @@ def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Store
         done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert [problem["key"] for problem in json.loads(done.stdout)["problems"]] == expected
+
+
+OLD_OPTIM = {"name": "adam", "lr": 0.0005, "lr_scaling": "linear", "momentum": 0.9, "weight_decay": 0.0}
+"""What the first versions wrote down of `[optim]`, with a momentum that their Adam had no use for."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ([], ""),
+        (["optim.schedule=step"], ""),
+        (["optim.clip_norm=1"], "optim.clip_norm none -> 1.0;"),
+    ],
+)
+def test_a_checkpoint_from_before_a_key_continues_as_with_its_default(
+    tmp_path: Path, changes: list[str], notes: str
+) -> None:
+    new = resume.fingerprint(planned())
+    old = {key: value for key, value in new.items() if not key.startswith("optim.")}
+    old |= {f"optim.{key}": value for key, value in {**OLD_OPTIM, "step_size": 5, "gamma": 0.5}.items()}
+    going = resume.resumption(old, None, at_step(25).position, planned(*changes), tmp_path)
+    assert (going.position, going.new_settings) == (at_step(25).position, bool(notes))
+    assert notes in "".join(going.notes)
+    assert bool(going.notes) == bool(notes)
+
+
+def test_an_accumulating_run_continues_after_a_whole_update(tmp_path: Path) -> None:
+    saved = resume.fingerprint(planned())
+    going = resume.resumption(saved, None, at_step(25).position, planned("optim.accumulate=2"), tmp_path)
+    assert (going.position.batch, going.position.step) == (2, 24)

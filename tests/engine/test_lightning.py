@@ -302,3 +302,16 @@ def test_a_loss_that_is_a_mean_alone_is_one_column_for_8_cores_and_the_screen_sa
     assert epoch.train["loss"].avg == pytest.approx(math.fsum(row[0] for row in losses.values()) / 4, rel=1e-6)
     why = [warning.text for warning in run.all(ev.WarningRaised)]
     assert any(text.startswith("one loss is shown for all cores") for text in why)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["Adam", "NAdam"], ids=["covered", "not covered"])
+def test_a_learning_rate_that_falls_to_0_and_logged_figures_compile_nothing_again(
+    runs_dir: Path, optimizer: str
+) -> None:
+    overrides = ["model.module=mylit:Falling", f"model.arguments.optimizer={optimizer}", "epochs=4"]
+    run = runs_to_end(make(runs_dir, f"lit-falling-{optimizer}", overrides, text=TIED))
+    assert run.all(ev.EpochEnded)[-1].lr == 0
+    last = run.all(ev.XlaMetricsRead)[-1]
+    assert last.recompiles == 0
+    assert "optimizer.step" not in run.log.read_text(), "no scheduler thinks that it came first"

@@ -56,6 +56,14 @@ SETUPS = {
     "spmd-4": ["device.cores=4", "device.strategy=spmd"],
     "replica-2": REPLICA,
 }
+SCHEDULED = [
+    "optim.schedule=cosine",
+    "optim.warmup_steps=3",
+    "optim.accumulate=2",
+    "optim.clip_norm=0.5",
+    "non_finite.policy=stop",
+]
+"""Updates of two batches each, with clipped gradients and a learning rate that changes at each."""
 MANY = [name for name in SETUPS if name != "single"]
 
 
@@ -140,10 +148,19 @@ def bf16(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Accumulated and clipped gradients under a schedule."""
+    parent = tmp_path_factory.mktemp("scheduled")
+    made = {name: new(parent, name, [*SETUPS[name], *SCHEDULED]) for name in ("single", "spmd-2", "replica-2")}
+    train(made)
+    return made
+
+
+@pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Run]) -> dict[str, Run]:
     """Runs that go on: across strategies from an epoch's end, and, with running statistics, from amid an epoch."""
     parent = tmp_path_factory.mktemp("resumed")
-    normed = [*REPLICA, "model.norm=true"]
+    normed = [*REPLICA, "model.norm=true", *SCHEDULED]
     made = {
         name: new(parent, name, SETUPS[name], resume_from=runs[source].dir / "checkpoints" / f"step-{STEPS:08d}.pt")
         for name, source in (("spmd-2", "replica-2"), ("replica-2", "spmd-2"))
@@ -264,6 +281,31 @@ def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
+def test_accumulated_and_clipped_gradients_are_those_of_one_core(scheduled: dict[str, Run], name: str) -> None:
+    assert means(scheduled[name]) == pytest.approx(means(scheduled["single"]), rel=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["single", "spmd-2", "replica-2"])
+def test_the_learning_rate_is_told_of_the_step_and_nothing_is_compiled_again(
+    scheduled: dict[str, Run], name: str
+) -> None:
+    run = scheduled[name]
+    assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
+    updates, warm_up = STEPS, 3
+
+    def expected(step: int) -> float:
+        update = (step - 1) // 2
+        fall = 0.5 * (1 + math.cos(math.pi * max(0, update - warm_up) / (updates - warm_up)))
+        return 0.01 * fall * min(1, (update + 1) / warm_up)
+
+    for told in (*run.all(ev.ProgressReported), *run.all(ev.EpochEnded)):
+        assert told.lr == pytest.approx(expected(told.step)), told.step
+    assert run.one(ev.TrainingPlanned).lr_rule == "0.01, linear warm-up over 3 updates, cosine down to 0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
 def test_a_checkpoint_goes_on_under_the_other_strategy(
     resumed: dict[str, Run], runs: dict[str, Run], name: str
 ) -> None:
@@ -280,6 +322,7 @@ def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_
 ) -> None:
     whole, first, second = (resumed[name].losses() for name in ("whole", "stopped", "again"))
     assert 0 < max(first) < STEPS, "it was stopped in the middle of an epoch"
+    assert max(first) % 2 == 0, "no gradient waited for its update"
     assert min(second) == max(first) + 1
     assert first | second == whole
     expected = resumed["whole"].all(ev.EpochEnded)
