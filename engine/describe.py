@@ -22,7 +22,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from engine import machine, plan, versions
+from engine import machine, plan, usercode, versions
 from engine.errors import Problem, Refused
 from engine.tasks import registry
 from engine.tasks.base import Options
@@ -43,8 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=Path, metavar="CONFIG", help="print the layers of a configuration as text")
     parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
     arguments = parser.parse_args(argv)
-    # The user's own modules come last, so that theirs never hide ours.
-    sys.path.append(os.getcwd())
+    usercode.allow_here()
     answer: Any
     try:
         # What the user's modules print must not mix with the answer.

@@ -7,31 +7,40 @@ run is not imported. Must not import torch.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+
+from tputui.telemetry import rundir
 
 
 class CameAlong(ImportError):
     """A module came along with the run; the text says which file."""
 
 
-class NotBelow(MetaPathFinder):
-    """Finds modules as Python does, and refuses those below a folder, whatever package leads there."""
+class Guard(MetaPathFinder):
+    """Finds modules as Python does, and refuses files in some folders, whatever package leads there."""
 
-    def __init__(self, shut: Path) -> None:
-        self._shut = os.path.join(os.path.realpath(shut), "")
+    def __init__(self, is_shut: Callable[[str], bool]) -> None:
+        """`is_shut` says whether a folder, as an absolute path without links, may hold no code."""
+        self._is_shut = is_shut
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises `CameAlong` if the module is a file below the folder."""
+        """Raises `CameAlong` if the module is in such a folder."""
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.origin is not None and os.path.realpath(spec.origin).startswith(self._shut):
+        if (
+            spec is not None
+            and spec.origin is not None
+            and self._is_shut(os.path.dirname(os.path.realpath(spec.origin)))
+        ):
             raise CameAlong(f"{spec.origin} came along with the run")
         return spec
 
@@ -44,8 +53,31 @@ def allow(folder: Path, run_dir: Path | None) -> None:
     """
     sys.path.append(str(folder))
     if run_dir is not None:
-        # Before the finder that it stands in for, which stays: package metadata is read through it.
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), NotBelow(_shut(folder.resolve(), run_dir.resolve())))
+        shut = str(_shut(folder.resolve(), run_dir.resolve()))
+        _install(Guard(lambda place: place == shut or place.startswith(os.path.join(shut, ""))))
+
+
+def allow_here() -> None:
+    """As `allow` for the current directory, where the task may be one that a listed run names: none is imported from
+    inside any run."""
+    sys.path.append(os.getcwd())
+    _install(Guard(_is_in_run))
+
+
+def _install(guard: Guard) -> None:
+    # Before the finder that it stands in for, which stays: package metadata is read through it.
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), guard)
+
+
+@functools.cache
+def _is_in_run(folder: str) -> bool:
+    """Whether the folder is a run or inside one; a stray `run.json` of somebody else does not make it one."""
+    for place in (Path(folder), *Path(folder).parents):
+        if (place / rundir.MANIFEST).is_file():
+            with contextlib.suppress(rundir.RunNotFound):
+                rundir.read_manifest(place)
+                return True
+    return False
 
 
 def _shut(folder: Path, run_dir: Path) -> Path:

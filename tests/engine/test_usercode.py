@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) ->
     told = tmp_path / "told.jsonl"
     fd = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        predict.main(["--weights", str(weights), *run, "--split", "valid", "--out", "-", "--tell-fd", str(fd), *words])
+        predict.main(["--weights", str(weights), *run, "--split", "valid", "--tell-fd", str(fd), *words])
     finally:
         os.close(fd)
     last: dict[str, Any] = json.loads(told.read_text().splitlines()[-1])
@@ -90,7 +91,8 @@ def test_code_is_not_imported_from_where_a_run_names_it(
     run_dir = stuff(tmp_path, task.replace("Task", "Module" if text == LIT else "Task"), text)
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path / stands)
-    said = predict(tmp_path, run_dir / "checkpoints" / "best.pt", run_dir)["error"]
+    words = ["--out", "-"] if text == OWN else []
+    said = predict(tmp_path, run_dir / "checkpoints" / "best.pt", run_dir, *words)["error"]
     assert why in said
     assert "run this in the folder of that code, or name the folder with --code DIR" in said
     assert "only do it if you trust it" in said
@@ -114,7 +116,7 @@ def test_a_file_of_weights_names_no_code_even_where_the_user_stands_beside_it(
         said = predict(tmp_path, sent / name, None)["error"]
         assert "name its folder with --code DIR" in said
         assert not (tmp_path / "executed").exists()
-    assert predict(tmp_path, sent / "weights.pt", None, "--code", ".")["result"]["rows"] == 40
+    assert predict(tmp_path, sent / "weights.pt", None, "--code", ".", "--out", "-")["result"]["rows"] == 40
     assert (tmp_path / "executed").exists()
 
 
@@ -128,11 +130,11 @@ def test_the_users_own_code_is_imported_from_where_they_stand_or_from_the_folder
     weights = run_dir / "checkpoints" / "best.pt"
     assert "no module mine.evil" in predict(tmp_path, weights, run_dir)["error"]
     assert "no such folder" in predict(tmp_path, weights, run_dir, "--code", "nowhere")["error"]
-    assert predict(tmp_path, weights, run_dir, "--code", "project")["result"]["rows"] == 40
+    assert predict(tmp_path, weights, run_dir, "--code", "project", "--out", "-")["result"]["rows"] == 40
     monkeypatch.chdir(project)
     for name in ("mine", "mine.evil"):
         monkeypatch.delitem(sys.modules, name)
-    assert predict(tmp_path, weights, run_dir)["result"]["rows"] == 40
+    assert predict(tmp_path, weights, run_dir, "--out", "-")["result"]["rows"] == 40
 
 
 def test_nothing_in_the_folder_of_a_run_hides_a_package_of_a_built_in_task(tmp_path: Path) -> None:
@@ -154,6 +156,21 @@ def test_export_needs_no_code_at_all(tmp_path: Path, text: str) -> None:
     told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
     assert (told["step"], told["tensors"]) == (7, 2)
     assert set(torch.load(tmp_path / "mine.pt", weights_only=True)) == {"weight", "bias"}
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(("task", "stands"), [("stuff.runs.sent.evil:Task", "."), ("evil:Task", "stuff/runs/sent")])
+def test_a_launcher_that_offers_a_run_again_executes_none_of_its_code(tmp_path: Path, task: str, stands: str) -> None:
+    stuff(tmp_path, task)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "engine.describe", "--", task],
+        cwd=tmp_path / stands,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "came along with the run" in done.stderr
     assert not (tmp_path / "executed").exists()
 
 
