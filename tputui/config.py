@@ -75,9 +75,9 @@ class OptimConfig(Table, frozen=True, kw_only=True):
     lowers it along half a cosine to `min_lr` at the end of the last epoch, anew for each update. Without a value it is
     `step` if `step_size` is given, else `constant`."""
     step_size: int | None = None
-    """Epochs after which `step` multiplies the learning rate by `gamma`."""
+    """StepLR, the schedule `step`: epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.1
-    """The factor of `step`."""
+    """StepLR: the factor."""
     min_lr: float = 0.0
     """Least learning rate of `step` and `cosine`, scaled as `lr` is."""
     warmup_epochs: float = 0.0

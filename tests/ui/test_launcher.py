@@ -106,7 +106,7 @@ WRONG = [
     ("epochs", "0", "0 must be more than 0"),
     ("epochs", "", "a value is missing: write a whole number"),
     ("optim.lr", "-1", "-1.0 must be more than 0"),
-    ("optim.name", "adma", "adma is not one of adam, adamw, sgd"),
+    ("optim.name", "adma", "adma is not one of adam, adamw, rmsprop, sgd"),
     ("model.channels", "2000", "it must be 1,024 or less"),
     ("data.valid_fraction", "1", "it must be less than 1"),
     ("device.cores", "[1, 2]", "must name one core"),
