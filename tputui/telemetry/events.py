@@ -257,7 +257,7 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     num_epochs: Int
     """Epochs to train."""
     steps_per_epoch: Int
-    """Optimizer steps an epoch."""
+    """Steps an epoch: a batch each, of which `optim.accumulate` make an update of the weights."""
     valid_steps: Int
     """Evaluation batches an epoch."""
     first_step: Int

@@ -112,7 +112,10 @@ def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int
     rows = _fact("on", f"{config.num_cores:,} {facts.get('device', '')} {cores}".replace("  ", " "), width)
     if facts.get("device_warning"):
         rows += _fact("", str(facts["device_warning"]), width, "warn")
-    rows += _fact("batch", f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step", width)
+    batch = f"{config.batch_per_core:,} x {config.num_cores:,} = {config.global_batch:,} a step"
+    accumulate = config.optim.accumulate
+    more = f", x {accumulate:,} = {config.global_batch * accumulate:,} an update" if accumulate > 1 else ""
+    rows += _fact("batch", batch + more, width)
     return rows + _fact("lr", f"{config.scaled_lr:g} = {config.lr_rule}", width)
 
 
