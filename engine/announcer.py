@@ -37,8 +37,8 @@ class Announcer:
         progress: Progress,
         warm_up_runs: Mapping[str, int] = WARM_UP_RUNS,
     ) -> None:
-        self.sections = Sections(progress.enter_section)
-        self.programs = Programs(self.sections, self.warn, warm_up_runs)
+        self.sections = Sections(self._enter_section)
+        self.programs = Programs(self.sections, self.warn, warm_up_runs, leads=cores.own.start == 0)
         self.progress = progress
         self.served: set[str] = set()
         """Ids of the requests that were answered."""
@@ -49,6 +49,7 @@ class Announcer:
         self._hbm: ev.MemorySampled | None = None
         self._since = 0.0
         self._compiled_s = 0.0
+        self._reported_compile_s = 0.0
 
     def kept(self, at: Position, pictures: list[ev.PictureKept]) -> None:
         """Pictures of the evaluation are on disk."""
@@ -80,6 +81,9 @@ class Announcer:
         )
         for path in saved.dropped:
             self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
+        # A save that compiled something may be the last that is heard of the run.
+        if self.programs.compile_s > self._reported_compile_s:
+            self._report_programs()
 
     def applied(self, request: Request, at: Position, saved: Saved) -> None:
         """A request was served."""
@@ -104,6 +108,10 @@ class Announcer:
     def warn(self, text: str) -> None:
         """Something the user should know."""
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def _enter_section(self, name: str) -> None:
+        self.progress.enter_section(name)
+        self.programs.entered(name)
 
     def _declare_topology(self) -> None:
         self._reporter.emit(
@@ -156,8 +164,13 @@ class Announcer:
         self._reporter.emit(event)
 
     def _report_runtime(self) -> None:
-        self._reporter.emit(self.programs.totals())
+        self.programs.warn_of_steps()
+        self._report_programs()
         self._report_memory()
+
+    def _report_programs(self) -> None:
+        self._reported_compile_s = self.programs.compile_s
+        self._reporter.emit(self.programs.totals())
 
     def _report_memory(self) -> None:
         """Tells the device's memory where it has changed."""

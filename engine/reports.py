@@ -80,6 +80,7 @@ class Reports(Announcer):
     ) -> None:
         super().__init__(plan, learner.strategy, reporter, progress)
         self._learner = learner
+        learner.parts.compiled_s = self.programs.seconds
         self._telemetry = telemetry
         self._train = self._tally(with_norm=plan.keeps_norms)
         self._valid = self._tally()
@@ -295,7 +296,11 @@ class Reports(Announcer):
                 lr=self._lr(at),
                 best=best,
                 scores=verdict.scores,
-                trace_s={name: spent for name, spent in self._learner.parts.totals().items() if name != "other"},
+                trace_s={
+                    name: spent
+                    for name, spent in self._learner.parts.totals().items()
+                    if name not in ("compile", "other")
+                },
             )
         )
 

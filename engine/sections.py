@@ -8,12 +8,15 @@ from contextlib import contextmanager
 
 NAMES = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
 """Sections of an epoch."""
-TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "other")
-"""Parts of `trace`."""
+TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "compile", "other")
+"""Parts of `trace`; `compile` takes what is compiled inside the others, and is no part of `trace` itself."""
 
 
 class Sections:
-    """Charges every moment since `restart` to exactly one section, the innermost one entered. For one thread."""
+    """Charges every moment since `restart` to exactly one section, the innermost one entered. For one thread.
+
+    Time inside the compiler is charged to `compile`, whichever section it was spent in.
+    """
 
     def __init__(
         self,
@@ -21,43 +24,47 @@ class Sections:
         clock: Callable[[], float] = time.perf_counter,
         names: tuple[str, ...] = NAMES,
     ) -> None:
-        """`entered` is told the name of every section as it becomes the current one. `other` is one of the names."""
+        """`entered` is told the name of every section as it becomes the current one. `other` and `compile` are among
+        the names."""
+        self.compiled_s: Callable[[], float] = lambda: 0.0
+        """Seconds spent inside the compiler so far; set by the owner of the compiler's counters."""
+        self.current = "other"
+        """The innermost section entered."""
         self._entered = entered
         self._clock = clock
         self._names = names
         self._spent = dict.fromkeys(names, 0.0)
-        self._current = "other"
         self._since = clock()
+        self._compiled_s = 0.0
 
     def restart(self) -> None:
         """Begins a new epoch."""
         self._spent = dict.fromkeys(self._names, 0.0)
         self._since = self._clock()
+        self._compiled_s = self.compiled_s()
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
         """Charges the block to `name`; what is entered inside is charged to itself alone."""
-        outer = self._current
+        outer = self.current
         self._switch(name)
         try:
             yield
         finally:
             self._switch(outer)
 
-    def recharge(self, name: str, seconds: float) -> None:
-        """Moves seconds that were spent in the current section to another: compiling hides inside other work."""
-        self._spent[self._current] -= seconds
-        self._spent[name] += seconds
-
     def totals(self) -> dict[str, float]:
         """Seconds by section since `restart`, up to now."""
-        self._switch(self._current)
+        self._switch(self.current)
         return dict(self._spent)
 
     def _switch(self, name: str) -> None:
-        now = self._clock()
-        self._spent[self._current] += now - self._since
-        self._since = now
-        if name != self._current:
-            self._current = name
+        now, compiled_s = self._clock(), self.compiled_s()
+        # Another thread may compile for longer than this one was in the section.
+        compiling_s = min(compiled_s - self._compiled_s, now - self._since)
+        self._spent[self.current] += now - self._since - compiling_s
+        self._spent["compile"] += compiling_s
+        self._since, self._compiled_s = now, compiled_s
+        if name != self.current:
+            self.current = name
             self._entered(name)

@@ -184,6 +184,10 @@ def _epoch_events(start: float, epoch: int, num_cores: int) -> Iterable[ev.Event
             bytes_to_device=2 * step * 16_384,
             bytes_from_device=step // REPORT_STEPS * 16_384,
             fallbacks={},
+            engine_reads=step // REPORT_STEPS,
+            steps=ev.StepPrograms(
+                steps=max(0, step - 2), executes=max(0, step - 2), expected_executes=max(0, step - 2), scalar_reads=0
+            ),
         )
     yield ev.EpochEnded(
         t=t + 0.4,

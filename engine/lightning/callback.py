@@ -160,9 +160,8 @@ class Follower(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reads what was logged, once."""
         logged = figures.changed(self._pot, trainer.callback_metrics)
-        self._reports.programs.run("figures")
         self._valid_names = set(logged)
-        self._valid = figures.meters({name: float(value) for name, value in logged.items()}, "valid")
+        self._valid = figures.meters(self._reports.read_figures(logged), "valid")
         self._reports.report_evaluation(self.at, self._valid)
         if self._evaluating is not None:
             self._evaluating.__exit__(None, None, None)
@@ -213,9 +212,8 @@ class Follower(Callback):
 
     def _train_figures(self, trainer: Trainer) -> dict[str, ev.MeterReading]:
         logged = {name: value for name, value in trainer.callback_metrics.items() if name not in self._valid_names}
-        self._reports.programs.run("figures")
         ours = self._reports.train_readings()
-        return {**ours, **figures.meters({name: float(value) for name, value in logged.items()}, "train", ours)}
+        return {**ours, **figures.meters(self._reports.read_figures(logged), "train", ours)}
 
     def _is_best(self, epoch: int) -> bool:
         checkpoint = self._plan.config.checkpoint

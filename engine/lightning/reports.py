@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -177,6 +178,18 @@ class Reports(Announcer):
         """Tells what Lightning made of the validation split."""
         self._report_meters(at, "valid", valid, figures.REDUCED)
         self._report_runtime()
+
+    def read_figures(self, logged: Mapping[str, Any]) -> dict[str, float]:
+        """What Lightning has kept of logged values, as numbers; one transfer."""
+        with self.sections.section("report"):
+            self.programs.run("figures")
+            on_device = {
+                name: value
+                for name, value in logged.items()
+                if isinstance(value, torch.Tensor) and value.device == self._cores.device
+            }
+            read = dict(zip(on_device, backend.read_all(list(on_device.values())), strict=True))
+            return {name: float(read.get(name, value)) for name, value in logged.items()}
 
     def train_readings(self) -> dict[str, ev.MeterReading]:
         """Training loss of the epoch, over every step reported so far."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +37,8 @@ _model: Any = xm
 _scan: Any = importlib.import_module("torch_xla.experimental.scan")
 Tensors = tuple[torch.Tensor, ...]
 Cell = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
-READS_OF_SCALARS = "aten::_local_scalar_dense"
-"""Not a fallback: it is how `.item()` shows."""
+SCALAR_READS = "aten::_local_scalar_dense"
+"""Counter of `.item()`, `float()`, `if tensor`: the runtime lists it with the fallbacks, and it is none."""
 
 
 class Counters(NamedTuple):
@@ -51,10 +53,33 @@ class Counters(NamedTuple):
     bytes_to_device: int
     bytes_from_device: int
     fallbacks: dict[str, int]
+    scalar_reads: int
+    read_s: float
+    """Time of the transfers from the device, with the wait for what they read."""
+
+
+class Reads(NamedTuple):
+    """Transfers from the device that this module made, since the process began."""
+
+    transfers: int
+    seconds: float
+
+
+class Ticks(NamedTuple):
+    """Counters that move with every program, at a fraction of a microsecond each."""
+
+    compiled: int
+    """Programs compiled: rises after each compilation."""
+    missed: int
+    """Graphs that were not in the compiler's cache: rises before each compilation of a graph."""
+    cached: int
+    """Graphs that were."""
+    scalar_reads: int
 
 
 class Compiles(NamedTuple):
-    """How often the compiler was entered and left, and the time inside. Cheap enough for every step."""
+    """How often the compiler was entered for a graph, how many programs it made, and the time inside. Programs that
+    only gather a sharded tensor for a read are made without being entered as a graph."""
 
     begun: int
     done: int
@@ -109,6 +134,9 @@ class _RowSpec:
 
 def _spec(rank: int, dim: int) -> tuple[str | None, ...]:
     return tuple(_AXIS if place == dim else None for place in range(rank))
+
+
+_own = Reads(0, 0.0)
 
 
 def use_spmd() -> None:
@@ -224,13 +252,17 @@ def recomputed(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
 
 def read(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """One transfer from the device. The tensor must be synced and in one piece; see `read_shards`."""
-    values: npt.NDArray[Any] = tensor.cpu().numpy()
+    with _own_read():
+        values: npt.NDArray[Any] = tensor.cpu().numpy()
     return values
 
 
 def read_all(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies of synced tensors, each in one piece, on the host."""
-    copies: list[torch.Tensor] = _runtime._xla_get_cpu_tensors(tensors)
+    """Copies of synced tensors, each in one piece, on the host; one transfer."""
+    if not tensors:
+        return []
+    with _own_read():
+        copies: list[torch.Tensor] = _runtime._xla_get_cpu_tensors(tensors)
     return copies
 
 
@@ -238,35 +270,71 @@ def read_shards(tensors: list[torch.Tensor], dim: int) -> list[npt.NDArray[Any]]
     """One transfer of synced tensors that are shared out in `dim`. A plain read would compile a program each time."""
     if not tensors:
         return []
-    sharded = _runtime._get_local_shards(tensors)
+    with _own_read():
+        sharded = _runtime._get_local_shards(tensors)
     return [np.concatenate([shard.numpy() for shard, _ in shards], axis=dim) for shards in sharded]
 
 
 def to_host(state: Any) -> Any:
-    """A copy of nested state with every tensor on the host. Right after a sync it compiles nothing."""
-    return xm._maybe_convert_to_cpu(state)
+    """A copy of nested state with every tensor on the host; one transfer. Right after a sync it compiles nothing."""
+    with _own_read():
+        return xm._maybe_convert_to_cpu(state)
+
+
+def reads() -> Reads:
+    """The transfers from the device that the functions above made."""
+    return _own
+
+
+@contextmanager
+def _own_read() -> Iterator[None]:
+    global _own
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _own = Reads(_own.transfers + 1, _own.seconds + time.perf_counter() - began)
+
+
+def ticks() -> Ticks:
+    """Four counters of the runtime. Anyone in the process may set them back to 0 (`metrics.clear_counters()`)."""
+    return Ticks(compiled(), _count("UncachedCompile"), _count("CachedCompile"), _count(SCALAR_READS))
+
+
+def compiled() -> int:
+    """How many programs were compiled. Read in 0.3 us, where a metric that is full takes 80."""
+    return _count("CreateCompileHandles")
 
 
 def compiles() -> Compiles:
     """The compiler's counters: `begun` rises before a compilation, `done` after it."""
     done, total_ns = _totals("CompileTime")
-    return Compiles(_metrics.counter_value("UncachedCompile") or 0, done, total_ns * NANOSECONDS)
+    return Compiles(_count("UncachedCompile"), done, total_ns * NANOSECONDS)
+
+
+def fallbacks() -> dict[str, int]:
+    """Operations that ran on the host CPU for want of a lowering, with their counts."""
+    names = [name for name in _metrics.executed_fallback_ops() if name != SCALAR_READS]
+    return {name.removeprefix("aten::"): _count(name) for name in names}
 
 
 def counters() -> Counters:
     """Everything the runtime counts that a run reports."""
     executes = [_totals(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
     compile_count, compile_ns = _totals("CompileTime")
+    read_count, read_ns = _totals("TransferFromDeviceTime")
     return Counters(
         compiles=compile_count,
         compile_s=compile_ns * NANOSECONDS,
         executes=sum(count for count, _ in executes),
         execute_s=sum(total for _, total in executes) * NANOSECONDS,
         transfers_to_device=_totals("TransferToDeviceTime")[0],
-        transfers_from_device=_totals("TransferFromDeviceTime")[0],
+        transfers_from_device=read_count,
         bytes_to_device=int(_totals("OutboundData")[1]),
         bytes_from_device=int(_totals("InboundData")[1]),
-        fallbacks=_fallbacks(),
+        fallbacks=fallbacks(),
+        scalar_reads=_count(SCALAR_READS),
+        read_s=read_ns * NANOSECONDS,
     )
 
 
@@ -287,6 +355,6 @@ def _totals(name: str) -> tuple[int, float]:
     return (int(data[0]), float(data[1])) if data else (0, 0.0)
 
 
-def _fallbacks() -> dict[str, int]:
-    names = [name for name in _metrics.executed_fallback_ops() if name != READS_OF_SCALARS]
-    return {name.removeprefix("aten::"): int(_metrics.counter_value(name) or 0) for name in names}
+def _count(name: str) -> int:
+    """A counter; the runtime does not know a name before its first use, nor after it was set back."""
+    return int(_metrics.counter_value(name) or 0)

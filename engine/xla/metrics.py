@@ -1,78 +1,154 @@
-"""What compiling and executing cost: every program is run through here, timed, and recompiles are told.
+"""Runs the traced programs, and reads the runtime's counters around them: what was compiled, executed and read.
 
-A program is new when it is first traced; after its warm-up runs every shape should have been seen, and whatever is
-compiled then is a recompile. Must not read a tensor.
+The counters are of the whole process, so nothing is missed that happens outside a sync. They are read at every change
+of section; a counter costs 0.3 us there, and the metrics behind them are read only when one has moved. Must not read a
+tensor.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from engine.sections import Sections
 from engine.xla import backend
-from tputui.telemetry.events import XlaMetricsRead
+from engine.xla.ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, Ledger, Meanwhile, Total
+from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
 """Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
-
-
-class _Entry(NamedTuple):
-    begun: int
-    done: int
-    since: float
 
 
 class Programs:
     """Runs what was traced, and keeps the books on the compiler. Used by the loop's thread."""
 
     def __init__(
-        self, sections: Sections, warn: Callable[[str], None], warm_up: Mapping[str, int] = WARM_UP_RUNS
+        self,
+        sections: Sections,
+        warn: Callable[[str], None],
+        warm_up: Mapping[str, int] = WARM_UP_RUNS,
+        *,
+        leads: bool = True,
     ) -> None:
-        """`warn` is told of every recompile, in one sentence; `warm_up` names the programs, with their first runs."""
+        """`warn` gets a sentence about recompiles and about steps that read the device; `warm_up` names the programs,
+        with their first runs. Where several processes run the same program, one of them `leads` and warns for all."""
         self._sections = sections
         self._warn = warn
-        self._warm_up = warm_up
-        self._runs = dict.fromkeys(warm_up, 0)
-        self._recompiles = 0
-        self.compile_s = 0.0
+        self._leads = leads
+        self._ledger = Ledger(warm_up)
+        self._compiles, self._compile_s = Total(), Total()
+        self._cached, self._compiled, self._scalar_reads = Total(), Total(), Total()
+        self._others: dict[str, Total] = {}
+        """What is only reported, by name."""
+        self._newest_compiled = 0
+        self._ticks = backend.Ticks(0, 0, 0, 0)
+        self._looked = time.monotonic()
+        self._section = sections.current
+        self._syncing = False
+        self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
+        self._task_reads = self._reads_since_run = 0
+        self._fallbacks: dict[str, int] = {}
+        sections.compiled_s = self.seconds
+
+    @property
+    def compile_s(self) -> float:
         """Time spent inside the compiler so far."""
-        self._entry: _Entry | None = None
+        return self._compile_s.value
+
+    def seconds(self) -> float:
+        """The same, after a look at the counter of compiled programs."""
+        compiled = backend.compiled()
+        if compiled != self._newest_compiled:
+            self._newest_compiled = compiled
+            self._take_compiles()
+        self._looked = time.monotonic()
+        return self._compile_s.value
+
+    def entered(self, section: str) -> None:
+        """The loop has entered a section."""
+        if section in NOT_STEPS or self._section in NOT_STEPS:
+            self._tick()
+        self._section = section
 
     def run(self, name: str) -> None:
-        """Runs the traced program `name`; time inside the compiler is charged to `compile`, the rest to the current
-        section."""
-        before = backend.compiles()
-        self._entry = _Entry(before.begun, before.done, time.monotonic())
+        """Runs the traced program `name`."""
+        self.seconds()
+        self._syncing = True
         try:
             backend.sync()
+            self.seconds()
         finally:
-            self._entry = None
-        after = backend.compiles()
-        self._runs[name] += 1
-        if after.done > before.done:
-            seconds = after.seconds - before.seconds
-            self.compile_s += seconds
-            self._sections.recharge("compile", seconds)
-            self._note_recompiles(name, after.done - before.done, seconds)
+            self._syncing = False
+        self._tick()
+        for text in self._ledger.ran(name, self._meanwhile()):
+            self._warn(text)
+        self._runs_in_step += self._section not in NOT_STEPS
+        if name in STEPS:
+            self._ledger.stepped(name, self._executes_in_step, self._runs_in_step, self._reads_in_step)
+            self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
 
     def compiling_since(self) -> float | None:
         """Since when (monotonic) the loop has been inside the compiler; None where it is not. For any thread."""
-        entry = self._entry
-        if entry is None:
-            return None
-        now = backend.compiles()
-        return entry.since if now.begun > entry.begun and now.done == entry.done else None
+        before, now = self._ticks, backend.ticks()
+        return self._looked if now.missed - before.missed > max(0, now.compiled - before.compiled) else None
+
+    def warn_of_steps(self) -> None:
+        """Warns, once, where the steps execute more programs than they should or read single values."""
+        counters, own = backend.counters(), backend.reads()
+        waited_s = max(0.0, self._total("read_s", counters.read_s) - own.seconds)
+        if (text := self._ledger.excess(counters.fallbacks, waited_s)) is not None and self._leads:
+            self._warn(text)
 
     def totals(self) -> XlaMetricsRead:
-        """The counters as a fact."""
-        return XlaMetricsRead(t=time.time(), recompiles=self._recompiles, **backend.counters()._asdict())
+        """The counters as a fact: totals since the process began, whoever sets the runtime's own back meanwhile."""
+        self.seconds()
+        counters = backend.counters()
+        return XlaMetricsRead(
+            t=time.time(),
+            compiles=int(self._compiles.value),
+            compile_s=self._compile_s.value,
+            recompiles=self._ledger.recompiles,
+            executes=int(self._total("executes", counters.executes)),
+            execute_s=self._total("execute_s", counters.execute_s),
+            transfers_to_device=int(self._total("to", counters.transfers_to_device)),
+            transfers_from_device=int(self._total("from", counters.transfers_from_device)),
+            bytes_to_device=int(self._total("bytes to", counters.bytes_to_device)),
+            bytes_from_device=int(self._total("bytes from", counters.bytes_from_device)),
+            fallbacks={name: int(self._total(f"aten::{name}", times)) for name, times in counters.fallbacks.items()},
+            engine_reads=backend.reads().transfers,
+            scalar_reads=self._task_reads,
+            steps=StepPrograms(**self._ledger.steps._asdict()),
+        )
 
-    def _note_recompiles(self, name: str, count: int, seconds: float) -> None:
-        if self._runs[name] > self._warm_up[name]:
-            self._recompiles += count
-            self._warn(
-                f'the program "{name}" was compiled again at its run {self._runs[name]} ({seconds:.1f} s): '
-                "a shape, a type or a number in it has changed"
-            )
+    def _total(self, name: str, now: float) -> float:
+        total = self._others.setdefault(name, Total())
+        total.read(now)
+        return total.value
+
+    def _take_compiles(self) -> None:
+        """Puts down what was compiled since the last look, in the section where that was."""
+        now = backend.compiles()
+        programs, seconds = int(self._compiles.read(now.done)), self._compile_s.read(now.seconds)
+        if not programs:
+            return
+        place = AT_SYNC if self._syncing else self._sections.current
+        if (text := self._ledger.compiled(place, programs, seconds)) is not None:
+            self._warn(text)
+
+    def _tick(self) -> None:
+        """Counts what was executed and read since the last tick, for the section that is over."""
+        self._ticks = now = backend.ticks()
+        executes = int(self._cached.read(now.cached) + self._compiled.read(now.compiled))
+        reads = int(self._scalar_reads.read(now.scalar_reads))
+        if self._section not in NOT_STEPS:
+            self._executes_in_step += executes
+            self._reads_in_step += reads
+        if self._section not in ENGINE_SECTIONS:
+            self._task_reads += reads
+            self._reads_since_run += reads
+
+    def _meanwhile(self) -> Meanwhile:
+        """What was read, and what ran on the host, since the last run."""
+        reads, self._reads_since_run = self._reads_since_run, 0
+        before, self._fallbacks = self._fallbacks, backend.fallbacks()
+        return Meanwhile(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])

@@ -36,10 +36,27 @@ def test_the_innermost_section_alone_is_charged() -> None:
 def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
     clock = Clock()
     sections = Sections(clock=clock)
-    with sections.section("execute"):
+    compiled_s = [7.0]
+    sections.compiled_s = lambda: compiled_s[0]
+    sections.restart()
+    with sections.section("trace"):
         clock.now += 5
-        sections.recharge("compile", 4)
-    assert (sections.totals()["execute"], sections.totals()["compile"]) == (1, 4)
+        compiled_s[0] += 4
+    with sections.section("execute"):
+        clock.now += 2
+        compiled_s[0] += 1
+    totals = sections.totals()
+    assert (totals["trace"], totals["execute"], totals["compile"]) == (1, 1, 5)
+
+
+def test_what_another_thread_compiles_takes_no_more_than_there_was() -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    sections.compiled_s = lambda: clock.now * 3
+    sections.restart()
+    with sections.section("trace"):
+        clock.now += 5
+    assert (sections.totals()["trace"], sections.totals()["compile"]) == (0, 5)
 
 
 def test_an_exception_leaves_the_section() -> None:

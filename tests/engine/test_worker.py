@@ -85,6 +85,10 @@ def test_each_step_runs_one_program(whole: Run) -> None:
     steps = whole.all(ev.ProgressReported)[-1].step
     evaluations = len(whole.all(ev.EpochEnded)) * whole.one(ev.TrainingPlanned).valid_steps
     assert last.executes == steps + evaluations, "a report runs nothing"
+    assert last.steps == ev.StepPrograms(
+        steps=steps - 2, executes=steps - 2, expected_executes=steps - 2, scalar_reads=0
+    )
+    assert (last.scalar_reads, last.engine_reads) == (0, last.transfers_from_device)
 
 
 def test_the_losses_of_every_step_and_core_are_kept_and_agree_with_the_meters(whole: Run) -> None:

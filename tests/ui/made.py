@@ -39,7 +39,7 @@ from tputui.model.snapshot import (
     Topology,
     XlaView,
 )
-from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample
+from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample, StepPrograms
 from tputui.ui.pump import Player
 
 NOW = 1_760_000_100.0
@@ -262,6 +262,8 @@ def running(num_cores: int = 8) -> Snapshot:
             bytes_to_device=43_253_760,
             bytes_from_device=196_608,
             fallbacks={},
+            engine_reads=12,
+            steps=StepPrograms(steps=328, executes=328, expected_executes=328, scalar_reads=0),
         ),
         memory=MemoryView(
             hbm=[

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.recorded import T0, opened, steps_recorded
 from tests.ui import made
@@ -19,6 +20,7 @@ from tputui.model.compare import compare
 from tputui.model.snapshot import NonFinite, OutlierView, RequestView, Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
+from tputui.telemetry.events import StepPrograms
 from tputui.ui import layout, words
 from tputui.ui.draw.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.home.rows import row_of
@@ -380,6 +382,37 @@ def test_meters_tell_scores_as_of_the_whole_split() -> None:
     assert [line.split()[:3] for line in said.splitlines() if "auc" in line] == [["auc", "-", "0.9200*"]]
     assert "* of the whole validation split, no mean; epoch 2" in said
     assert "*" not in drawn(MetersPanel, made.running(), width=70)
+
+
+def counted(**figures: int) -> Snapshot:
+    """A run whose steps after warm-up did this."""
+    run = made.running()
+    assert run.xla is not None
+    steps = {"steps": 100, "executes": 100, "expected_executes": 100, "scalar_reads": 0, **figures}
+    return replace(run, xla=replace(run.xla, steps=StepPrograms(**steps)))
+
+
+def test_the_all_clear_is_given_only_where_it_is_known() -> None:
+    clear = drawn(XlaPanel, counted())
+    assert "recompiles  0 after warm-up" in clear
+    assert "342 in 4.1 s, 1.0 a step" in clear
+    assert "task reads  0 a step" in clear
+    assert "recompiles  0, warm-up not over" in drawn(XlaPanel, counted(steps=0, executes=0, expected_executes=0))
+    run = made.running()
+    assert run.xla is not None
+    old = drawn(XlaPanel, replace(run, xla=replace(run.xla, steps=None)))
+    assert "0 after warm-up" not in old
+    assert "recompiles  0 at syncs, others not counted" in old
+    assert "task reads" not in old
+
+
+def test_more_executions_than_expected_and_reads_of_single_values_stand_out() -> None:
+    said = drawn(XlaPanel, counted(executes=300, scalar_reads=100), width=70)
+    assert "\u25b2 3.0 a step where 1 is expected; 342 in all" in said
+    assert "\u25b2 1.0 scalars a step (.item(), float(), if tensor)" in said
+    two = drawn(XlaPanel, counted(executes=200, expected_executes=200))
+    assert "2.0 a step" in two
+    assert "\u25b2" not in two
 
 
 def test_recompiles_and_fallbacks_stand_out() -> None:

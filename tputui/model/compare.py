@@ -77,6 +77,10 @@ class ComparedRun(View, frozen=True, kw_only=True):
     """From the first fact to the end, or to the newest fact."""
     compiles: int | None
     recompiles: int | None
+    """None also where the recording does not count all of them."""
+    executes_a_step: float | None
+    """Programs that a step after warm-up executes."""
+    scalar_reads_a_step: float | None
     compile_s: float | None
     peak_memory: PeakMemory
     meters: list[MeterFigure]
@@ -160,7 +164,9 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         no_pace=None if pace else "nothing of it can be read" if _trouble(snapshot) else "no report of training yet",
         duration_s=lasted,
         compiles=xla.compiles if xla else None,
-        recompiles=xla.recompiles if xla else None,
+        recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
+        executes_a_step=xla.executes_a_step if xla else None,
+        scalar_reads_a_step=xla.reads_a_step if xla else None,
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
         meters=[_meter(*key, points, snapshot) for key, points in meter_points(snapshot).items()],

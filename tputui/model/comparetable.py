@@ -113,6 +113,10 @@ def _pace(run: ComparedRun) -> str:
     return fmt.rate(run.pace.examples_per_s, "").removesuffix(" /s")
 
 
+def _a_step(value: float | None) -> str:
+    return fmt.UNKNOWN if value is None else f"{value:.1f}"
+
+
 _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("state", lambda run: run.condition),
     ("cores", _cores),
@@ -126,6 +130,8 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("reports of warm-up", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
     ("compiles", lambda run: fmt.count(run.compiles)),
     ("recompiles", lambda run: fmt.count(run.recompiles)),
+    ("executions a step", lambda run: _a_step(run.executes_a_step)),
+    ("scalar reads a step", lambda run: _a_step(run.scalar_reads_a_step)),
     ("compile time", lambda run: fmt.duration(run.compile_s)),
     ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
     ("memory of", lambda run: run.peak_memory.of or fmt.UNKNOWN),
@@ -148,6 +154,8 @@ _RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] 
     ("reports_of_warmup", lambda run: run.pace.num_warmup if run.pace else None),
     ("compiles", lambda run: run.compiles),
     ("recompiles", lambda run: run.recompiles),
+    ("executes_a_step", lambda run: run.executes_a_step),
+    ("scalar_reads_a_step", lambda run: run.scalar_reads_a_step),
     ("compile_s", lambda run: run.compile_s),
     ("peak_memory_bytes", lambda run: run.peak_memory.bytes),
     ("memory_of", lambda run: run.peak_memory.of),

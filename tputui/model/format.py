@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tputui.model.snapshot import DamageRegion
+from tputui.model.snapshot import DamageRegion, XlaView
 from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
 
 UNKNOWN = "-"
@@ -79,6 +79,36 @@ def exact(value: float | None) -> str:
 def count(value: int | None) -> str:
     """A whole number with thousands apart: `12,345`."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+SCALAR_READS = ".item(), float(), if tensor"
+"""How a task's code reads a single value from the device."""
+
+
+def recompiles(xla: XlaView) -> str:
+    """`0 after warm-up`, if that is true; else what is known."""
+    if xla.recompiles or xla.is_never_recompiled:
+        return f"{count(xla.recompiles)} after warm-up"
+    return "0 at syncs, others not counted" if xla.steps is None else "0, warm-up not over"
+
+
+def executes_a_step(xla: XlaView) -> str:
+    """`2.0 a step where 1 is expected`; empty where no step was counted."""
+    executes, expected = xla.executes_a_step, xla.expected_a_step
+    if executes is None or expected is None:
+        return ""
+    beside = f" where {expected:.3g} {'is' if expected == 1 else 'are'} expected" if xla.has_extra_executes else ""
+    return f"{executes:.1f} a step{beside}"
+
+
+def reads_a_step(xla: XlaView) -> str:
+    """`1.0 scalars a step (.item(), float(), if tensor)`; empty where no step was counted."""
+    reads = xla.reads_a_step
+    if reads is None:
+        return ""
+    if reads <= 0:
+        return "0 a step"
+    return f"{reads:.1f} scalars a step ({SCALAR_READS})" if reads >= 0.1 else f"{reads:.1g} scalars a step"
 
 
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:

@@ -222,8 +222,6 @@ def _logged(line: LogLine) -> str:
 
 def _compiled(event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> str:
     took = fmt.duration(max(0.0, event.compile_s - compile_s))
-    late = (
-        f"; {event.recompiles} in all after warm-up, when every shape should have been seen" if event.recompiles else ""
-    )
+    late = f"; {event.recompiles} in all after warm-up" if event.recompiles else ""
     fresh = event.compiles - compiles
     return f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"

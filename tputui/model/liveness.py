@@ -120,7 +120,8 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     if not workers:
         return _without_workers(state, gone, now)
     ranks = [rank for rank in state.ranks if rank.name in living and rank.training_ended is None]
-    pace = _Pace(limits(state), _median_step_s(state), max(w.longest_compile_s for w in state.workers))
+    stepped = any(worker.stepped for worker in state.workers)
+    pace = _Pace(limits(state), stepped, _median_step_s(state), max(w.longest_compile_s for w in state.workers))
     stalled = {writer.name: why for writer in [*workers, *ranks] if (why := _stall(writer, pace, now))}
     if gone:
         since = max(_last_sign(worker) for worker in gone)
@@ -179,6 +180,8 @@ class _Pace(NamedTuple):
     """What a run has taken so far, and how much more is too much."""
 
     limits: Limits
+    stepped: bool
+    """Whether a step of the run was reported."""
     step_s: float
     compile_s: float
 
@@ -209,7 +212,8 @@ def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
         return _long_compile(beat, pace, now)
     if beat is not None and beat.phase == "tracing":
         return _long_trace(beat, pace, now)
-    if beat is None or beat.phase not in STEPPING or worker.moved_t is None:
+    if beat is None or beat.phase not in STEPPING or worker.moved_t is None or not pace.stepped:
+        # Before the first step, data may be read for the first time, or the first program run, for as long as it takes.
         return None
     stuck_s = now - worker.moved_t
     if stuck_s <= max(pace.limits.after_s, pace.limits.after_steps * pace.step_s):

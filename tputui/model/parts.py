@@ -19,7 +19,7 @@ from tputui.model.snapshot import (
 )
 from tputui.model.state import RunState
 from tputui.model.writer import WriterState, lasts_s
-from tputui.telemetry.events import HbmReading, MeterReading, Phase, Split
+from tputui.telemetry.events import HbmReading, MeterReading, Phase, Split, StepPrograms
 
 
 def topology(state: RunState) -> Topology | None:
@@ -175,6 +175,19 @@ def xla(state: RunState) -> XlaView | None:
         bytes_to_device=sum(one.bytes_to_device for one in told),
         bytes_from_device=sum(one.bytes_from_device for one in told),
         fallbacks=dict(sorted(fallbacks.items())),
+        engine_reads=sum(one.engine_reads for one in told),
+        scalar_reads=sum(one.scalar_reads for one in told),
+        steps=_steps([one.steps for one in told if one.steps is not None]) if all(one.steps for one in told) else None,
+    )
+
+
+def _steps(told: list[StepPrograms]) -> StepPrograms:
+    """The steps of all processes together."""
+    return StepPrograms(
+        steps=sum(one.steps for one in told),
+        executes=sum(one.executes for one in told),
+        expected_executes=sum(one.expected_executes for one in told),
+        scalar_reads=sum(one.scalar_reads for one in told),
     )
 
 

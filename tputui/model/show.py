@@ -195,8 +195,10 @@ def _machine(snapshot: Snapshot) -> list[str]:
     xla, memory = snapshot.xla, snapshot.memory
     if xla is not None:
         compiles = f"{fmt.count(xla.compiles)} compiles in {fmt.duration(xla.compile_s)}"
-        again = f"{fmt.count(xla.recompiles)} after warm-up"
-        lines.append(_row("xla", compiles, again, f"{fmt.count(xla.executes)} executions"))
+        again = f"recompiles {fmt.recompiles(xla)}"
+        lines.append(_row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", fmt.executes_a_step(xla)))
+        if reads := fmt.reads_a_step(xla):
+            lines.append(_row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in all"))
         to = f"{fmt.count(xla.transfers_to_device)} to the device ({fmt.size(xla.bytes_to_device)})"
         back = f"{fmt.count(xla.transfers_from_device)} from it ({fmt.size(xla.bytes_from_device)})"
         lines.append(_row("transfers", to, back))

@@ -23,6 +23,7 @@ from tputui.telemetry.events import (
     ProcessSample,
     RequestKind,
     Split,
+    StepPrograms,
     ThreadStack,
 )
 
@@ -159,6 +160,10 @@ def monitored(config: Mapping[str, Any]) -> str:
     return str(checkpoint.get("monitor", "loss")) if isinstance(checkpoint, Mapping) else "loss"
 
 
+EXTRA_LEAST = 0.05
+"""Executions a step above the expected ones that are shown as such: one in twenty steps."""
+
+
 class XlaView(View, frozen=True, kw_only=True):
     """Counters of the XLA runtime, summed over the processes."""
 
@@ -172,6 +177,41 @@ class XlaView(View, frozen=True, kw_only=True):
     bytes_to_device: int
     bytes_from_device: int
     fallbacks: dict[str, int]
+    engine_reads: int = 0
+    """Of the transfers from the device, the engine's own."""
+    scalar_reads: int = 0
+    """Single values that the task's code read, evaluations included."""
+    steps: StepPrograms | None = None
+    """The training steps after warm-up; None in recordings that do not count them. Their `recompiles` leave out what
+    was compiled elsewhere than at a sync."""
+
+    @property
+    def executes_a_step(self) -> float | None:
+        """Programs executed by a step after warm-up; None before there is one."""
+        return self.steps.executes / self.steps.steps if self.steps and self.steps.steps > 0 else None
+
+    @property
+    def expected_a_step(self) -> float | None:
+        """Programs that the strategy makes of a step."""
+        return self.steps.expected_executes / self.steps.steps if self.steps and self.steps.steps > 0 else None
+
+    @property
+    def reads_a_step(self) -> float | None:
+        """Single values that a step reads from the device."""
+        return self.steps.scalar_reads / self.steps.steps if self.steps and self.steps.steps > 0 else None
+
+    @property
+    def has_extra_executes(self) -> bool:
+        """Whether steps execute more programs than the strategy makes of them."""
+        executes, expected = self.executes_a_step, self.expected_a_step
+        return executes is not None and expected is not None and executes - expected >= EXTRA_LEAST
+
+    @property
+    def is_never_recompiled(self) -> bool | None:
+        """Whether nothing was compiled after warm-up; None where that is not known, or warm-up is not over."""
+        if self.recompiles > 0:
+            return False
+        return True if self.steps is not None and self.steps.steps > 0 else None
 
 
 class MemoryView(View, frozen=True, kw_only=True):

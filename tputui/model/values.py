@@ -192,7 +192,8 @@ def _rows_most(num_cores: int) -> int:
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
     """Whether a record does not contradict itself, or what there can be."""
     if isinstance(event, TopologyDeclared):
-        return 0 <= event.num_cores <= CORES_MAX and all(0 <= core < CORES_MAX for core in event.cores)
+        known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
+        return 0 <= event.num_cores <= CORES_MAX and known
     num_values = event.n * event.cores
     counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= RECORD_VALUES_MAX
     return counts and 0 <= event.bad <= num_values

@@ -186,7 +186,11 @@ class WriterState:
 
     def _mark_stuck(self, since: float, until: float) -> None:
         """Marks a long time without a step, if that was one in which steps were due."""
-        if self.beat is not None and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0):
+        if (
+            self.beat is not None
+            and (self.stepped or self.is_rank)
+            and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0)
+        ):
             text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
             self.told.marks.add("stall", since, self.steps_done, text)
 

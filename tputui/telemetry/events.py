@@ -107,6 +107,19 @@ class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
     """Most bytes ever in use, or 0 where the device does not tell."""
 
 
+class StepPrograms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the training steps after warm-up have executed and read, totals since the process began."""
+
+    steps: Int
+    """Steps counted; 0 while warm-up lasts."""
+    executes: Int
+    """Programs that they executed."""
+    expected_executes: Int
+    """Programs that the strategy makes of so many steps; what is above that is extra work or waiting."""
+    scalar_reads: Int
+    """Single values read from the device in them by the task's code (`.item()`, `float()`, `if tensor`)."""
+
+
 class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What one module of the network keeps for the backward pass."""
 
@@ -457,11 +470,12 @@ class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
     droppable: ClassVar[bool] = True
 
     compiles: Int
-    """Programs compiled."""
+    """Programs compiled, anywhere in the process."""
     compile_s: float
     """Time inside the compiler."""
     recompiles: Int
-    """Programs compiled after warm-up, when every shape should have been seen."""
+    """Programs compiled after warm-up, wherever that was: at a sync, inside a trace, between the steps. Records without
+    `steps` count those at a sync alone."""
     executes: Int
     """Programs executed."""
     execute_s: float
@@ -476,6 +490,13 @@ class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
     """Bytes device to host."""
     fallbacks: dict[str, Int]
     """Operations that ran on the host CPU for want of a lowering, with their counts."""
+    engine_reads: Int = 0
+    """Of the transfers device to host, those of reports, evaluations, saves and exchanges between processes."""
+    scalar_reads: Int = 0
+    """Single values read from the device by the task's code (`.item()`, `float()`, `if tensor`), evaluations
+    included."""
+    steps: StepPrograms | None = None
+    """The training steps after warm-up."""
 
 
 class MemoryPredicted(Event, frozen=True, kw_only=True, tag=True):

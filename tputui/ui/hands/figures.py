@@ -92,11 +92,13 @@ def _epochs(snapshot: Snapshot) -> Figures:
 def _xla(snapshot: Snapshot) -> Figures:
     if snapshot.xla is None:
         return Figures(("counter", "value"), [])
-    fields = snapshot.xla.__struct_fields__
-    plain = [(name, getattr(snapshot.xla, name)) for name in fields if name != "fallbacks"]
-    return Figures(
-        ("counter", "value"), [*plain, *((f"fallback {name}", n) for name, n in snapshot.xla.fallbacks.items())]
-    )
+    xla = snapshot.xla
+    rows: list[tuple[Figure, ...]] = [
+        (name, getattr(xla, name)) for name in xla.__struct_fields__ if name not in ("fallbacks", "steps")
+    ]
+    if xla.steps is not None:
+        rows += [(f"after warm-up: {name}", getattr(xla.steps, name)) for name in xla.steps.__struct_fields__]
+    return Figures(("counter", "value"), [*rows, *((f"fallback {name}", n) for name, n in xla.fallbacks.items())])
 
 
 def _memory(snapshot: Snapshot) -> Figures:

@@ -1,4 +1,4 @@
-"""Counters of the XLA runtime; recompiles and fallbacks to the host stand out."""
+"""Counters of the XLA runtime; recompiles, extra executions, scalar reads and fallbacks to the host stand out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class XlaPanel(Panel[XlaPart]):
 
     key = "5"
     name_shown = "xla"
-    what = "compiles, executions and transfers of the XLA runtime; recompiles and fallbacks to the host CPU stand out"
+    what = (
+        "compiles, executions and transfers of the XLA runtime; recompiles, more executions a step than expected, "
+        "values that the task reads one by one, and fallbacks to the host CPU stand out"
+    )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> XlaPart:
@@ -39,10 +42,11 @@ class XlaPanel(Panel[XlaPart]):
             return Drawing(paragraph(part.why_none, width, height))
         rows = [
             _row("compiles", f"{fmt.count(xla.compiles)} in {fmt.duration(xla.compile_s)}"),
-            _recompiles(xla.recompiles),
-            _row("executes", f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}"),
+            _recompiles(xla),
+            _executes(xla),
             _row("to device", f"{fmt.count(xla.transfers_to_device)}  {fmt.size(xla.bytes_to_device)}"),
             _row("from device", f"{fmt.count(xla.transfers_from_device)}  {fmt.size(xla.bytes_from_device)}"),
+            *_task_reads(xla),
             *_fallbacks(xla.fallbacks),
         ]
         return Drawing(rows)
@@ -52,10 +56,25 @@ def _row(label: str, text: str, tone: Tone = "plain") -> Line:
     return [Span(f" {label:<{_LABEL}}", "label"), Span(text, tone)]
 
 
-def _recompiles(count: int) -> Line:
-    if not count:
-        return _row("recompiles", "0 after warm-up", "good")
-    return _row("recompiles", f"\u25b2 {fmt.count(count)} after warm-up", "warn")
+def _recompiles(xla: XlaView) -> Line:
+    if xla.recompiles:
+        return _row("recompiles", f"\u25b2 {fmt.recompiles(xla)}", "warn")
+    return _row("recompiles", fmt.recompiles(xla), "good" if xla.is_never_recompiled else "plain")
+
+
+def _executes(xla: XlaView) -> Line:
+    """With those of a step, once there are steps after warm-up."""
+    each = fmt.executes_a_step(xla)
+    if xla.has_extra_executes:
+        return _row("executes", f"\u25b2 {each}; {fmt.count(xla.executes)} in all", "warn")
+    return _row("executes", f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}{', ' if each else ''}{each}")
+
+
+def _task_reads(xla: XlaView) -> list[Line]:
+    reads = fmt.reads_a_step(xla)
+    if not xla.reads_a_step:
+        return [_row("task reads", reads, "good")] if reads else []
+    return [_row("task reads", f"\u25b2 {reads}", "warn")]
 
 
 def _fallbacks(fallbacks: dict[str, int]) -> list[Line]:

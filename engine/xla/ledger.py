@@ -1,0 +1,188 @@
+"""Which compiles, executions and reads count against a run, and what the user is told of them. Pure.
+
+A program has warm-up runs, in which every shape should be seen. Whatever is compiled later is a recompile, wherever in
+the process it happens: at the program's own sync, inside its trace (an operation without a lowering, `.item()`), or
+outside any program. The sentences name what was observed and no cause that was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+STEPS = ("step", "accumulate")
+"""The programs that end a training step; the first of them every run has."""
+AT_SYNC = "sync"
+"""Where a program's own graph is compiled; every other place is a section of the loop."""
+ENGINE_SECTIONS = frozenset({"report", "save"})
+"""Sections in which the engine alone is at work: what it reads there is not the task's."""
+NOT_STEPS = ENGINE_SECTIONS | {"evaluate"}
+"""Sections that belong to no training step."""
+FIRST_TOLD = 3
+"""So many recompiles of a kind are told one by one; later ones at the 10th, the 100th, ..."""
+EXCESS_STEPS = 5
+"""Steps, at least, that are looked at before their executions and reads are judged."""
+EXCESS = 0.5
+"""Executions above the expected ones, or scalar reads, a step: from here on the user is warned."""
+READS_HOW = ".item(), float(), if tensor"
+
+
+class Total:
+    """A running total over a counter that anyone may set back to 0: a fall is a reset, not a negative count."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._newest = 0.0
+
+    def read(self, now: float) -> float:
+        """Takes the counter's present value; returns what was added since the last one."""
+        added = now - self._newest if now >= self._newest else now
+        self._newest = now
+        self.value += added
+        return added
+
+
+class Meanwhile(NamedTuple):
+    """What else happened while a program was traced."""
+
+    scalar_reads: int = 0
+    fallbacks: Collection[str] = ()
+    """Operations that ran on the host CPU."""
+
+    def __str__(self) -> str:
+        reads = f"{self.scalar_reads} scalar read{'s' if self.scalar_reads != 1 else ''} ({READS_HOW})"
+        seen = [f"{name} on the host CPU" for name in sorted(self.fallbacks)] + [reads] * (self.scalar_reads > 0)
+        return f"; seen in that trace: {', '.join(seen)}" if seen else ""
+
+
+class Steps(NamedTuple):
+    """Training steps after warm-up, and what they did."""
+
+    steps: int = 0
+    executes: int = 0
+    expected_executes: int = 0
+    scalar_reads: int = 0
+
+    def plus(self, executes: int, expected_executes: int, scalar_reads: int) -> Steps:
+        """With one more step."""
+        return Steps(
+            self.steps + 1,
+            self.executes + executes,
+            self.expected_executes + expected_executes,
+            self.scalar_reads + scalar_reads,
+        )
+
+    def since(self, earlier: Steps) -> Steps:
+        """Without those that were counted earlier."""
+        return Steps(*(now - before for now, before in zip(self, earlier, strict=True)))
+
+
+class _Compiled:
+    """Recompiles of one kind."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.seconds = 0.0
+
+
+class Ledger:
+    """The books of one process."""
+
+    def __init__(self, warm_up: Mapping[str, int]) -> None:
+        """`warm_up` names the programs, with the runs in which each may be compiled."""
+        self.recompiles = 0
+        """Programs compiled after warm-up."""
+        self.steps = Steps()
+        self._warm_up = warm_up
+        self._runs = dict.fromkeys(warm_up, 0)
+        self._fresh: dict[str, tuple[int, float]] = {}
+        """By place: programs compiled since the last run, and the seconds of it."""
+        self._kinds: dict[tuple[str, str], _Compiled] = {}
+        self._judged = Steps()
+        self._warned = False
+
+    def is_warm(self, name: str) -> bool:
+        """Whether the newest run of a program came after its warm-up."""
+        return self._runs[name] > self._warm_up[name]
+
+    def compiled(self, place: str, programs: int, seconds: float) -> str | None:
+        """Notes programs that were compiled in a place. Returns a warning where that is due at once; what belongs to a
+        program is judged when that has run."""
+        if place not in ENGINE_SECTIONS:
+            before, before_s = self._fresh.get(place, (0, 0.0))
+            self._fresh[place] = before + programs, before_s + seconds
+            return None
+        if self._runs[STEPS[0]] < self._warm_up[STEPS[0]]:
+            return None
+        return self._recompiled("", place, programs, seconds, f"{_programs(programs)} compiled in {place}", "")
+
+    def ran(self, name: str, meanwhile: Meanwhile) -> list[str]:
+        """Notes a run of a program. Returns the warnings that are due."""
+        self._runs[name] += 1
+        fresh, self._fresh = self._fresh, {}
+        if not self.is_warm(name):
+            return []
+        told = [self._belongs(name, place, *fresh[place], meanwhile) for place in fresh]
+        return [text for text in told if text is not None]
+
+    def stepped(self, name: str, executes: int, expected_executes: int, scalar_reads: int) -> None:
+        """Notes what a training step did that ended with a program; those of its warm-up are left out."""
+        if self.is_warm(name):
+            self.steps = self.steps.plus(executes, expected_executes, scalar_reads)
+
+    def excess(self, fallbacks: Collection[str], waited_s: float) -> str | None:
+        """A warning, once, where the steps execute more programs than they should or read single values.
+
+        `fallbacks` are the operations that ran on the host CPU, `waited_s` is what the host has waited for the task's
+        reads, so far.
+        """
+        newest = self.steps.since(self._judged)
+        if self._warned or newest.steps < EXCESS_STEPS:
+            return None
+        self._judged = self.steps
+        executes, expected, reads = (count / newest.steps for count in newest[1:])
+        if executes - expected < EXCESS and reads < EXCESS:
+            return None
+        self._warned = True
+        parts = []
+        if executes - expected >= EXCESS:
+            one_or_more = "1 is" if expected == 1 else f"{expected:g} are"
+            parts.append(f"{executes:.1f} executions a step where {one_or_more} expected")
+        if reads > 0:
+            parts.append(f"{reads:.1f} scalar reads a step ({READS_HOW})")
+        if fallbacks:
+            parts.append(f"on the host CPU for want of a lowering: {', '.join(sorted(fallbacks))}")
+        return "; ".join([*parts, f"the host has waited {_took(waited_s)} for reads so far"])
+
+    def _belongs(self, name: str, place: str, programs: int, seconds: float, meanwhile: Meanwhile) -> str | None:
+        """A compile that belongs to the newest run of a program."""
+        run = f'program "{name}", run {self._runs[name]}'
+        if place == AT_SYNC:
+            why = "; its graph differs from every earlier one in a shape, a type, a constant or an operation"
+            return self._recompiled(name, place, programs, seconds, f"{run}: compiled again at its sync", why)
+        where = "inside its trace, before its sync" if place in ("trace", "evaluate") else f"before its trace ({place})"
+        what = f"{run}: {_programs(programs)} compiled {where}"
+        return self._recompiled(name, place, programs, seconds, what, str(meanwhile))
+
+    def _recompiled(self, name: str, place: str, programs: int, seconds: float, what: str, more: str) -> str | None:
+        """Counts a recompile, and gives the sentence about it where one is due."""
+        self.recompiles += programs
+        kind = self._kinds.setdefault((name, place), _Compiled())
+        kind.times += 1
+        kind.seconds += seconds
+        text = f"{what} ({_took(seconds)}){more}"
+        if kind.times < FIRST_TOLD:
+            return text
+        if kind.times == FIRST_TOLD:
+            return f"{text}; later ones of this kind are reported at the 10th, the 100th and so on"
+        if str(kind.times).strip("0") == "1":
+            return f"{text}; {kind.times:,} times after warm-up, {_took(kind.seconds)} in all"
+        return None
+
+
+def _programs(count: int) -> str:
+    return f"{count} program{'s' if count != 1 else ''}"
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

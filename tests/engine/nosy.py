@@ -1,0 +1,29 @@
+"""Tasks that make a step wait: one for an operation without a lowering, one for a value that it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.bend import Bend
+
+
+class Median(Bend):
+    """Takes a median, which runs on the host CPU."""
+
+    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """As before; the median counts for nothing."""
+        import torch
+
+        found = super().outcomes(predictions, batch)
+        return {**found, "loss": found["loss"] + 0.0 * torch.median(predictions["y"].detach())}
+
+
+class Reading(Bend):
+    """Reads the mean of each step's loss."""
+
+    def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """As before."""
+        found = super().outcomes(predictions, batch)
+        if found["loss"].device.type == "xla":
+            found["loss"].mean().item()
+        return found

@@ -1,0 +1,125 @@
+"""Compiles, executions and reads of whole runs: what is counted, where it is charged, and what the user reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.workers import HERE, Run, make, runs_to_end
+from tputui.model import show
+from tputui.model.lines import Teller
+from tputui.model.snapshot import Snapshot
+from tputui.session import load
+from tputui.telemetry import events as ev
+
+pytestmark = [pytest.mark.xla, pytest.mark.slow]
+
+ROOT = HERE.parents[1]
+NOSY = """
+task = "tests.engine.nosy:Median"
+epochs = 2
+[data]
+batch_per_core = 8
+[optim]
+lr = 0.01
+lr_scaling = "none"
+[report]
+every_batches = 4
+[device]
+cores = 2
+"""
+STEPS = 32
+WARM_UP = 2
+
+
+def last(run: Run) -> ev.XlaMetricsRead:
+    return run.all(ev.XlaMetricsRead)[-1]
+
+
+def read_by(run: Run) -> tuple[Snapshot, str]:
+    """The run as its viewers know it, and the page that `show` prints."""
+    snapshot = load(run.dir)
+    return snapshot, show.show_text(snapshot)
+
+
+def lines(run: Run) -> list[str]:
+    """What `--no-ui` prints of it."""
+    teller = Teller()
+    return [line for seq, event in enumerate(run.events()) for line in teller.tell("worker-0", seq, event)]
+
+
+@pytest.fixture(scope="module")
+def median(runs_dir: Path) -> Run:
+    """Takes a median in each step, on two cores of one process."""
+    return runs_to_end(make(runs_dir, "median", text=NOSY, cwd=ROOT))
+
+
+@pytest.fixture(scope="module")
+def reading(runs_dir: Path) -> Run:
+    """Reads a value in each step, on two cores of a process each."""
+    options = ["task=tests.engine.nosy:Reading", "device.strategy=replica"]
+    return runs_to_end(make(runs_dir, "reading", options, text=NOSY, cwd=ROOT))
+
+
+def test_compiles_inside_the_trace_are_recompiles_on_every_view(median: Run) -> None:
+    read = last(median)
+    assert read.fallbacks["median"] > STEPS
+    assert read.recompiles >= STEPS - WARM_UP, "a step compiles once more where the median wants its values"
+    assert read.compiles - read.recompiles <= 10
+    snapshot, page = read_by(median)
+    assert snapshot.xla is not None
+    assert snapshot.xla.is_never_recompiled is False
+    assert f"recompiles {read.recompiles} after warm-up" in page
+    assert any(f"; {read.recompiles} in all after warm-up" in line for line in lines(median))
+
+
+def test_the_time_of_those_compiles_is_charged_to_compile(median: Run) -> None:
+    epochs = median.all(ev.EpochEnded)
+    assert sum(epoch.sections_s["compile"] for epoch in epochs) == pytest.approx(last(median).compile_s, rel=0.2)
+    assert all(epoch.sections_s["compile"] > 0 for epoch in epochs), "both are marked as epochs that compiled"
+    for begun, ended in zip(median.all(ev.EpochStarted), epochs, strict=True):
+        assert min(ended.sections_s.values()) >= 0
+        assert sum(ended.sections_s.values()) == pytest.approx(ended.t - begun.t, rel=0.01, abs=0.02)
+        assert sum(ended.trace_s.values()) <= ended.sections_s["trace"] + 0.01
+
+
+def test_a_compile_in_every_step_is_warned_of_a_few_times_and_truly(median: Run) -> None:
+    warnings = [event.text for event in median.all(ev.WarningRaised)]
+    of_steps = [text for text in warnings if text.startswith('program "step", run ')]
+    assert 1 <= len(of_steps) <= 5
+    assert of_steps[0].startswith('program "step", run 3: 1 program compiled inside its trace, before its sync (')
+    assert "; seen in that trace: median on the host CPU" in of_steps[0]
+    assert not any("has changed" in text for text in warnings)
+    [excess] = [text for text in warnings if "executions a step" in text]
+    assert excess.startswith(
+        "3.0 executions a step where 1 is expected; on the host CPU for want of a lowering: median"
+    )
+
+
+def test_values_that_the_task_reads_are_counted_and_the_engines_own_are_not(reading: Run) -> None:
+    read = last(reading)
+    valid_steps = reading.one(ev.TrainingPlanned).valid_steps
+    assert read.scalar_reads == STEPS + 2 * valid_steps
+    assert read.transfers_from_device == read.engine_reads + read.scalar_reads
+    counted = STEPS - WARM_UP
+    assert read.steps == ev.StepPrograms(
+        steps=counted, executes=3 * counted, expected_executes=2 * counted, scalar_reads=counted
+    )
+    assert read.recompiles == 0
+
+
+def test_reads_and_executions_of_a_step_are_shown_and_warned_of_once(reading: Run) -> None:
+    _, page = read_by(reading)
+    assert "3.0 a step where 2 are expected" in page
+    assert "1.0 scalars a step (.item(), float(), if tensor)" in page
+    [warning] = [event.text for event in reading.all(ev.WarningRaised) if "executions a step" in event.text]
+    assert warning.startswith(
+        "3.0 executions a step where 2 are expected; 1.0 scalar reads a step (.item(), float(), if tensor); "
+        "the host has waited "
+    )
+    assert sum(f"warning: {warning}" == line for line in lines(reading)) == 1
+
+
+def test_the_other_ranks_leave_the_warning_to_the_first(reading: Run) -> None:
+    assert "executions a step" not in (reading.dir / "rank-1.jsonl").read_text()
