@@ -35,7 +35,8 @@ ENDS = """
 
 After each of them: the exit code of `tputui run` and the page of `tputui show` tell it, no process of the run is
 left, its journals are sound (`tputui check`), and the last checkpoint loads: of the last epoch that ended, or of
-the very step where the row says so.
+the very step where the row says so. Every step up to an end that the training process reports is in its journal, or
+counted there as not read.
 """
 
 BEARS = """
@@ -47,11 +48,16 @@ After each of them the run trains on, from where it was, to a stop that is serve
 _ENGINE, _JOURNALS = "`tests/engine/test_{}.py`", "`tests/telemetry/test_{}.py`"
 ELSEWHERE = [
     (
-        "a rank of `replica` raises, hangs, is killed, loses its worker; ranks with different weights",
+        "a rank of `replica` raises, hangs, is killed, exits, loses its worker; ranks with different weights",
         f"{_ENGINE.format('ends')}, {_ENGINE.format('strategies')}",
     ),
     ("a module that does not import; `abort()` and an exception in a worker thread", _ENGINE.format("ends")),
-    ("the kernel kills for want of memory; SIGSEGV; a child that outlives the worker", "`tests/supervise`"),
+    ("an error whose `__str__` raises, whose text has 50 MB or is not UTF-8", f"{_ENGINE.format('breaking')}"),
+    (
+        "the kernel kills for want of memory; SIGSEGV; a child that outlives the worker; a renamed directory",
+        "`tests/supervise`",
+    ),
+    ("streams that are closed or full, paths that are not UTF-8, no room for a run", "`tests/cli/test_starting.py`"),
     ("losses, gradients or weights that are no numbers", _ENGINE.format("nonfinite")),
     ("kill -9 in the middle of saves; file systems that are full or over quota", _ENGINE.format("checkpoint_faults")),
     (

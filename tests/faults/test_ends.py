@@ -143,6 +143,7 @@ def test_a_fault_that_ends_a_run_is_told_and_what_was_kept_stands(name: str, run
     assert fault.says in page
     assert tputui("check", run.dir).code == ExitCode.DONE
     assert not processes_of(run.dir)
+    assert accounted(run.dir) >= max((told.step for told in facts(run.dir, "worker-0", ev.TrainingEnded)), default=0)
     saved = kept_step(run.dir)
     if run.moment in TRAINED:
         assert saved is not None
@@ -151,6 +152,12 @@ def test_a_fault_that_ends_a_run_is_told_and_what_was_kept_stands(name: str, run
         assert f"after step {saved}; saved as " in page
     if fault.exit_code == ExitCode.STOPPED:
         assert not stray_files(run.dir)
+
+
+def accounted(run_dir: Path) -> int:
+    """Steps whose losses are in the journal, and steps of which it says that they are not."""
+    recorded = sum(told.n for told in facts(run_dir, "worker-0", ev.StepsRecorded))
+    return recorded + sum(told.num_steps for told in facts(run_dir, "worker-0", ev.StepsDropped))
 
 
 @pytest.mark.parametrize("run", ["train"], indirect=True)
