@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +141,66 @@ def test_a_batch_that_the_cores_cannot_share_is_refused_with_one_that_they_can()
 
 @pytest.mark.parametrize(
     ("override", "said"),
-    [("epochs", "write it as key=value"), ("epochs.x=3", "is a value, not a table"), ("=3", "write it as key=value")],
+    [
+        ("optim.lr=fast", "--set optim.lr=fast: optim.lr: expected `float`, got `str`"),
+        ("device.cores=0", "--set device.cores=0: device.cores: 0 must be 1 or more"),
+        ("optim.lrr=1", '--set optim.lrr=1: [optim] has no key "lrr"; did you mean "lr"?'),
+        ("optim.epochs=3", '"epochs" belongs at the top, before the first table'),
+        ("lr=3", '--set lr=3: there is no key "lr"; "lr" is a key of [optim]'),
+        ("report.batch_per_coer=3", 'did you mean "batch_per_core" of [data]?'),
+        ('task="\\u0000"', "task: '\\x00' is no name of a task"),
+        ("data.x=" + "9" * 5000, "a number has too many digits"),
+        ("data.x=" + "9" * 30, "data.x: a whole number has at most 63 bits"),
+        ("data.x=" + "[" * 5000 + "]" * 5000, "it is nested too deeply"),
+        ("data.x=" + "[" * 50 + "]" * 50, "data: it is nested too deeply"),
+        ("data.source=\udcff", "data.source: it is not UTF-8 text"),
+        ("epochs", "write it as key=value"),
+        ("epochs.x=3", "is a value, not a table"),
+        ("=3", "write it as key=value"),
+    ],
+    ids=lambda text: ascii(text[:40]),
 )
-def test_a_bad_override_is_refused(override: str, said: str) -> None:
-    assert said in refusal(MINIMAL, override)
+def test_a_bad_override_is_refused_as_one(override: str, said: str) -> None:
+    message = refusal(MINIMAL, override)
+    assert said in message
+    assert message.startswith(f"--set {override}"[:40])
+
+
+def test_a_table_that_an_override_made_a_list_is_refused_as_one() -> None:
+    message = refusal(MINIMAL, "data=[1]", "data.batch_per_core=3")
+    assert message == '--set data.batch_per_core=3: "data" is a value, not a table'
+
+
+def test_what_the_file_says_is_blamed_on_the_file_beside_overrides() -> None:
+    assert refusal(MINIMAL + "[optim]\nlr = -1.0", "epochs=3").startswith("my.toml: optim.lr: ")
+    assert config.blamed("my.toml", "data.batch_per_core", ["epochs=3", "data.batch_per_core=9"]) == (
+        "--set data.batch_per_core=9"
+    )
+
+
+@pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000 + "]" * 5000], ids=["digits", "depth"])
+def test_numbers_and_depths_that_no_file_has_are_refused(text: str) -> None:
+    assert refusal(text).startswith("my.toml: not valid TOML: ")
+
+
+def test_a_missing_file_is_answered_with_the_one_that_has_nearly_its_name(tmp_path: Path) -> None:
+    (tmp_path / "digits.toml").touch()
+    with pytest.raises(ConfigError, match=r"digit\.toml: no such file; did you mean .*/digits\.toml\?"):
+        config.load(tmp_path / "digit.toml")
+
+
+def test_devices_pipes_and_huge_files_are_no_configurations(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with (tmp_path / "huge.toml").open("wb") as file:
+        file.truncate(1 << 30)
+    for path, why in (
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path / "pipe.toml", "not a regular file"),
+        (tmp_path, "not a regular file"),
+        (tmp_path / "huge.toml", "is longer than"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            config.load(path)
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

@@ -6,15 +6,24 @@ that are not listed here, belong to the task; the engine checks them by command 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
 from tputui.fielddocs import field_docs
+
+BYTES_MAX = 1 << 20
+"""A longer file is no configuration."""
+DEPTH_MAX = 24
+"""Tables and lists inside of one another."""
+Blame = Callable[[str], str]
+"""Where the value of a key comes from, by the key."""
 
 
 class ConfigError(Exception):
@@ -329,11 +338,16 @@ def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
     Raises `ConfigError`.
     """
     try:
-        text = path.read_bytes().decode()
+        text = _read(path).decode()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; name a TOML file, such as those in sample_configs/") from None
-    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: no such file; {_near_file(path)}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"{path}: cannot be read: {why}; name a TOML file, such as those in sample_configs/"
+        ) from None
     return parse(text, str(path), overrides)
 
 
@@ -341,23 +355,41 @@ def parse(text: str, source: str, overrides: list[str] | None = None) -> RunConf
     """Parses and checks TOML text; `source` names it in errors. Raises `ConfigError`."""
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid TOML: {_first_words(error)}") from None
     for override in overrides or []:
         _override(tables, override)
-    return from_builtins(tables, source)
+    return from_builtins(tables, source, overrides)
 
 
-def from_builtins(tables: dict[str, Any], source: str) -> RunConfig:
-    """Checks a configuration that is already a dictionary, as a run's manifest keeps it. Raises `ConfigError`."""
-    tables = _without_task_keys(tables, source)
-    _refuse_unknown_keys(tables, source)
+def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] | None = None) -> RunConfig:
+    """Checks a configuration that is already a dictionary, as a run's manifest keeps it. Raises `ConfigError`.
+
+    `overrides` are those that are in it already: an error in one of them is reported of it, not of `source`.
+    """
+
+    def blame(key: str) -> str:
+        return blamed(source, key, overrides)
+
+    _refuse_unusable(tables, blame)
+    tables = _without_task_keys(tables, blame)
+    _refuse_unknown_keys(tables, blame)
     try:
         config = msgspec.convert(tables, RunConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_in_words(str(error))}") from None
-    _check(config, source)
+        key, words = _in_words(str(error))
+        raise ConfigError(f"{blame(key)}: {words}") from None
+    _check(config, blame)
     return config
+
+
+def blamed(source: str, key: str, overrides: Sequence[str] | None) -> str:
+    """Where the value of a key comes from: `--set ...` of the last of the `overrides` that gave it, else `source`."""
+    for override in reversed(overrides or []):
+        given = override.partition("=")[0].strip()
+        if key and (given == key or key.startswith(f"{given}.") or given.startswith(f"{key}.")):
+            return f"--set {override}"
+    return source
 
 
 def to_builtins(config: RunConfig) -> dict[str, Any]:
@@ -375,13 +407,94 @@ def keys_by_name() -> dict[str, str]:
     return {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
 
 
-def unknown_key(source: str, key: str, known: list[str]) -> str:
-    """The sentence that refuses an unknown key: file, key and the nearest known key."""
+def unknown_key(source: str, key: str, known: list[str], others: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The sentence that refuses an unknown key: file, key, and the table it belongs to or the nearest known key.
+
+    `known` are the keys of its table; `others` those of a task by table, beside the keys that every task has.
+    """
     table, _, name = key.rpartition(".")
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    elsewhere = {other: [*keys, *(others or {}).get(other, ())] for other, keys in _common_keys().items()}
+    elsewhere |= {other: list(keys) for other, keys in (others or {}).items() if other not in elsewhere}
+    elsewhere.pop(table, None)
     where = f"[{table}] has no key" if table else "there is no key"
-    hint = f'did you mean "{near[0]}"?' if near else f"known keys: {', '.join(sorted(known))}"
+    owner = next((other for other, keys in elsewhere.items() if name in keys), None)
+    if owner is not None:
+        hint = f'"{name}" is a key of [{owner}]' if owner else f'"{name}" belongs at the top, before the first table'
+    elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        hint = f'did you mean "{near[0]}"?'
+    elif far := [(each, other) for other, keys in elsewhere.items() for each in _alike(name, keys)]:
+        hint = f'did you mean "{far[0][0]}"' + (f" of [{far[0][1]}]?" if far[0][1] else ", at the top of the file?")
+    else:
+        hint = f"known keys: {', '.join(sorted(known))}"
     return f'{source}: {where} "{name}"; {hint}'
+
+
+def _alike(name: str, keys: Sequence[str]) -> list[str]:
+    return difflib.get_close_matches(name, keys, n=1, cutoff=0.75)
+
+
+def _common_keys() -> dict[str, list[str]]:
+    """The keys that every task has, by table; those at the top under an empty name."""
+    top = [name for name in RunConfig.__struct_fields__ if name not in (*TABLES, *TASK_TABLES)]
+    return {"": top} | {
+        name: data_keys() if name == "data" else [*cls.__struct_fields__] for name, cls in TABLES.items()
+    }
+
+
+def data_keys() -> list[str]:
+    """The keys of `[data]` that every task has."""
+    return [name for name in DataConfig.__struct_fields__ if name != "options"]
+
+
+def _read(path: Path) -> bytes:
+    """The content of a plain file. Raises `OSError`, and `ValueError` for what is no file or longer than any."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a regular file")
+    with path.open("rb") as file:
+        content = file.read(BYTES_MAX + 1)
+    if len(content) > BYTES_MAX:
+        raise ValueError(f"it is longer than {BYTES_MAX:,} bytes, which no configuration is")
+    return content
+
+
+def _near_file(path: Path) -> str:
+    """What to name instead of a file that does not exist."""
+    there: list[Path] = []
+    for folder in (path.parent, Path("sample_configs")):
+        with contextlib.suppress(OSError):
+            there += sorted(each for each in folder.iterdir() if each.suffix == ".toml")
+    by_name = {each.name: each for each in reversed(there)}
+    near = difflib.get_close_matches(path.name, by_name, n=1) or difflib.get_close_matches(
+        f"{path.name}.toml", by_name, n=1
+    )
+    return f"did you mean {by_name[near[0]]}?" if near else "name a TOML file, such as those in sample_configs/"
+
+
+def _first_words(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    words = str(error)
+    return "a number has too many digits" if "integer string conversion" in words else words
+
+
+def _refuse_unusable(tables: dict[str, Any], blame: Blame) -> None:
+    """Refuses values that no key can have and that a run could not keep."""
+
+    def look(value: Any, key: str, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise ConfigError(f"{blame(key)}: {key.partition('.')[0]}: it is nested too deeply")
+        if isinstance(value, dict):
+            for name, each in value.items():
+                look(each, f"{key}.{name}" if key else name, depth + 1)
+        elif isinstance(value, list):
+            for each in value:
+                look(each, key, depth + 1)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63 and key not in MOST:
+            raise ConfigError(f"{blame(key)}: {key}: a whole number has at most 63 bits")
+        elif isinstance(value, str) and any(0xD800 <= ord(letter) < 0xE000 for letter in value):
+            raise ConfigError(f"{blame(key)}: {key}: it is not UTF-8 text")
+
+    look(tables, "", 0)
 
 
 def _override(tables: dict[str, Any], override: str) -> None:
@@ -392,10 +505,12 @@ def _override(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {override[:60]}: {_first_words(error)}") from None
     *path, name = key.strip().split(".")
-    rival = BATCH_RIVALS.get(key.strip())
-    if rival is not None:
-        tables.get("data", {}).pop(rival, None)
+    rival, data = BATCH_RIVALS.get(key.strip()), tables.get("data", {})
+    if rival is not None and isinstance(data, dict):
+        data.pop(rival, None)
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
@@ -403,43 +518,44 @@ def _override(tables: dict[str, Any], override: str) -> None:
     tables[name] = value
 
 
-def _without_task_keys(tables: dict[str, Any], source: str) -> dict[str, Any]:
+def _without_task_keys(tables: dict[str, Any], blame: Blame) -> dict[str, Any]:
     """Moves the task's keys of `[data]` aside, so that the rest can be checked strictly."""
     data = tables.get("data", {})
     if not isinstance(data, dict):
-        raise ConfigError(f"{source}: data must be a table: write [data]")
-    known = set(DataConfig.__struct_fields__) - {"options"}
+        raise ConfigError(f"{blame('data')}: data must be a table: write [data]")
+    known = data_keys()
     options = {key: value for key, value in data.items() if key not in known}
     common = {key: value for key, value in data.items() if key in known}
     return {**tables, "data": {**common, "options": options}}
 
 
-def _refuse_unknown_keys(tables: dict[str, Any], source: str) -> None:
+def _refuse_unknown_keys(tables: dict[str, Any], blame: Blame) -> None:
     top = list(RunConfig.__struct_fields__)
     for key in tables:
         if key not in top:
-            raise ConfigError(unknown_key(source, key, top))
+            raise ConfigError(unknown_key(blame(key), key, top))
     for name, cls in TABLES.items():
         table = tables.get(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{source}: {name} must be a table: write [{name}]")
+            raise ConfigError(f"{blame(name)}: {name} must be a table: write [{name}]")
         for key in table:
             if key not in cls.__struct_fields__:
-                raise ConfigError(unknown_key(source, f"{name}.{key}", list(cls.__struct_fields__)))
+                full = f"{name}.{key}"
+                raise ConfigError(unknown_key(blame(full), full, list(cls.__struct_fields__)))
 
 
-def _in_words(error: str) -> str:
-    """Turns the validator's words into a sentence that names the key the way the file does."""
+def _in_words(error: str) -> tuple[str, str]:
+    """The key that the validator complains of, and a sentence that names it the way the file does."""
     message, _, path = error.partition(" - at `$.")
     key = path.rstrip("`") if path else ""
     if message.startswith("Object missing required field"):
         name = message.split("`")[1]
         full = f"{key}.{name}" if key else name
-        return f'"{full}" is missing: {_doc(full)}'
+        return full, f'"{full}" is missing: {_doc(full)}'
     expected = message[:1].lower() + message[1:]
     if message.startswith("Invalid enum value"):
         expected = f"{message.split()[-1]} is not one of {', '.join(_choices(key))}"
-    return f"{key}: {expected}: {_doc(key)}" if key else expected
+    return key, f"{key}: {expected}: {_doc(key)}" if key else expected
 
 
 def _choices(key: str) -> list[str]:
@@ -454,11 +570,14 @@ def _doc(key: str) -> str:
     return field_docs(cls).get(name, "see the README")
 
 
-def _check(config: RunConfig, source: str) -> None:
+def _check(config: RunConfig, blame: Blame) -> None:
     """Refuses values that are well-typed and still cannot work."""
 
     def refuse(key: str, why: str) -> None:
-        raise ConfigError(f"{source}: {key}: {why}")
+        raise ConfigError(f"{blame(key)}: {key}: {why}")
+
+    if not config.task or not config.task.isprintable():
+        refuse("task", f"{config.task!r} is no name of a task: write one that ships, or module:Class of your own")
 
     positive = {
         "epochs": config.epochs,

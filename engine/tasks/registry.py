@@ -10,7 +10,7 @@ import msgspec
 
 from engine.errors import NotImported, Problem, Refused, text_of
 from engine.tasks.base import Options, Task
-from tputui.config import RunConfig, unknown_key
+from tputui.config import RunConfig, data_keys, unknown_key
 from tputui.fielddocs import field_docs
 
 KNOWN = {
@@ -79,20 +79,21 @@ def _is_options(cls: object) -> bool:
 def with_options(task: Task, config: RunConfig, source: str) -> TaskOptions:
     """The task with its options from the configuration; `source` names the file. Raises `Refused`."""
     problems: list[Problem] = []
-    data = _options(task.data_options, config.data.options, "data", source, problems)
-    model = _options(task.model_options, config.model, "model", source, problems)
+    data = _options(task, config.data.options, "data", source, problems)
+    model = _options(task, config.model, "model", source, problems)
     if data is None or model is None:
         raise Refused(problems)
     return TaskOptions(task, data, model)
 
 
-def _options(
-    cls: type[Options], given: dict[str, Any], table: str, source: str, problems: list[Problem]
-) -> Options | None:
-    known = list(cls.__struct_fields__)
-    unknown = [key for key in given if key not in known]
+def _options(task: Task, given: dict[str, Any], table: str, source: str, problems: list[Problem]) -> Options | None:
+    cls = task.data_options if table == "data" else task.model_options
+    own = list(cls.__struct_fields__)
+    others = {"data": [*task.data_options.__struct_fields__], "model": [*task.model_options.__struct_fields__]}
+    unknown = [key for key in given if key not in own]
+    known = [*data_keys(), *own] if table == "data" else own
     for key in unknown:
-        sentence = unknown_key(source, f"{table}.{key}", known).removeprefix(f"{source}: ")
+        sentence = unknown_key(source, f"{table}.{key}", known, others).removeprefix(f"{source}: ")
         problems.append(Problem(f"{table}.{key}", sentence))
     if unknown:
         return None

@@ -132,12 +132,12 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     first = _loaded(args, None)
-    num_folds = int(starting.check_with_engine(first, args.config, None).get("num_folds", 0))
+    num_folds = int(starting.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
         words = f'{args.config}: task "{first.task}" finds no folds in this data; `tputui run` trains it once'
         raise CommandError(ExitCode.USAGE, words)
     for number in range(num_folds):
-        starting.check_with_engine(_loaded(args, number), args.config, None)
+        starting.check_with_engine(_loaded(args, number), args.config, None, args.set)
     return num_folds, first.task
 
 

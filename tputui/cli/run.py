@@ -77,7 +77,7 @@ def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, 
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     resume = starting.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
-    starting.check_with_engine(loaded, args.config, resume)
+    starting.check_with_engine(loaded, args.config, resume, args.set)
     return loaded, resume
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -66,14 +66,19 @@ def last_checkpoint(run_dir: Path) -> Path:
     return path
 
 
-def check_with_engine(loaded: config.RunConfig, source: str, resume: Path | None) -> dict[str, Any]:
+def check_with_engine(
+    loaded: config.RunConfig, source: str, resume: Path | None, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
     """Has the engine check what only it knows: the task, its keys, the cores there are. Raises `CommandError`.
 
     Returns the figures that the configuration comes to.
     """
     verdict = ask_engine(loaded, source, resume)
     if verdict.problems:
-        sentences = [inert(f"{source}: {problem.key}: {problem.message}") for problem in verdict.problems]
+        sentences = [
+            inert(f"{config.blamed(source, problem.key, overrides)}: {problem.key}: {problem.message}")
+            for problem in verdict.problems
+        ]
         raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
     return verdict.facts
 
