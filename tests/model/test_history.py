@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 
 import msgspec
 import pytest
 
 from tests.model.test_view import around, of, run_until, seen
 from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
+from tputui.model.history import eta_s
 from tputui.model.snapshot import Snapshot, ThroughputView
+from tputui.model.state import RunState
 from tputui.model.thinned import POINTS_MAX
 from tputui.telemetry import events as ev
 
@@ -129,3 +133,24 @@ def test_meters_of_a_long_run_are_samples_with_the_newest_one() -> None:
         of_split = [point for point in points if point.split == split]
         assert len(of_split) <= POINTS_MAX
         assert (of_split[-1].step, of_split[-1].avg) == (5_000, {"loss": 5_000.0})
+
+
+def test_the_time_to_go_of_a_run_with_uneven_reports_does_not_jump() -> None:
+    """Its steps take 0.1 s in the mean, a report's mean half to one and a half of that; one in fifty is a hiccup."""
+    chance = random.Random(4)
+    plan = run_until(12).plan
+    assert plan is not None
+    plan = msgspec.structs.replace(plan, total_steps=100_000)
+    state = RunState()
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    total_s = []
+    for number in range(1, 601):
+        step_s = 0.1 * chance.choice([0.5, 0.8, 1.0, 1.2, 1.5]) * (10 if number % 50 == 0 else 1)
+        state.apply("worker-0", number, report(number, 10 * number, step_s))
+        to_go = eta_s(state, plan, [], T0 + number)
+        if number > 60:
+            assert to_go is not None
+            total_s.append(to_go / (100_000 - 10 * number))
+    assert all(0.085 < each < 0.115 for each in total_s)
+    changes = [abs(after / before - 1) for before, after in itertools.pairwise(total_s)]
+    assert max(changes) < 0.05, "from one report to the next"

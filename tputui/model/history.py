@@ -33,7 +33,7 @@ def throughput(
 
 
 def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
-    """Seconds from `now` to the end of training, at the smoothed step time and the mean cost of an epoch's end."""
+    """Seconds from `now` to the end of training, at the lasting step time and the mean cost of an epoch's end."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
         return None
@@ -85,12 +85,13 @@ def _meter_points(writer: WriterState) -> list[MeterPoint]:
 
 
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:
-    """Seconds a step, smoothed, and the moment as of which the steps done were told."""
+    """Seconds a step to expect, and the moment as of which the steps done were told."""
     progress = newest_progress(state)
     # The first report has in it what is done once, such as the first execution of each program.
-    pace = next((w.smooth_step_s for w in state.workers if w.pace.num_reports > 1), None)
-    if plan is None or progress is None or pace is None:
+    first = next((w for w in state.workers if w.pace.num_reports > 1), None)
+    if plan is None or progress is None or first is None:
         return None
+    pace = state.remembered("lasting pace", (first.name, first.pace.num_reports), first.pace.lasting_s)
     told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
     return pace, max([progress.t, *told])
 

@@ -12,6 +12,10 @@ from tputui.telemetry.events import ProgressReported
 
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
+_LASTING_REPORTS = 32
+"""So many reports make a step time to expect, where there are as many."""
+_TRIMMED = 0.1
+"""Share of the steps left out of it on either side."""
 _LEAST_S, _MOST_S = 1e-9, 1e9
 """A report that says less or more was not measured."""
 
@@ -95,6 +99,24 @@ class Pace:
                 break
         return self._seconds[place] / self._steps[place]
 
+    def lasting_s(self) -> float:
+        """The step time in seconds to expect for long: a mean over the newer half of the steps. Needs two reports.
+
+        The slowest and the fastest tenth of those steps are left out, so that a hiccup does not move it, and the first
+        report, which has in it what is done once.
+        """
+        reports = [*self._history, self._open()] if self._in_open else self._history
+        if self._stride == 1:
+            reports = reports[1:]
+        newer: list[Reports] = []
+        left = sum(report.num_steps for report in reports) / 2
+        for report in reversed(reports):
+            if left <= 0 and len(newer) >= _LASTING_REPORTS:
+                break
+            newer.append(report)
+            left -= report.num_steps
+        return _trimmed_step_s(newer)
+
     def points(self) -> list[ThroughputPoint]:
         """The reports in order, bounded in number."""
         newest = [self._open()] if self._in_open else []
@@ -116,3 +138,15 @@ class Pace:
         if len(self._history) == POINTS_MAX:
             self._history = halved(self._history, Reports.join)
             self._stride *= 2
+
+
+def _trimmed_step_s(reports: list[Reports]) -> float:
+    """Mean step time over reports, without the slowest and the fastest steps of them."""
+    num_steps = sum(report.num_steps for report in reports)
+    low, high = _TRIMMED * num_steps, (1 - _TRIMMED) * num_steps
+    total_s, done = 0.0, 0
+    for report in sorted(reports, key=lambda each: each.total_s / each.num_steps):
+        counted = max(0.0, min(done + report.num_steps, high) - max(done, low))
+        total_s += counted * report.total_s / report.num_steps
+        done += report.num_steps
+    return total_s / (high - low)
