@@ -71,6 +71,32 @@ def test_frames_come_no_faster_than_they_may() -> None:
     assert source.polls > len(frames)
 
 
+def test_a_run_that_has_ended_is_drawn_anew_only_once_in_a_while_or_for_a_key() -> None:
+    """GIVEN an idle pause longer than the test, only what is asked for brings frames."""
+    source = made.HandSource(made.finished(), made.LivePlayer())
+    source.hand_player.playing = False  # type: ignore[union-attr]
+    frames: list[Frame] = []
+    got = threading.Condition()
+
+    def deliver(frame: Frame) -> None:
+        with got:
+            frames.append(frame)
+            got.notify()
+        pump.drawn()
+
+    pump = Pump(source, deliver, frame_s=0.0, idle_s=3_600.0)
+    thread = threading.Thread(target=pump.run)
+    thread.start()
+    for number in range(1, 21):
+        with got:
+            assert got.wait_for(lambda number=number: len(frames) >= number, timeout=10)  # type: ignore[misc]
+        pump.ask(lambda player: player.pause())
+    pump.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(frames) <= 21
+
+
 def test_the_player_is_told_in_the_thread_that_reads() -> None:
     player = made.HandPlayer()
     threads: list[threading.Thread] = []

@@ -12,10 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tputui.model.snapshot import Snapshot
+from tputui.model.snapshot import ENDED, Snapshot
 
 FRAME_S = 0.1
 """Seconds between frames: ten a second, whatever the number of facts."""
+
+IDLE_S = 1.0
+"""Seconds between frames of a run that has ended, whose frames differ in ages alone: those are of whole seconds."""
 
 _BUDGET_S = 0.04
 """Longest reading between two looks at what the screen asks for."""
@@ -89,10 +92,13 @@ class Frame(NamedTuple):
 class Pump:
     """Reads a source until stopped, and closes it."""
 
-    def __init__(self, source: Source, deliver: Callable[[Frame], object], *, frame_s: float = FRAME_S) -> None:
+    def __init__(
+        self, source: Source, deliver: Callable[[Frame], object], *, frame_s: float = FRAME_S, idle_s: float = IDLE_S
+    ) -> None:
         self._source = source
         self._deliver = deliver
         self._frame_s = frame_s
+        self._idle_s = idle_s
         self._asked: deque[Callable[[Player], None]] = deque()
         self._awake = threading.Event()
         self._drawn = threading.Event()
@@ -110,10 +116,14 @@ class Pump:
                 if (urgent or now >= due + (0.0 if fresh else _AWAIT_S)) and self._drawn.is_set():
                     # By when this one was due, so that the time that reading takes adds up to nothing.
                     due = due + self._frame_s if due <= now < due + self._frame_s else now + self._frame_s
+                    frame = take_frame(self._source)
+                    if _is_idle(frame) and not fresh:
+                        due = now + self._idle_s
                     urgent = fresh = False
                     self._drawn.clear()
-                    self._deliver(take_frame(self._source))
-                self._rest(due)
+                    self._deliver(frame)
+                # What was asked for waits for the frame before to be drawn, and no longer.
+                self._rest(now if urgent else due)
         finally:
             self._source.close()
 
@@ -151,6 +161,12 @@ class Pump:
         left = due - time.monotonic()
         if self._source.caught_up:
             self._awake.wait(max(left, _LOOK_S))
+
+
+def _is_idle(frame: Frame) -> bool:
+    """Whether the next frame differs from this one in ages alone, as far as no key is pressed."""
+    over = frame.caught_up and frame.newest.condition in ENDED
+    return over and (frame.player is None or not frame.player.playing)
 
 
 def take_frame(source: Source) -> Frame:
