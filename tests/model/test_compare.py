@@ -233,10 +233,40 @@ def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
 def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
     found = verdict(paces.run("b", reports=12), paces.run("a"))
     assert (found.ratio, found.stands_out, found.short) == (None, None, "too few reports")
-    base_reports = compare(paces.pair()).runs[0].pace
-    assert base_reports is not None
-    assert f"A has {base_reports.num_reports} and B " in found.sentence
-    assert found.sentence.endswith("; it takes 32")
+    assert re.fullmatch(
+        r"speed not compared: B has \d+ of the 32 reports after the warm-up that it takes", found.sentence
+    ), "the run that lacks them is named, and not the base"
+    turned = verdict(paces.run("b"), paces.run("a", reports=12))
+    assert turned.sentence.startswith("speed not compared: A has ")
+    assert "B has" not in turned.sentence
+    assert turned.short == "A: too few reports"
+    both = verdict(paces.run("b", reports=12), paces.run("a", reports=9))
+    assert re.match(r"speed not compared: A has \d+ and B has \d+ of the 32", both.sentence)
+
+
+def with_best(name: str, loss: float) -> Snapshot:
+    """A run whose second epoch is its best."""
+    run = paces.run(name)
+    epochs = [
+        msgspec.structs.replace(epoch, valid={"loss": made.reading(value, 360)}, best=value == loss)
+        for epoch, value in zip(made.epochs(3), (1.0, loss, 2 * loss), strict=True)
+    ]
+    return made.changed(run, epochs=epochs)
+
+
+def test_the_comparison_says_first_which_run_is_best_on_validation() -> None:
+    quality = compare([with_best("a", 0.05), with_best("b", 0.04), with_best("c", 0.06)]).quality
+    assert quality.best == "B"
+    assert quality.sentence == "B is best: valid loss 0.0400 in epoch 2; A 0.0500 (+25 %), C 0.0600 (+50 %)"
+
+
+def test_no_run_is_called_best_where_two_share_the_best_value_or_one_alone_has_any() -> None:
+    equal = compare([with_best("a", 0.05), with_best("b", 0.05)]).quality
+    assert (equal.best, equal.sentence) == (None, "A and B share the best valid loss, 0.0500")
+    alone = compare([with_best("a", 0.05), made.starting()]).quality
+    assert (alone.best, alone.sentence) == (None, "only A has a valid loss yet: 0.0500 in epoch 2")
+    none = compare([made.starting(), made.starting()]).quality
+    assert (none.best, none.sentence) == (None, "no run has a valid loss yet")
 
 
 def test_a_run_without_reports_says_so() -> None:

@@ -94,6 +94,7 @@ def _page(comparison: Comparison) -> Iterable[str]:
     yield from _table([[run.label, inert(run.run), run.condition, _reason(run.condition_reason, run.trouble)]
                        for run in comparison.runs], left=frozenset({0, 1, 2, 3}))  # fmt: skip
     yield ""
+    yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
     yield f"({comparison.method})"
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]

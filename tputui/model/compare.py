@@ -13,9 +13,9 @@ from typing import Any, Literal
 from tputui.model import format as fmt
 from tputui.model import steady as pacing
 from tputui.model.configdiff import ConfigDiff, diff
-from tputui.model.snapshot import EpochView, RunCondition, Snapshot, View
+from tputui.model.snapshot import EpochView, RunCondition, Snapshot, View, monitored
 from tputui.model.steady import Steady
-from tputui.model.verdict import METHOD, PaceVerdict, Side, judged
+from tputui.model.verdict import METHOD, PaceVerdict, QualityVerdict, Side, best_of, judged
 from tputui.telemetry.events import Split
 
 RUNS_MIN, RUNS_MAX = 2, 8
@@ -92,6 +92,8 @@ class Comparison(View, frozen=True, kw_only=True):
     base: int
     """Index of the run that the others are compared with."""
     runs: list[ComparedRun]
+    quality: QualityVerdict
+    """Which run is best."""
     verdicts: list[PaceVerdict | None]
     """A run each; None for the base."""
     config: ConfigDiff
@@ -109,11 +111,26 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
     return Comparison(
         base=base,
         runs=runs,
+        quality=_quality(runs, snapshots[base]),
         verdicts=[None if index == base else judged(_side(run), _side(runs[base])) for index, run in enumerate(runs)],
         config=diff([snapshot.config for snapshot in snapshots], base),
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
         method=METHOD,
     )
+
+
+def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
+    """By the metric that the base monitors; runs of another task than the base's are left out."""
+    metric = monitored(base.config)
+    task = base.plan.task if base.plan else None
+    values = {
+        run.label: (meter.best, meter.best_epoch)
+        for run in runs
+        if run.task == task or None in (task, run.task)
+        for meter in run.meters
+        if (meter.split, meter.name) == ("valid", metric) and meter.best is not None and meter.best_epoch is not None
+    }
+    return best_of(values, metric, less_is_better=less_is_better(metric, base))
 
 
 def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, float]]]:

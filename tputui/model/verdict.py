@@ -1,9 +1,11 @@
-"""Which of two runs is faster, in words that do not claim more than the noise allows. Pure."""
+"""Which run is best, and which of two is faster, in words that do not claim more than the noise allows. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from tputui.model import format as fmt
 from tputui.model import steady as pacing
 from tputui.model.snapshot import View
 from tputui.model.steady import Ratio, Steady
@@ -27,6 +29,42 @@ class Side(NamedTuple):
     device: str | None
     global_batch: int | None
     task: str | None
+
+
+class QualityVerdict(View, frozen=True, kw_only=True):
+    """Which run is best, by the validation metric that the base monitors."""
+
+    metric: str
+    best: str | None
+    """Label of the run; None where none is alone the best."""
+    sentence: str
+
+
+def best_of(values: Mapping[str, tuple[float, int]], metric: str, *, less_is_better: bool) -> QualityVerdict:
+    """The run with the best value; `values` are those of the best epoch and that epoch, by label of the run."""
+    name = f"valid {metric}"
+    ranked = sorted(values.items(), key=lambda item: item[1][0] if less_is_better else -item[1][0])
+    if not ranked:
+        return QualityVerdict(metric=metric, best=None, sentence=f"no run has a {name} yet")
+    (label, (value, epoch)), *others = ranked
+    if not others:
+        sentence = f"only {label} has a {name} yet: {fmt.number(value)} in epoch {epoch}"
+        return QualityVerdict(metric=metric, best=None, sentence=sentence)
+    equal = [label, *(other for other, (its, _) in others if its == value)]
+    if len(equal) > 1:
+        sentence = f"{' and '.join(equal)} share the best {name}, {fmt.number(value)}"
+        return QualityVerdict(metric=metric, best=None, sentence=sentence)
+    behind = ", ".join(f"{other} {fmt.number(its)}{_by(its, value)}" for other, (its, _) in others)
+    sentence = f"{label} is best: {name} {fmt.number(value)} in epoch {epoch}; {behind}"
+    return QualityVerdict(metric=metric, best=label, sentence=sentence)
+
+
+def _by(value: float, best: float) -> str:
+    """` (+8.2 %)`: how far a value is from the best one; empty where that is no share of it."""
+    if not (best > 0 and value > 0):
+        return ""
+    percent = (value / best - 1) * 100
+    return f" ({percent:+.0f} %)" if abs(percent) >= 10 else f" ({percent:+.2g} %)"
 
 
 class PaceVerdict(View, frozen=True, kw_only=True):
@@ -58,9 +96,11 @@ def judged(run: Side, base: Side) -> PaceVerdict:
         return _refused(run, base, sentence, "another task")
     ratio = pacing.judge(run.pace, base.pace)
     if ratio is None:
-        told = f"{base.label} has {base.pace.num_reports} and {run.label} {run.pace.num_reports}"
-        sentence = f"too few reports to judge {run.label}: after the warm-up {told}; it takes {pacing.REPORTS_MIN}"
-        return _refused(run, base, sentence, "too few reports")
+        few = [(side.label, side.pace) for side in (base, run) if side.pace is not None and side.pace.error is None]
+        have = " and ".join(f"{label} has {pace.num_reports}" for label, pace in few)
+        sentence = f"speed not compared: {have} of the {pacing.REPORTS_MIN} reports after the warm-up that it takes"
+        whose = "" if run.label in [label for label, _ in few] else f"{base.label}: "
+        return _refused(run, base, sentence, f"{whose}too few reports")
     scaling = _scaling(run, base, ratio.ratio)
     sentence, short = _by_cores(run, base, ratio, scaling) if _is_scaling(run, base) else _by_pace(run, base, ratio)
     return PaceVerdict(

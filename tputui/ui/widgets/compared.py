@@ -44,7 +44,7 @@ class ComparedPart(NamedTuple):
 
 
 class CompareHead(Drawn):
-    """What is compared, the verdict on the chosen run, and how it is reached."""
+    """What is compared, which run is best, the speed of the chosen run, and how that is."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -57,7 +57,7 @@ class CompareHead(Drawn):
         self.redraw()
 
     def tell(self, notice: str) -> None:
-        """Shows a sentence in place of the method; an empty one gives the line back."""
+        """Shows a sentence in place of the state; an empty one gives the line back."""
         self._notice = notice
         self.redraw()
 
@@ -71,8 +71,8 @@ class CompareHead(Drawn):
         reading = f"{len(part.unread)} being read, " if part.unread else ""
         left: Line = [Span(" compare ", "strong"), Span(f"{len(runs)} runs, base ", "label"), *_base(runs, part.sight)]
         first = spread(left, [Span(f"{reading}{alive} in training ", "dim")], width)
-        last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _method(part, width)
-        return [first, _sentence(part), _state(part, width), last]
+        last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _state(part, width)
+        return [first, _quality(part, width), _sentence(part), last]
 
 
 class ComparedRunsPanel(Panel[ComparedPart]):
@@ -175,8 +175,14 @@ def _base(runs: Sequence[ComparedRun], sight: Sight) -> Line:
     return [Span(base.label, TONES[sight.base]), Span(f" {clean(base.run)}", "strong")]
 
 
+def _quality(part: ComparedPart, width: int) -> Line:
+    """Which run is best: what one compares for."""
+    quality = part.comparison.quality
+    return fit([Span(f" {clean(quality.sentence)}", "strong" if quality.best is not None else "label")], width)
+
+
 def _sentence(part: ComparedPart) -> Line:
-    """The verdict on the chosen run."""
+    """The verdict on the speed of the chosen run."""
     run, verdict = part.comparison.runs[part.sight.chosen], part.comparison.verdicts[part.sight.chosen]
     if verdict is None:
         return [
@@ -199,7 +205,3 @@ def _state(part: ComparedPart, width: int) -> Line:
     if run.condition not in ENDED and age >= 1:
         line.append(Span(f", newest fact {words.seconds(age)} ago", "label"))
     return fit(line, width)
-
-
-def _method(part: ComparedPart, width: int) -> Line:
-    return fit([Span(f" {part.comparison.method}", "dim")], width)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tputui.model import format as fmt
 from tputui.model.comparetable import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.model.configdiff import DiffRow
+from tputui.model.verdict import METHOD
 from tputui.ui.comparison.curves import TONES
 from tputui.ui.comparison.grid import GridRow, grid
 from tputui.ui.draw.lines import Line, Span, Tone, clean, crop, wrap
@@ -28,7 +29,8 @@ class ComparedFiguresPanel(Panel[ComparedPart]):
     key = "3"
     name_shown = "figures"
     what = (
-        "figures of the runs, the base first: pace after the warm-up, compiling, peak memory, meters last and at best"
+        "figures of the runs, the base first: pace after the warm-up, compiling, peak memory, meters last and at best; "
+        f"pace is compared by the {METHOD}"
     )
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
