@@ -118,8 +118,8 @@ def launched(terminal: Terminal) -> None:
     terminal.press("Enter", "Enter", "C-u")
     terminal.type(EPOCHS)
     terminal.press("Enter")
-    terminal.until("2 changed", "ready: s starts it", r"8 x 2 = 16 a step", "80,100 steps", within_s=TRAINS_S)
-    terminal.press("s")
+    terminal.until("2 changed", r"ready: ctrl\+s starts it", r"8 x 2 = 16 a step", "80,100 steps", within_s=TRAINS_S)
+    terminal.press("C-s")
     terminal.until("-digits +\\S+ STARTING", "q detach")
 
 

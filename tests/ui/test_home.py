@@ -361,7 +361,7 @@ def test_marked_runs_are_compared(tmp_path: Path) -> None:
         await all_read(pilot, 3)
         await pilot.press("space")
         await pilot.press("c")
-        assert "compare: 1 runs are marked" in text(pilot.app.screen)
+        assert "compare: 1 run is marked" in text(pilot.app.screen)
         assert isinstance(pilot.app.screen, RunsScreen)
         await pilot.press("space", "space", "space")
         assert "2 marked" in text(pilot.app.screen)

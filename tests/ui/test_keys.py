@@ -323,3 +323,38 @@ def test_strangers_text_is_inert() -> None:
         assert "title" not in shown
 
     drive(monitor(snapshot), script, size=(200, 50))
+
+
+def test_keys_that_ask_the_run_are_offered_neither_in_a_read_only_view_nor_of_an_ended_run() -> None:
+    for app in (monitor(made.running(), read_only=True), monitor(made.finished())):
+
+        async def script(pilot: AppPilot) -> None:
+            footer = text(pilot.app.screen).splitlines()[-1]
+            assert "checkpoint" not in footer
+            assert "stop" not in footer
+            await pilot.press("question_mark")
+            assert "ask the run to stop" not in text(pilot.app.screen)
+
+        drive(app, script, size=(160, 60))
+
+
+def test_the_footer_shows_the_keys_of_typing_while_a_search_is_typed() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "slash", "a")
+        await until(pilot, lambda: "enter keep" in text(pilot.app.screen).splitlines()[-1])
+        assert "detach" not in text(pilot.app.screen).splitlines()[-1]
+        await pilot.press("escape")
+        await until(pilot, lambda: "detach" in text(pilot.app.screen).splitlines()[-1])
+
+    drive(monitor(made.running()), script)
+
+
+def test_esc_hides_the_alarms_of_the_head_once_there_is_nothing_else_to_leave() -> None:
+    async def script(pilot: AppPilot) -> None:
+        assert "7 recompiles" in text(pilot.app.screen)
+        await pilot.press("z", "escape")
+        assert "7 recompiles" in text(pilot.app.screen)
+        await pilot.press("escape")
+        await until(pilot, lambda: "7 recompiles" not in text(pilot.app.screen).splitlines()[3])
+
+    drive(monitor(made.diverged()), script, size=(160, 45))

@@ -12,7 +12,7 @@ from tests import recorded
 from tests.ui.desks import TOML, HandDesk, edit, home, make_place, pick
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.ui import keys
-from tputui.ui.screens.confirm import Confirm
+from tputui.ui.screens.confirm import LeaveChanged
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.launcher import LauncherScreen
 from tputui.ui.screens.launcher_pick import PickScreen
@@ -95,7 +95,7 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
         await until(pilot, lambda: says(pilot, "\u2716 data.batch_per_core: 16x is not a whole number"))
         await pilot.press("backspace", "0", "0", "enter")
         await until(pilot, lambda: says(pilot, "12800 is more than 1437 examples"))
-        await pilot.press("r")
+        await pilot.press("backspace")
         await until(pilot, lambda: says(pilot, "8 x 8 = 64 a step", "ready"))
         assert not says(pilot, "1 changed")
 
@@ -124,10 +124,10 @@ def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> Non
             await write(pilot, key, value)
             await pilot.press("enter")
             await until(pilot, lambda key=key, said=said: says(pilot, f"\u2716 {key}: ", said))  # type: ignore[misc]
-            await pilot.press("home", "s")
+            await pilot.press("home", "ctrl+s")
             await until(pilot, lambda key=key: says(pilot, f"not started: {key}: "))  # type: ignore[misc]
             assert pilot.app.screen.query_one(FieldsPanel).cursor == key
-            await pilot.press("r")
+            await pilot.press("backspace")
             await until(pilot, lambda: pilot.app.screen.query_one(LaunchHead).readiness.state == "ready")
 
     drive(home(place, desk), script, size=(200, 60))
@@ -166,9 +166,9 @@ def test_choices_are_turned(place: Path) -> None:
 
 
 def test_moving(place: Path) -> None:
-    steps = [("end", "stall.policy"), ("home", "name"), ("down", "task"), ("j", "epochs"), ("k", "task"),
+    steps = [("end", "stall.policy"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
              ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
-             ("shift+tab", "data.batch_per_core"), ("G", "stall.policy"), ("g", "name")]  # fmt: skip
+             ("shift+tab", "data.batch_per_core"), ("end", "stall.policy"), ("home", "name")]  # fmt: skip
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
@@ -181,7 +181,7 @@ def test_moving(place: Path) -> None:
         await pilot.press("pageup", "pageup")
         assert panel.cursor == "name"
         await write(pilot, "optim.gamma", "0.5")
-        await pilot.press("enter", "home", "n")
+        await pilot.press("enter", "home", "ctrl+g")
         assert panel.cursor == "optim.gamma"
 
     drive(home(place), script, size=(80, 24))
@@ -204,7 +204,7 @@ def test_words_that_hide_fields_stay_in_sight_with_their_count(place: Path) -> N
         await pilot.press("slash", *"steplr", "enter")
         await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all") and not says(pilot, "momentum"))
         assert re.search(r"\[2/\d+\] esc shows all", text(pilot.app.screen))
-        await pilot.press("w")
+        await pilot.press("ctrl+o")
         await until(pilot, lambda: says(pilot, "write to small-2.toml") and not says(pilot, "/ steplr"))
         await pilot.press("escape")
         await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all"))
@@ -218,11 +218,11 @@ def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "optim.lr", "0.01")
-        await pilot.press("enter", "w")
+        await pilot.press("enter", "ctrl+o")
         await until(pilot, lambda: says(pilot, "write to small-2.toml"))
         await pilot.press("enter")
         await until(pilot, lambda: says(pilot, "written to small-2.toml"))
-        await pilot.press("w", "ctrl+u", *"other.toml", "enter")
+        await pilot.press("ctrl+o", "ctrl+u", *"other.toml", "enter")
         await until(pilot, lambda: says(pilot, "other.toml exists, and is left as it is"))
 
     drive(home(place), script, size=(160, 45))
@@ -241,7 +241,7 @@ def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(pla
         await write(pilot, "optim.lr", "0.01")
         await pilot.press("enter")
         await until(pilot, lambda: says(pilot, "ready", "--set optim.lr=0.01", "--name mine"))
-        await pilot.press("s")
+        await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await until(pilot, lambda: says(pilot, "mine", "detach"))
         await pilot.press("q")
@@ -261,11 +261,11 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "name", "refused")
-        await pilot.press("enter", "s")
+        await pilot.press("enter", "ctrl+s")
         await until(pilot, lambda: says(pilot, "not started: no space left on the device"))
         assert isinstance(pilot.app.screen, LauncherScreen)
         await write(pilot, "name", "again")
-        await pilot.press("enter", "s")
+        await pilot.press("enter", "ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
 
     drive(home(place, desk), script, size=(160, 45))
@@ -281,11 +281,47 @@ def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, wher
         await pick(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: says(pilot, f"\u2716 {why}", "valid_fraction", "0.2"))
-        await pilot.press("s")
+        await pilot.press("ctrl+s")
         await until(pilot, lambda: says(pilot, f"not started: {why}"))
 
     drive(home(place, desk), script, size=(160, 45))
     assert desk.launches == []
+
+
+def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: Path) -> None:
+    desk = HandDesk(place / "runs")
+    before = sorted(place.rglob("*"))
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        assert pilot.app.screen.query_one(FieldsPanel).cursor == "name"
+        await pilot.press(*"new-sweep")
+        assert "keep" in text(pilot.app.screen).splitlines()[-1]
+        assert "start" not in text(pilot.app.screen).splitlines()[-1]
+        await pilot.press("enter")
+        await until(pilot, lambda: says(pilot, "--name new-sweep", "ready"))
+        assert "ctrl+s start" in text(pilot.app.screen).splitlines()[-1]
+
+    drive(home(place, desk), script, size=(160, 45))
+    assert desk.launches == []
+    assert sorted(place.rglob("*")) == before
+
+
+def test_leaving_can_write_what_was_changed_and_enter_stays(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await write(pilot, "epochs", "3")
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LeaveChanged))
+        await pilot.press("enter")
+        assert isinstance(pilot.app.screen, LauncherScreen), "what is chosen first loses nothing"
+        await pilot.press("escape", "w")
+        await until(pilot, lambda: says(pilot, "write to small-2.toml"))
+        await pilot.press("enter")
+        await until(pilot, lambda: says(pilot, "written to small-2.toml"))
+
+    drive(home(place), script, size=(100, 30))
+    assert tomllib.loads((place / "small-2.toml").read_text())["epochs"] == 3
 
 
 def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
@@ -293,10 +329,10 @@ def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
         await edit(pilot)
         await write(pilot, "epochs", "3")
         await pilot.press("enter", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
+        await until(pilot, lambda: isinstance(pilot.app.screen, LeaveChanged))
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, LauncherScreen)
-        await pilot.press("q", "y")
+        await pilot.press("escape", "y")
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen))
 
     drive(home(place), script, size=(100, 30))
@@ -313,7 +349,7 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
         await until(pilot, lambda: says(pilot, "runs to start again", "run-old", "done, step 66/66"))
         await pilot.press("end", "r")
         await until(pilot, lambda: says(pilot, "going on from the last checkpoint of run-old", "ready"))
-        await pilot.press("s")
+        await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")
         await until(pilot, lambda: says(pilot, "2 runs", "\u276f run-new"))

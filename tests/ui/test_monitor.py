@@ -491,6 +491,21 @@ def test_a_jump_to_an_event_pauses_a_playing_replay(tmp_path: Path) -> None:
     drive(ScreenApp(lambda: MonitorScreen(session, tmp_path / "digits-1")), script, size=WIDE)
 
 
+def test_a_jump_between_events_says_that_some_are_thinned_out() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("N")
+        await until(pilot, lambda: "older events are thinned out, 10 of 603 kept" in shown(pilot))
+
+    drive(monitor(made.changed(made.running(), num_marks=603)), script, size=WIDE)
+
+    async def whole(pilot: AppPilot) -> None:
+        await pilot.press("N")
+        await until(pilot, lambda: "epoch 3 began" in shown(pilot))
+        assert "thinned" not in shown(pilot)
+
+    drive(monitor(made.running()), whole, size=WIDE)
+
+
 def test_ctrl_c_says_how_to_leave_and_leaves_nothing() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("ctrl+c")

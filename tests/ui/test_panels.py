@@ -526,3 +526,32 @@ def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_w
     panel = LossPanel()
     drawing = panel.draw(LossPanel.pick(snapshot), 100, 20)
     assert f"mean {fmt.number(10.0 / 4003)} " in "".join(span.text for span in drawing.head[0])
+
+
+def test_alarms_that_were_acknowledged_come_back_only_with_more_of_them() -> None:
+    def last_line() -> str:
+        return "".join(span.text for span in header.paint(140, 4)[3])
+
+    def recompiled(count: int) -> Snapshot:
+        assert run.xla is not None
+        return made.changed(run, xla=msgspec.structs.replace(run.xla, recompiles=count), requests=[])
+
+    run, header = made.running(), Header()
+    header.show(recompiled(1), replaying=False)
+    assert "1 recompile " in last_line()
+    header.acknowledge()
+    assert "recompile" not in last_line()
+    assert "newest checkpoint: step 220" in last_line()
+    header.show(recompiled(2), replaying=False)
+    assert "2 recompiles" in last_line()
+
+
+def test_a_warning_and_a_receipt_are_acknowledged_too() -> None:
+    def last_line() -> str:
+        return "".join(span.text for span in header.paint(140, 4)[3])
+
+    run, header = made.changed(made.running(), warnings=["the host has 2 cores"]), Header()
+    header.show(made.changed(run, now=made.NOW + 3600), replaying=False)
+    assert "applied at step 220" in last_line()
+    header.acknowledge()
+    assert "newest checkpoint: step 220" in last_line()

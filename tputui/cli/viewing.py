@@ -132,9 +132,10 @@ def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
     if snapshot.condition not in ENDED:
         done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else "no step yet"
         return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _going_on(snapshot, run_dir)]
-    cause = inert(snapshot.condition_reason)
+    cause, condition = inert(snapshot.condition_reason), snapshot.condition
+    told = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition
     return [
-        f"{inert(snapshot.run)} {snapshot.condition}{f': {cause}' if cause else ''}",
+        f"{inert(snapshot.run)} {told}",
         *best,
         f"`{_command('show', run_dir)}` prints its report{_how_to_resume(snapshot, run_dir)}",
     ]

@@ -132,8 +132,9 @@ MONITOR: tuple[Key, ...] = (
         title="selected panel over the whole screen, or to the chosen event", also="full screen maximise zoom"),
     Key("z", "z", "maximise", "", "selected panel over the whole screen, and back, whatever is chosen", "panels",
         title="selected panel over the whole screen, and back", also="full screen maximise zoom"),
-    Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen", "panels",
-        title="back from the full screen; first takes the cursor away", also="restore"),
+    Key("escape", "esc", "restore", "",
+        "take the cursor away, then back from the full screen, then hide the alarms of the head", "panels",
+        title="back from the full screen, or hide the alarms; first takes the cursor away", also="restore acknowledge"),
     *_CHART,
     Key("f", "f", "next_kind", "", "events of one kind, then of the next, then all", "events",
         title="events: the next kind alone, after the last one all", also="filter"),
@@ -182,8 +183,7 @@ RUNS: tuple[Key, ...] = (
         also="watch enter"),
     Key("slash", "/", "filter", "filter", "show some: words, -words, lr>=0.001, state=done; all must hold", "runs",
         title="show some runs only: words, -words, lr>=0.001, state=done", also="find search"),
-    Key("escape", "esc", "back", "", "show all again; leave where all are shown", "runs",
-        title="show all runs again, or leave", also="clear"),
+    Key("escape", "esc", "back", "", "show all runs again", "runs", also="clear"),
     Key("o", "o", "next_order", "order", "order by the next column", "runs",
         title="order the runs by the next column", also="sort"),
     Key("O,shift+o", "O", "reverse", "", "turn the order round", "runs",
@@ -275,34 +275,44 @@ OFFERS: tuple[Key, ...] = (
     *HANDS,
 )
 
+# No letter: on a field it begins a value.
 LAUNCH: tuple[Key, ...] = (
-    Key("s", "s", "start", "start", "start the run, detached, and watch it", "new run", also="launch train"),
-    Key("enter", "enter", "edit", "edit", "type a value; enter keeps it, esc puts back what was there", "fields",
+    Key("ctrl+s", "ctrl+s", "start", "start", "start the run, detached, and watch it", "new run", also="launch train"),
+    Key("enter", "enter", "edit", "edit",
+        "change the value, or just type a new one; enter keeps it, esc puts back what was there", "fields",
         title="type a value into the field", also="change"),
     Key("right,space", "\u2192", "turn(1)", "", "next choice, where there are few", "fields",
         title="field: next choice, where there are few"),
     Key("left", "\u2190", "turn(-1)", "", "choice before", "fields", title="field: choice before, where there are few"),
-    Key("r,backspace", "r", "reset", "reset", "put back what the field came with", "fields", also="undo default"),
+    Key("backspace,delete", "backspace", "reset", "reset", "put back what the field came with", "fields",
+        also="undo default"),
     Key("slash", "/", "find", "find", "show the fields whose key or documentation has these words", "fields",
         also="search filter"),
-    Key("w", "w", "write", "save as", "write the configuration to a new TOML file", "new run", also="toml file"),
-    Key("escape,q", "esc", "close", "back", "all fields again; then back, asking first where something was changed",
+    Key("ctrl+o", "ctrl+o", "write", "save as", "write the configuration to a new TOML file", "new run",
+        also="toml file"),
+    Key("escape", "esc", "close", "back", "all fields again; then back, asking first where something was changed",
         "new run", title="show all fields again, or go back", also="leave quit"),
-    Key("down,j", "\u2193 j", "move(1)", "", "next field", "move", title="go to the next field"),
-    Key("up,k", "\u2191 k", "move(-1)", "", "field before", "move", title="go to the field before"),
+    Key("down", "\u2193", "move(1)", "", "next field", "move", title="go to the next field"),
+    Key("up", "\u2191", "move(-1)", "", "field before", "move", title="go to the field before"),
     Key("tab", "tab", "table(1)", "", "next table", "move", title="go to the next table"),
     Key("shift+tab", "shift+tab", "table(-1)", "", "table before", "move", title="go to the table before"),
     Key("pagedown", "page down", "page(1)", "", "nearly a screen down", "move",
         title="go down by nearly a screen of fields"),
     Key("pageup", "page up", "page(-1)", "", "nearly a screen up", "move", title="go up by nearly a screen of fields"),
-    Key("home,g", "home g", "move(-1000000)", "", "first field", "move", title="go to the first field"),
-    Key("end,G,shift+g", "end G", "move(1000000)", "", "last field", "move", title="go to the last field"),
-    Key("n", "n", "next_problem", "", "next field that is wrong or was changed", "move",
+    Key("home", "home", "move(-1000000)", "", "first field", "move", title="go to the first field"),
+    Key("end", "end", "move(1000000)", "", "last field", "move", title="go to the last field"),
+    Key("ctrl+g", "ctrl+g", "next_problem", "", "next field that is wrong or was changed", "move",
         title="go to the next field that is wrong or was changed", also="error"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
     *HANDS,
 )
 
+
+TYPING: tuple[Key, ...] = (
+    Key("enter", "enter", "", "keep", "keep what was typed", "fields"),
+    Key("escape", "esc", "", "cancel", "put back what was there", "fields"),
+)
+"""For the footer while a line is typed: every other key is part of it."""
 
 _UNFIT: dict[When, str] = {"live": "not possible in a recording", "timed": "this view keeps no time to go back in"}
 
@@ -314,12 +324,24 @@ def bindings(keys: Iterable[Key]) -> list[BindingType]:
     return [Binding(key.keys, key.action, key.footer or key.help, show=False) for key in keys]
 
 
-def in_force(keys: Iterable[Key], *, replaying: bool, timed: bool | None = None, over: bool = False) -> list[Key]:
+def in_force(
+    keys: Iterable[Key],
+    *,
+    replaying: bool,
+    timed: bool | None = None,
+    over: bool = False,
+    read_only: bool = False,
+) -> list[Key]:
     """The keys that do something in a live view, or in a replay; `timed` where time can be played, as in any replay;
-    `over` where the run has ended, whose newest moment is its end."""
-    fit = [key for key in keys if not why_unfit(key, replaying=replaying, timed=timed)]
+    `over` where the run has ended, whose newest moment is its end; `read_only` where nothing may be asked of it."""
+    hidden = _REQUESTS if over or read_only else frozenset[str]()
+    fit = [k for k in keys if k.action not in hidden and not why_unfit(k, replaying=replaying, timed=timed)]
     ends = replaying or over
     return [key._replace(footer="end") if ends and key.action == "back_to_now" else key for key in fit]
+
+
+_REQUESTS = frozenset({"checkpoint", "stop"})
+"""Actions that ask the run for something; nothing else changes it."""
 
 
 def why_unfit(key: Key, *, replaying: bool, timed: bool | None = None) -> str:
@@ -333,7 +355,6 @@ def offered(in_force: Iterable[Key], *, in_past: bool, over: bool) -> list[Key]:
 
     `in_past` where another moment than now is shown, as in any replay; `over` where the run that is followed has ended.
     """
-    hidden = {"checkpoint", "stop"} if over else set[str]()
-    hidden |= {"back_to_now"} if not in_past else set()
+    hidden = {"back_to_now"} if not in_past else set[str]()
     hidden |= {"play_or_pause"} if not (in_past or over) else set()
     return [key for key in in_force if key.action not in hidden]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tputui.model.snapshot import Mark
 from tputui.replay import SPEEDS
@@ -67,14 +68,31 @@ def by_time(marks: Sequence[Mark], t: float, by: int) -> Mark | None:
     return next((mark for mark in reversed(marks) if mark.t < t), None)
 
 
-def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> list[Mark]:
+class KnownMarks(NamedTuple):
+    """The events of a run, or samples of them."""
+
+    marks: list[Mark]
+    num_marks: int
+    """All of them, those that are not kept included."""
+
+    @property
+    def lack(self) -> str:
+        """What a jump from one to the next may pass over; empty where every event is kept."""
+        kept = len(self.marks)
+        if kept >= self.num_marks:
+            return ""
+        return f"; older events are thinned out, {kept:,} of {self.num_marks:,} kept"
+
+
+def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> KnownMarks:
     """What happened in a whole recording. Takes as long as reading it does; gives up when stopped."""
     session = Session.live(run_dir)
     try:
         session.poll()
         while not session.caught_up and not is_stopped():
             session.poll()
-        return session.snapshot().marks
+        snapshot = session.snapshot()
+        return KnownMarks(snapshot.marks, snapshot.num_marks)
     finally:
         session.close()
 

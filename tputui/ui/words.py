@@ -98,7 +98,7 @@ def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
     elif request.state == "refused":
         parts.append(f"refused: {clean(request.why or 'no reason was told')}")
     elif request.state == "applied":
-        parts.append(", ".join([f"applied at step {request.applied_step}", *_saved(request, checkpoints)]))
+        parts.append(", ".join([f"applied at step {fmt.count(request.applied_step)}", *_saved(request, checkpoints)]))
     return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
 
 
@@ -117,29 +117,41 @@ def left_out(skipped: SkippedView) -> str:
     return f"{fmt.count(skipped.count)} of at most {fmt.count(skipped.limit)} examples left out"
 
 
-def alarms(snapshot: Snapshot) -> list[str]:
+class Alarm(NamedTuple):
+    """Something that is wrong besides the run's condition."""
+
+    key: str
+    """The same as long as it is the same trouble: what was acknowledged comes back with another key. Empty where it
+    cannot be acknowledged."""
+    text: str
+
+
+def alarms(snapshot: Snapshot) -> list[Alarm]:
     """What is wrong besides the run's condition, each in few words."""
-    found = [clean(trouble) for trouble in snapshot.troubles]
+    found = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The whole sentence is in the log; this one is there as long as the run is.
-        found.append("NOT ON THE TPU")
+        found.append(Alarm("", "NOT ON THE TPU"))
     if snapshot.num_non_finite:
-        found.append(f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}")
+        found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
     odd = snapshot.outlier
     if odd is not None:
-        found.append(f"core {odd.core} {'above' if odd.by > 0 else 'below'} the others since step {odd.first_step:,}")
+        side = "above" if odd.by > 0 else "below"
+        found.append(Alarm(f"core {odd.core}", f"core {odd.core} {side} the others since step {odd.first_step:,}"))
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
-        found.append(f"{regions} damaged region{'s' if regions > 1 else ''}{lost}")
+        found.append(Alarm(f"damage {regions}", f"{regions} damaged region{'s' if regions > 1 else ''}{lost}"))
     if snapshot.skipped.count:
-        found.append(f"{left_out(snapshot.skipped)} (d)")
+        found.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
     if snapshot.dropped_steps:
-        found.append(f"{fmt.count(snapshot.dropped_steps)} steps dropped")
+        steps = "step" if snapshot.dropped_steps == 1 else "steps"
+        found.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
     if snapshot.xla is not None and snapshot.xla.recompiles:
-        found.append(f"{snapshot.xla.recompiles} recompile{'s' if snapshot.xla.recompiles > 1 else ''}")
+        count = snapshot.xla.recompiles
+        found.append(Alarm(f"recompiles {count}", f"{count} recompile{'s' if count > 1 else ''}"))
     if snapshot.newer_format:
-        found.append(clean(snapshot.newer_format))
+        found.append(Alarm("format", clean(snapshot.newer_format)))
     return found
 
 

@@ -139,7 +139,7 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
         eta_s=snapshot.eta_s,
         num_checkpoints=len(snapshot.checkpoints),
         curve=curve_of(snapshot.loss),
-        alarms=tuple(words.alarms(snapshot)),
+        alarms=tuple(alarm.text for alarm in words.alarms(snapshot)),
     )
 
 

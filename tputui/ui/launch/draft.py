@@ -129,7 +129,7 @@ class Draft:
             return Readiness("wrong", self.why_not_here or self._why_not_checked)
         if self.is_checking:
             return Readiness("checking", "checking with the engine")
-        return Readiness("ready", "ready: s starts it")
+        return Readiness("ready", "ready: ctrl+s starts it")
 
     def launch(self) -> Launch:
         """The run as it would be started."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -149,6 +149,22 @@ class ConfirmStop(ChoiceScreen[RequestKind]):
 
     def __init__(self, run: str) -> None:
         super().__init__(f"Stop {clean(run)}?", STOPS)
+
+
+Leave = Literal["write", "discard"]
+
+
+class LeaveChanged(ChoiceScreen[Leave]):
+    """Asks what becomes of edited fields when a form is left. Staying, None, is what is chosen first."""
+
+    def __init__(self, fields: str) -> None:
+        """`fields` says how many were edited: `2 changed fields`."""
+        choices: tuple[Choice[Leave], ...] = (
+            Choice("w", f"write {fields} to a new file", "write"),
+            Choice("y", f"discard {fields} and leave", "discard"),
+            Choice(CANCEL_KEY, "stay", None),
+        )
+        super().__init__("Leave without starting?", choices, first=2)
 
 
 class Confirm(ChoiceScreen[bool]):

@@ -22,7 +22,7 @@ from tputui.ui.launch.desk import Desk, Launch, Unable
 from tputui.ui.launch.draft import Draft, Picked
 from tputui.ui.launch.schema import shown
 from tputui.ui.launch.toml import document
-from tputui.ui.screens.confirm import Confirm
+from tputui.ui.screens.confirm import Leave, LeaveChanged
 from tputui.ui.screens.help import HelpScreen
 from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.bars import KeyBar
@@ -158,6 +158,12 @@ class LauncherScreen(Telling[Path | None]):
             )
         )
         self.query_one(LaunchHead).show(draft.picked, len(form.changed()), draft.readiness())
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """The keys of typing while a line is typed; else those of the screen."""
+        is_typing = self.query_one(LineEdit).is_typing or self.query_one(FieldsPanel).is_editing
+        self.query_one(KeyBar).show(keys.TYPING if is_typing else keys.LAUNCH)
 
     def _note_found(self, num_found: int, num_fields: int) -> None:
         if self._asking == "find":
@@ -220,6 +226,7 @@ class LauncherScreen(Telling[Path | None]):
     def action_edit(self) -> None:
         """Types into the field."""
         self.query_one(FieldsPanel).begin_edit()
+        self._show_keys()
 
     def action_turn(self, by: int) -> None:
         """Takes a neighbour of the choice."""
@@ -300,7 +307,7 @@ class LauncherScreen(Telling[Path | None]):
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError:
-            said = f"{name} exists, and is left as it is; w asks for another name"
+            said = f"{name} exists, and is left as it is; ctrl+o asks for another name"
         except (OSError, ValueError) as error:
             said = f"{name} cannot be written: {getattr(error, 'strerror', None) or error}"
         else:
@@ -355,12 +362,13 @@ class LauncherScreen(Telling[Path | None]):
             self.dismiss(None)
             return
         fields = f"{changed} changed field{'' if changed == 1 else 's'}"
-        question = Confirm("Leave without starting?", f"leave, and forget {fields}", "stay", "w keeps them in a file")
-        self.app.push_screen(question, self._close_if)
+        self.app.push_screen(LeaveChanged(fields), self._close_as)
 
-    def _close_if(self, sure: bool | None) -> None:
-        if sure:
+    def _close_as(self, wanted: Leave | None) -> None:
+        if wanted == "discard":
             self.dismiss(None)
+        elif wanted == "write":
+            self.action_write()
 
     def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
         """Shows a sentence for a while."""

@@ -78,9 +78,17 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
 
     def keys_in_force(self) -> list[keys.Key]:
         """The keys that do something now, those of the selected panel included."""
-        body = self.query_one(Body)
-        of_panel = keys.LOG if body.selected == "log" else ()
-        return [*keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed), *of_panel]
+        of_panel = keys.LOG if self.query_one(Body).selected == "log" else ()
+        return [*self._in_force(), *of_panel]
+
+    def _in_force(self) -> list[keys.Key]:
+        return keys.in_force(
+            keys.MONITOR,
+            replaying=self._replaying,
+            timed=self._timed,
+            over=self._is_over,
+            read_only=self._read_only,
+        )
 
     def keys_offered(self) -> list[tuple[keys.Key, str]]:
         """For the palette: also the keys that do nothing now, each with why, and those of the log from anywhere."""
@@ -97,18 +105,21 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         await self.app.run_action(action, default_namespace=self.query_one(LogPanel))
 
     def _footer_keys(self) -> list[keys.Key]:
-        """The keys in force; that of the pictures where there are some."""
+        """The keys in force; that of the pictures where there are some. While a search is typed, the keys of that."""
+        if self.is_mounted and self.query_one(LogPanel).is_typing:
+            return list(keys.TYPING)
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
-        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed, over=self._is_over)
-        known = [key for key in in_force if has_pictures or key.action != "pictures"]
+        known = [key for key in self._in_force() if has_pictures or key.action != "pictures"]
         return keys.offered(known, in_past=self._in_past, over=self._is_over)
 
     def action_restore(self) -> None:
-        """Takes the cursor away; without one, back from the full screen."""
+        """Takes the cursor away; else leaves the full screen; else hides the alarms until there are others."""
         if self._loss.look.cursor is not None:
             self._loss.read_at(None)
-        else:
+        elif self._body.maximised:
             self._body.maximise(False)
+        else:
+            self.query_one(Header).acknowledge()
 
     def action_stacks(self) -> None:
         """Asks every process where it is, and shows it; in a recording, what was asked for then."""
@@ -123,12 +134,16 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""
-        in_force = keys.in_force(keys.MONITOR, replaying=self._replaying, timed=self._timed)
-        self.app.push_screen(HelpScreen([*in_force, *keys.LOG], self.panels_told()))
+        self.app.push_screen(HelpScreen([*self._in_force(), *keys.LOG], self.panels_told()))
 
     def action_leave(self) -> None:
         """Leaves; the run goes on."""
         self.dismiss(MonitorResult("quit", self._newest))
+
+    def on_log_panel_typing_changed(self, message: LogPanel.TypingChanged) -> None:
+        """Shows the keys of typing, or those of the screen again."""
+        message.stop()
+        self.query_one(KeyBar).show(self._footer_keys())
 
     # The log before its newest lines.
 

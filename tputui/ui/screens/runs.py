@@ -137,6 +137,7 @@ class RunsScreen(Asking[MonitorResult]):
         """Draws what is said of the run under the cursor, and of all."""
         row = self.query_one(RunsTable).row
         self.query_one(RunPreview).show(PreviewPart(row))
+        self.query_one(KeyBar).show(self._footer_keys())
         self.query_one(RunsHead).show(runshead.counts(self._listing, len(self._marked), self._order), self._said(row))
 
     def _said(self, row: RunRow | None) -> Line:
@@ -219,7 +220,8 @@ class RunsScreen(Asking[MonitorResult]):
         paths = [row.path for row in table.rows if row.path in self._marked]
         if not LEAST_COMPARED <= len(paths) <= MOST_COMPARED:
             self.tell(
-                f"compare: {len(paths)} runs are marked in sight; space marks {LEAST_COMPARED} to {MOST_COMPARED}"
+                f"compare: {len(paths)} run{' is' if len(paths) == 1 else 's are'} marked in sight; "
+                f"space marks {LEAST_COMPARED} to {MOST_COMPARED}"
             )
             return
         # The list stands sooner without it.
@@ -253,11 +255,11 @@ class RunsScreen(Asking[MonitorResult]):
         self.tell("every run is read again")
 
     def action_back(self) -> None:
-        """Shows all runs again; leaves where they all are shown."""
+        """Shows all runs again; where they all are shown nothing is left by it, as this is the first screen."""
         if self._filter.text:
             self._sift("")
         else:
-            self.action_leave()
+            self.tell("all runs are shown; q quits")
 
     # Opening.
 
@@ -285,8 +287,18 @@ class RunsScreen(Asking[MonitorResult]):
         self._reader.wake()
 
     def keys_in_force(self) -> Sequence[keys.Key]:
-        """The keys that do something."""
-        return [key for key in keys.RUNS if key.action != "new" or self._may_start]
+        """The keys that may do something; those that start or ask not in a view that may not."""
+        return [
+            key
+            for key in keys.RUNS
+            if (key.action != "new" or self._may_start) and not (self._read_only and key.action in ASKED)
+        ]
+
+    def _footer_keys(self) -> Sequence[keys.Key]:
+        """Those that do something to the run under the cursor; the keys of typing while the filter is typed."""
+        if self.query_one(LineEdit).is_typing:
+            return keys.TYPING
+        return [key for key in self.keys_in_force() if not self._why_unfit(key)]
 
     def keys_offered(self) -> list[tuple[keys.Key, str]]:
         """For the palette: also the keys that do nothing now, each with why."""

@@ -15,7 +15,7 @@ from textual.screen import ScreenResultType
 from tputui.model.snapshot import Mark
 from tputui.ui.charts.timeline import sign_of
 from tputui.ui.draw.lines import clean
-from tputui.ui.playing import by_step, by_time, looked_from, marks_of, stay_at
+from tputui.ui.playing import KnownMarks, by_step, by_time, looked_from, marks_of, stay_at
 from tputui.ui.pump import Player
 from tputui.ui.screens.chartkeys import ChartKeys
 from tputui.ui.screens.panelkeys import PanelKeys
@@ -38,9 +38,9 @@ class TimeKeys(
     class MarksFound(Message):
         """What happened in a recording was read."""
 
-        def __init__(self, marks: list[Mark]) -> None:
+        def __init__(self, known: KnownMarks) -> None:
             super().__init__()
-            self.marks = marks
+            self.known = known
 
     # Events.
 
@@ -66,28 +66,28 @@ class TimeKeys(
             return
         if not self._in_past:
             cursor = self._loss.look.cursor
-            self._go_or_tell(by_step(self._of_kind(frame.snapshot.marks), cursor, by), by)
-        elif self._replaying and by > 0 and not self._known_marks:
+            self._go_or_tell(by_step(self._of_kind(frame.snapshot.marks), cursor, by), by, self._marks_known(frame))
+        elif self._replaying and by > 0 and not self._known_marks.marks:
             self.tell("looking through the recording for its events ...")
             self._find_marks()
         elif frame.player is not None:
-            marks = self._of_kind(self._marks_of_all(frame))
-            self._go_or_tell(by_time(marks, looked_from(frame.player, by), by), by)
+            known = self._marks_known(frame)
+            self._go_or_tell(by_time(self._of_kind(known.marks), looked_from(frame.player, by), by), by, known)
 
     def _of_kind(self, marks: list[Mark]) -> list[Mark]:
         kind = self.query_one(EventsPanel).kind
         return marks if kind is None else [mark for mark in marks if mark.kind == kind]
 
-    def _go_or_tell(self, mark: Mark | None, by: int) -> None:
+    def _go_or_tell(self, mark: Mark | None, by: int, known: KnownMarks) -> None:
         if mark is not None:
-            self._go_to(mark)
+            self._go_to(mark, known.lack)
         else:
-            self.tell(f"no {'later' if by > 0 else 'earlier'} event")
+            self.tell(f"no {'later' if by > 0 else 'earlier'} event{known.lack}")
 
-    def _go_to(self, mark: Mark) -> None:
-        """In time where that is played; else the charts' cursor and the log go there."""
+    def _go_to(self, mark: Mark, lack: str = "") -> None:
+        """In time where that is played; else the charts' cursor and the log go there. `lack` is said besides."""
         sign = sign_of(mark.kind)
-        self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}")
+        self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}{lack}")
         if self._in_past:
             self._pump.ask(lambda player: stay_at(player, mark.t))
         else:
@@ -101,8 +101,8 @@ class TimeKeys(
     def on_time_keys_marks_found(self, message: MarksFound) -> None:
         """Goes on to the next event, now that they are known."""
         message.stop()
-        self._known_marks = message.marks
-        if message.marks:
+        self._known_marks = message.known
+        if message.known.marks:
             self.action_event(1)
         else:
             self.tell("no later event")

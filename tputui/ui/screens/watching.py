@@ -14,6 +14,7 @@ from textual.reactive import var
 from textual.screen import ScreenResultType
 
 from tputui.model.snapshot import ENDED, Mark, Snapshot
+from tputui.ui.playing import KnownMarks
 from tputui.ui.pump import Frame, Pump, Source
 from tputui.ui.screens.telling import Telling
 from tputui.ui.widgets.header import Behind, Header
@@ -39,7 +40,7 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         self._timed = source.player is not None
         """Whether time can be played: in a replay, and in a live view that can look back."""
         self._replaying = source.player is not None and not source.player.live
-        self._known_marks: list[Mark] = []
+        self._known_marks = KnownMarks([], 0)
         """What happened in all of a recording, once somebody asked for it."""
         self._pump = Pump(source, lambda frame: self.post_message(self.FrameTaken(frame)))
 
@@ -87,9 +88,15 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         seconds = max(frame.player.end - frame.player.position, 0.0)
         return Behind(seconds, max(frame.newest.steps, frame.snapshot.steps), frame.newest.condition)
 
-    def _marks_of_all(self, frame: Frame) -> list[Mark]:
+    def _marks_known(self, frame: Frame) -> KnownMarks:
         """What happened in the whole run as far as it is known, also after the moment that is shown."""
-        return (self._known_marks if self._replaying else frame.newest.marks) or frame.snapshot.marks
+        if self._replaying and self._known_marks.marks:
+            return self._known_marks
+        return KnownMarks(frame.newest.marks, frame.newest.num_marks)
+
+    def _marks_of_all(self, frame: Frame) -> list[Mark]:
+        """The same, without how many they are samples of."""
+        return self._marks_known(frame).marks
 
     def _put_notice(self, sentence: str) -> None:
         self.query_one(Header).tell(sentence)

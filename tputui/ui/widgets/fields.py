@@ -25,6 +25,8 @@ _LEAST_NOTE = 12
 _LEAST_DOC = 26
 """Cells from which the first words of a field's documentation say something."""
 NOT_SET = "not set"
+_OF_THE_SCREEN = " /?"
+"""Characters that begin no value: they turn the choice, find a field, show the keys."""
 
 
 class FieldsPart(NamedTuple):
@@ -96,8 +98,13 @@ class FieldsPanel(ListPanel[FieldsPart]):
         self.redraw()
         self.post_message(self.Moved())
 
+    @property
+    def is_editing(self) -> bool:
+        """Whether keys are typed into the field."""
+        return self._edited is not None
+
     def begin_edit(self) -> None:
-        """Has keys typed into the field."""
+        """Has keys typed into the field, after what is in it."""
         if self._part is not None and self._cursor:
             self._before = self._part.form.typed()
             self._edited = Edited.of(self._part.form.text(self._cursor))
@@ -114,9 +121,9 @@ class FieldsPanel(ListPanel[FieldsPart]):
         self.post_message(self.Edit())
 
     def take_key(self, event: events.Key) -> bool:
-        """Types, where a field is edited; other keys are left to the screen."""
+        """Types, also where a character begins a new value; other keys are left to the screen."""
         if self._edited is None:
-            return False
+            return self._begin_typed(event)
         if event.key in ("enter", "escape", "up", "down", "tab", "shift+tab"):
             self.end_edit(kept=event.key != "escape")
             return event.key in ("enter", "escape")
@@ -124,6 +131,17 @@ class FieldsPanel(ListPanel[FieldsPart]):
         if edited is not None:
             self._type(edited)
         return edited is not None
+
+    def _begin_typed(self, event: events.Key) -> bool:
+        """Begins a new value with a character, in a field that takes any."""
+        character = event.character
+        if character is None or not event.is_printable or character in _OF_THE_SCREEN or self._part is None:
+            return False
+        if not self._cursor or self._part.form.field(self._cursor).choices:
+            return False
+        self._before = self._part.form.typed()
+        self._type(Edited("", 0).insert(character))
+        return True
 
     def on_paste(self, event: events.Paste) -> None:
         """Takes a pasted text."""

@@ -9,6 +9,7 @@ from tputui.model.snapshot import ENDED, Plan, RequestState, RunCondition, Snaps
 from tputui.ui import words
 from tputui.ui.draw.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
 from tputui.ui.widgets.base import Drawn
+from tputui.ui.words import Alarm
 
 AWAITED_S = 60.0
 """Seconds after a request in which its receipt comes before everything else."""
@@ -39,11 +40,22 @@ class Header(Drawn):
         self._replaying = False
         self._notice = ""
         self._behind: Behind | None = None
+        self._acknowledged: frozenset[str] = frozenset()
+        """Keys of alarms that the user has seen."""
 
     def show(self, snapshot: Snapshot, *, replaying: bool, behind: Behind | None = None) -> None:
         """Takes a newer snapshot; `behind` where a live view looks back."""
         self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
         self.redraw()
+
+    def acknowledge(self) -> bool:
+        """Hides the alarms that are shown, until there are others; whether there were any."""
+        shown = _alarms_of(self._snapshot) if self._snapshot is not None else []
+        found = {alarm.key for alarm in shown if alarm.key}
+        fresh = found - self._acknowledged
+        self._acknowledged |= found
+        self.redraw()
+        return bool(fresh)
 
     def tell(self, notice: str) -> None:
         """Shows a sentence in the last line; an empty one gives the line back."""
@@ -58,7 +70,7 @@ class Header(Drawn):
         state = _state_line(snapshot, width, self._role(), self._replaying)
         if self._notice or self._behind is not None:
             return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), self._last_line(snapshot)]
-        return [state, *_told(snapshot, width)]
+        return [state, *_told(snapshot, width, self._acknowledged)]
 
     def _role(self) -> Span:
         if self._behind is not None:
@@ -71,14 +83,15 @@ class Header(Drawn):
         return _banner(self._behind, snapshot) if self._behind is not None else []
 
 
-def _told(snapshot: Snapshot, width: int) -> list[Line]:
+def _told(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
     """Progress, pace, message; why a run ended is told whole, in place of the pace where that takes two lines."""
-    progress, pace, message = _progress_line(snapshot, width), _pace_line(snapshot, width), _message_line(snapshot)
+    progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
+    message = _message_line(snapshot, acknowledged)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
     tone = words.sign_of(snapshot.condition, snapshot.num_non_finite).tone
     first, rest = _halved(clean(snapshot.condition_reason), width - 2)
-    begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot)
+    begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot, acknowledged)
     return (
         [begun, [Span(f" {rest}", tone)], alarms]
         if snapshot.plan is None
@@ -207,25 +220,41 @@ def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
     ]
 
 
-def _message_line(snapshot: Snapshot) -> Line:
+def _message_line(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
     """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
-    alarms = _alarms(snapshot)
+    alarms = _alarms(snapshot, acknowledged)
     if snapshot.condition in ENDED:
         sign = words.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
-    receipts = _receipt(snapshot)
+    receipts = _receipt(snapshot, acknowledged)
     if receipts and _is_awaited(snapshot):
         return [Span(" "), *receipts, Span(" "), *alarms]
-    return [*alarms, *(receipts or _news(snapshot))]
+    return [*alarms, *(receipts or _news(snapshot, acknowledged))]
 
 
-def _alarms(snapshot: Snapshot) -> Line:
-    return [Span(" "), *(Span(f"\u25b2 {alarm}  ", "warn") for alarm in words.alarms(snapshot))]
+def _alarms(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
+    found = [alarm for alarm in words.alarms(snapshot) if alarm.key not in acknowledged]
+    hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
+    return [Span(" "), *(Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found), *hint]
 
 
-def _receipt(snapshot: Snapshot) -> Line:
+def _alarms_of(snapshot: Snapshot) -> list[Alarm]:
+    """All that can be acknowledged: alarms, the newest warning of the run, the receipt of a request that is done."""
+    found = words.alarms(snapshot)
+    if snapshot.warnings:
+        found.append(_newest_warning(snapshot))
+    found += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]
+    return found
+
+
+def _newest_warning(snapshot: Snapshot) -> Alarm:
+    text = snapshot.warnings[-1]
+    return Alarm(f"warning {len(snapshot.warnings)} {text}", clean(text))
+
+
+def _receipt(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
     """What became of the newest request."""
-    if not snapshot.requests:
+    if not snapshot.requests or f"request {snapshot.requests[-1].id}" in acknowledged:
         return []
     newest = snapshot.requests[-1]
     return [Span(words.receipt(newest, snapshot.checkpoints), _RECEIPT_TONES[newest.state])]
@@ -236,11 +265,11 @@ def _is_awaited(snapshot: Snapshot) -> bool:
     return newest.state in ("requested", "seen") or snapshot.now - newest.t < AWAITED_S
 
 
-def _news(snapshot: Snapshot) -> Line:
+def _news(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
     if snapshot.condition == "stalled":
         return [Span(clean(snapshot.condition_reason), words.CONDITIONS["stalled"].tone)]
-    if snapshot.warnings:
-        return [Span(f"\u25b2 {clean(snapshot.warnings[-1])}", "warn")]
+    if snapshot.warnings and (warning := _newest_warning(snapshot)).key not in acknowledged:
+        return [Span(f"\u25b2 {warning.text}", "warn")]
     if snapshot.checkpoints:
         newest = snapshot.checkpoints[-1]
         figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"

@@ -55,6 +55,9 @@ class LogPanel(Panel[LogPart]):
             self.t = t
             """Unix time of the line."""
 
+    class TypingChanged(Message):
+        """Keys belong to an expression from now on, or no longer."""
+
     class OlderWanted(Message):
         """Lines before the first one are to be read, and handed to `take_older`."""
 
@@ -231,6 +234,11 @@ class LogPanel(Panel[LogPart]):
 
     # Which lines are wanted.
 
+    @property
+    def is_typing(self) -> bool:
+        """Whether keys belong to an expression that is typed."""
+        return self._wanted.is_typing
+
     def take_key(self, event: events.Key) -> bool:
         """While an expression is typed, every key is part of it, or ends it."""
         if not self._wanted.is_typing:
@@ -238,6 +246,7 @@ class LogPanel(Panel[LogPart]):
         if event.key == "enter":
             self._wanted.end()
             self.redraw()
+            self.post_message(self.TypingChanged())
         elif event.key == "escape":
             self.action_drop_search()
         else:
@@ -260,10 +269,12 @@ class LogPanel(Panel[LogPart]):
         """Begins to type an expression, with the one that is in force."""
         self._wanted.begin()
         self.redraw()
+        self.post_message(self.TypingChanged())
 
     def action_drop_search(self) -> None:
         """Shows all lines again; the one that is selected stays so."""
         self._change(self._wanted.drop)
+        self.post_message(self.TypingChanged())
 
     def action_next_lane(self) -> None:
         """The lines of the next process or core, or of all."""

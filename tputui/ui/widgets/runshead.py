@@ -66,5 +66,5 @@ def empty(runs_dir: Path, listing: Listing | None, found: RunFilter, *, may_star
         lacking = runfilter.unknown_keys(found, known)
         why = f"no run has a key called {', '.join(lacking)}" if lacking else "no run is like that"
         return (f"{why}: esc shows all {len(known)} runs again",)
-    here = "n starts one: pick a configuration, see every field of it, press s."
+    here = "n starts one: pick a configuration, see every field of it, press ctrl+s."
     return (f"no run in {where} yet.", here if may_start else "`tputui run CONFIG` starts one.")
