@@ -49,7 +49,7 @@ def test_programs_that_are_compiled_later_are_recompiles() -> None:
     again = msgspec.structs.replace(last, t=T0 + 11, compiles=6, compile_s=5.0, recompiles=2)
     same = msgspec.structs.replace(again, t=T0 + 12)
     snapshot = seen({"worker-0": [*worker_events()[:-1], again, same]}, around(T0 + 13))
-    text = "2 programs compiled after warm-up in 1.5 s"
+    text = "recompile: 2 programs compiled after warm-up in 1.5 s"
     assert told(snapshot, "recompile") == [(11.0, 66, text)]
     assert len(told(snapshot, "compile")) == 1
 

@@ -76,6 +76,11 @@ def exact(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.6g}"
 
 
+def more(number: int, what: str) -> str:
+    """`1 column more`, `3 columns more`."""
+    return f"{number} {what}{'' if number == 1 else 's'} more"
+
+
 def count(value: int | None) -> str:
     """A whole number with thousands apart: `12,345`."""
     return UNKNOWN if value is None else f"{value:,}"

@@ -41,7 +41,7 @@ class Marks:
         took = fmt.duration(max(0.0, event.compile_s - (before.compile_s if before else 0.0)))
         what = f"{compiles} program{'s' if compiles > 1 else ''} compiled"
         if event.recompiles > (before.recompiles if before else 0):
-            text = f"{what} after warm-up in {took}"
+            text = f"recompile: {what} after warm-up in {took}"
             self.add("recompile", event.t, step, text)
         else:
             self.add("compile", event.t, step, f"{what} in {took}")

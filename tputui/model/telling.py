@@ -109,7 +109,7 @@ class Telling:
     def _checkpoint_saved(self, event: ev.CheckpointSaved, _: int) -> None:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
         best = ", the best so far" if event.best else ""
-        self.say(event.t, f"checkpoint of step {event.step} saved: {event.path} ({size} in {took}{best})")
+        self.say(event.t, f"checkpoint of step {event.step:,} saved: {event.path} ({size} in {took}{best})")
         self.marks.add("checkpoint", event.t, event.step, f"saved {size} in {took}{best}: {event.path}")
 
     def _request_seen(self, event: ev.RequestSeen, _: int) -> None:
@@ -117,14 +117,14 @@ class Telling:
 
     def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
         path = f": {event.path}" if event.path else ""
-        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step}{path}")
+        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step:,}{path}")
 
     def _request_refused(self, event: ev.RequestRefused, _: int) -> None:
         self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
 
     def _failure_raised(self, event: ev.FailureRaised, _: int) -> None:
         first, *page = event.message.splitlines() or [""]
-        text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
+        text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
         for line in [text, *page]:
             self.say(event.t, line, "error")
         self.marks.add("failure", event.t, event.step, text)
@@ -138,7 +138,7 @@ class Telling:
         if event.path:
             self.say(event.t, f"the first failure is told in {event.path}", "error")
         if event.silent:
-            text = f"training failed in step {event.step} while {fmt.PHASES[event.phase]}: {event.message}"
+            text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.message}"
             self.say(event.t, text, "error")
             self.marks.add("failure", event.t, event.step, text)
 
@@ -155,7 +155,7 @@ class Telling:
         self.say(event.t, event.text, "warning")
 
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
-        self.say(event.t, f"training {event.outcome} at step {event.step}: {event.reason}")
+        self.say(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
 
     def _run_ended(self, event: ev.RunEnded, _: int) -> None:
         level: Level = "error" if event.outcome == "failed" else "info"

@@ -86,7 +86,7 @@ def _of_requests(state: RunState, requests: Iterable[RequestView]) -> list[Mark]
         applied = min((answer.applied for answer in answers if answer.applied), key=lambda event: event.t, default=None)
         if applied is not None:
             path = f": {applied.path}" if applied.path else ""
-            text = f"{what}: applied after step {applied.step}{path}"
+            text = f"{what}: applied after step {applied.step:,}{path}"
             found.append(Mark(t=applied.t, step=applied.step, kind="request", text=text, core=None))
             continue
         refused = next((answer.refused for answer in answers if answer.refused), None)

@@ -33,6 +33,8 @@ _BAD, _NONE = 99, -99
 """Levels of a cell with a value that is not finite, and of one without a value."""
 
 _THICK_MOST = 5
+_SPIKE = 4.0
+"""Times the usual highest loss from which the highest one of all is said where the map does not show it."""
 _FAR = 4.0
 """Times what nine in ten values keep within: beyond that all shades are alike."""
 
@@ -88,9 +90,28 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
         finish(scene, body, domain, area, labels, height),
         area,
         domain,
-        (note, *sampled(scene), each),
+        (*_spike(scene), note, *sampled(scene), each),
         rows=of_lines,
     )
+
+
+def _spike(scene: Scene) -> tuple[str, ...]:
+    """The highest loss in sight, where columns are samples or means in which it may be lost; none where it is no spike.
+
+    The curve's segments hold the extremes of every step, though not of which core.
+    """
+    finite = [segment for segment in scene.segments if segment.num_values]
+    if not finite or not any(column.num_steps > 1 or column.is_sampled for column in scene.cores):
+        return ()
+    top = max(finite, key=lambda segment: segment.max)
+    usual = sorted(segment.max for segment in finite)[len(finite) // 2]
+    drawn = max((value for column in scene.cores for value in column.means if math.isfinite(value)), default=math.inf)
+    if not (top.max > _SPIKE * max(usual, 0.0) and top.max > 2 * drawn):
+        return ()
+    where = f"step {top.first_step:,}"
+    if top.last_step > top.first_step:
+        where = f"steps {top.first_step:,} to {top.last_step:,}"
+    return (f"not in the map: {fmt.number(top.max)} of a core in {where}",)
 
 
 def _label(cores: range, look: Look) -> str:

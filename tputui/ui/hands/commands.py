@@ -62,7 +62,7 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
     for title, each in THEMES.items():
         on = " (on now)" if each.name == theme else ""
         shown = f"Theme: {title}{on}"
-        yield Command(shown, "t  view", f"app.choose_theme({each.name!r})", "", shown)
+        yield Command(shown, "view", f"app.choose_theme({each.name!r})", "", shown)
 
 
 def found(entries: Sequence[Command], wanted: str) -> list[tuple[int, Command]]:

@@ -23,6 +23,9 @@ _BLOCK_MOST = 4
 _BAR = 10
 """Cells of the bar that shows a loss beside the greatest one, where there is room."""
 
+_SMALL = 1e-3
+"""Below that a loss is written with an exponent."""
+
 _STATE = 14
 """Cells that most states take."""
 
@@ -93,13 +96,14 @@ def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
 def _short(loss: float | None, room: int) -> str:
     """A loss in at most `room` cells, so that it never touches what stands before it."""
     text = fmt.number(loss)
-    if loss is None or len(text) <= room:
+    # Small losses of a column are all written one way, also those that would fit without an exponent.
+    if loss is None or (len(text) <= room and not 0.0 < abs(loss) < _SMALL):
         return text
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
 def _table(cores: list[CoreView], odd: OutlierView | None, width: int, note: str) -> Drawing:
-    steps = max(4, *(len(str(core.step)) for core in cores))
+    steps = max(4, *(len(f"{core.step:,}") for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
     bars = _BAR if room > _BAR + 1 else 0
     hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
@@ -111,7 +115,7 @@ def _table(cores: list[CoreView], odd: OutlierView | None, width: int, note: str
         line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
-        line += [Span(f"{core.step:>{steps}}  "), Span(f"{state:<{_STATE}}", tone)]
+        line += [Span(f"{core.step:>{steps},}  "), Span(f"{state:<{_STATE}}", tone)]
         rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
     return Drawing(rows, head=(head,), note=note)
 

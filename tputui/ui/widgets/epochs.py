@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tputui.model import format as fmt
-from tputui.model.snapshot import EpochView, Snapshot, best_epoch
+from tputui.model.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.ui import words
 from tputui.ui.draw import table
 from tputui.ui.draw.lines import Line, Span, Tone, clean, paragraph, width_of
@@ -50,6 +50,8 @@ class EpochsPart(NamedTuple):
     """What the panel shows."""
 
     epochs: list[EpochView]
+    monitored: str
+    """The validation figure by which an epoch is the best."""
     why_none: str
 
 
@@ -68,7 +70,7 @@ class EpochsPanel(Panel[EpochsPart]):
     def pick(snapshot: Snapshot) -> EpochsPart:
         """The epochs that ended."""
         why = "" if snapshot.epochs else words.nothing_yet(snapshot, "finished epoch")
-        return EpochsPart(snapshot.epochs, why)
+        return EpochsPart(snapshot.epochs, monitored(snapshot.config), why)
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
         """A row an epoch, the best one with a star."""
@@ -76,7 +78,7 @@ class EpochsPanel(Panel[EpochsPart]):
             return Drawing(paragraph(part.why_none, width, height))
         columns = _columns(part.epochs)
         best = best_epoch(part.epochs)
-        rows = [_row(epoch, columns, best=epoch is best) for epoch in part.epochs]
+        rows = [_row(epoch, columns, part.monitored if epoch is best else None) for epoch in part.epochs]
         wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
         wide = wide if wide >= _BAR_LEAST and columns.sections else 0
         drawn = table.stack(_titles(columns), rows, width - wide - 2 if wide else width)
@@ -87,7 +89,7 @@ class EpochsPanel(Panel[EpochsPart]):
             note = _note(_UNITS, part.epochs, width)
             return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
         hidden = drawn[0].num_hidden
-        note = _note(f"{hidden} columns more in full screen" if hidden else _UNITS, part.epochs, width)
+        note = _note(f"{fmt.more(hidden, 'column')} in full screen" if hidden else _UNITS, part.epochs, width)
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
@@ -101,7 +103,7 @@ class EpochsPanel(Panel[EpochsPart]):
         head = _beside(first.head, [Span(f"0 to {fmt.duration(scale)}", "label")], width - wide - 1)
         legend = _legend(epochs, columns.sections, width)
         if not self.has_class("-maximised"):
-            hidden = f"{first.num_hidden} columns more in full screen" if first.num_hidden else ""
+            hidden = f"{fmt.more(first.num_hidden, 'column')} in full screen" if first.num_hidden else ""
             return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
         return Drawing(rows, head=(head, *legend), note=_note(_UNITS, epochs, width), along=_along(drawn))
 
@@ -198,16 +200,17 @@ def _sections(epochs: list[EpochView]) -> list[str]:
     return [*(name for name in SECTIONS if name in told), *(name for name in told if name not in SECTIONS)]
 
 
-def _row(epoch: EpochView, columns: _Columns, *, best: bool) -> list[Cell]:
-    """`best` where no later epoch was better."""
+def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]:
+    """`best_by` is the figure by which it is the best epoch; None where it is not. Another may be better elsewhere."""
+    best = best_by is not None
     averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
-    figures = [epoch.valid[name].avg if name in epoch.valid else None for name in columns.valid]
-    figures += [epoch.scores.get(name) for name in columns.scores]
+    figures = [(name, epoch.valid[name].avg if name in epoch.valid else None) for name in columns.valid]
+    figures += [(name, epoch.scores.get(name)) for name in columns.scores]
     marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
     return [
         Cell(marks, "good" if best else "strong"),
         *(Cell(fmt.number(value)) for value in averages),
-        *(Cell(fmt.number(value), "good" if best else "accent") for value in figures),
+        *(Cell(fmt.number(value), "good" if name == best_by else "accent") for name, value in figures),
         Cell(fmt.number(epoch.train_s, 2)),
         Cell(fmt.number(epoch.valid_s, 2)),
         Cell(fmt.number(epoch.steady_s, 2), "strong"),

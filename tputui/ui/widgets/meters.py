@@ -61,7 +61,8 @@ class MetersPanel(Panel[MetersPart]):
         epochs = _of_epochs(part)
         if not num_hidden or self.has_class("-maximised"):
             return epochs
-        both = (f"{epochs}, {num_hidden} columns more in full screen", f"{epochs}, {num_hidden} columns more")
+        more = fmt.more(num_hidden, "column")
+        both = (f"{epochs}, {more} in full screen", f"{epochs}, {more}")
         return next((note for note in both if len(note) < width - len(self.name_shown) - 8), epochs)
 
 
