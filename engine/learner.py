@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from engine import remat
+from engine import batchnorm, remat
 from engine.checkpoint import Position
 from engine.errors import Problem, Refused
 from engine.models import lazy
@@ -57,6 +57,7 @@ class Learner:
         model = plan.task.model(plan.model, plan.data)
         lazy.materialise(model, plan.task, examples)
         self.model = to_device(model, strategy.device)
+        batchnorm.correct(self.model)
         if plan.config.device.rematerialise:
             remat.apply(remat.blocks(plan.task, self.model), backend.recomputed)
         self._trained = list(self.model.parameters())

@@ -14,6 +14,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from engine import batchnorm
 from engine.checkpoint import Checkpoint, Position
 from engine.control import Control
 from engine.data.readers import Waiting
@@ -85,6 +86,7 @@ class Follower(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is on the device now."""
         ties.check(self._before, pl_module)
+        batchnorm.correct(pl_module)
         self._buffers = frozenset(name for name, _ in pl_module.named_buffers())
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

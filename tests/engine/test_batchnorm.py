@@ -1,0 +1,23 @@
+"""An evaluation under BatchNorm is that of plain torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.xla, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("num_cores", ["1", "4"])
+def test_running_statistics_and_evaluation_are_those_of_plain_torch(num_cores: str) -> None:
+    command = [sys.executable, "-m", "tests.engine.bncheck", num_cores]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert any(name.endswith("running_var") for name in told["apart"])
+    assert {name: value for name, value in told["apart"].items() if value > 1e-5} == {}
+    assert told["evaluation"] < 1e-5
+    assert told["late"] == 0
