@@ -5,6 +5,8 @@ The ends are found by reading the first and the last record of each journal, so 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -12,12 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
+from tputui.telemetry.clock import JITTER_S, is_time, run_time
 from tputui.telemetry.codec import DamagedLine, Record, decode
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
+from tputui.telemetry.merge import RecordTail, records_of
 from tputui.telemetry.plain import data_extents, open_plain
 from tputui.telemetry.sealed import SealedTail
 
 _CHUNK_BYTES = 1 << 16
+_SAMPLE_BYTES = 1 << 20
+_SAMPLES_MAX = 256
 
 
 class Span(NamedTuple):
@@ -186,7 +192,12 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
         tail.close()
     journal_id = tail.bookmark.journal_id
     last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
-    return None if last is None or not times else (times[0], max(times[0], last))
+    if last is None or not times:
+        return None
+    known = [times[0], *_sampled_times(path, journal_id), last]
+    if all(after >= before - JITTER_S for before, after in itertools.pairwise(known)):
+        return times[0], max(times[0], last)
+    return _whole_times(Tail(path), times[0])
 
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
@@ -227,7 +238,34 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
         record = decode(line)
     except DamagedLine:
         return None
-    return record.event.t if record.journal_id == journal_id and math.isfinite(record.event.t) else None
+    return record.event.t if record.journal_id == journal_id and is_time(record.event.t) else None
+
+
+def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
+    """Times of a few records all over a journal, in their order, by which it is seen whether the clock was set back."""
+    found: list[float] = []
+    fd = open_plain(path)
+    try:
+        size = os.fstat(fd).st_size
+        step = max(_SAMPLE_BYTES, size // _SAMPLES_MAX)
+        for start in range(step, size, step):
+            lines = os.pread(fd, _CHUNK_BYTES, start).split(b"\n", 2)
+            t = _time_of(lines[1], journal_id) if len(lines) == 3 else None
+            if t is not None:
+                found.append(t)
+    finally:
+        os.close(fd)
+    return found
+
+
+def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
+    """From when to when a journal goes in which the clock was set back: every record has to be read for that."""
+    newest_t, set_back_s = start, 0.0
+    with contextlib.closing(tail):
+        for record in records_of(tail):
+            t, set_back_s = run_time(record.event.t, newest_t, set_back_s)
+            newest_t = t if t > newest_t else newest_t
+    return start, newest_t
 
 
 def _sealed_times(path: Path) -> tuple[float, float] | None:
@@ -239,8 +277,12 @@ def _sealed_times(path: Path) -> tuple[float, float] | None:
             times += _times(records)
     finally:
         tail.close()
-    return (times[0], max(times[0], times[-1])) if times else None
+    if not times:
+        return None
+    if times[-1] < times[0] - JITTER_S:
+        return _whole_times(SealedTail(path), times[0])
+    return times[0], max(times[0], times[-1])
 
 
 def _times(records: list[Record]) -> list[float]:
-    return [record.event.t for record in records if math.isfinite(record.event.t)]
+    return [record.event.t for record in records if is_time(record.event.t)]

@@ -18,7 +18,7 @@ from tputui.places import Place
 from tputui.places.shelf import Shelf
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.journal import START, Bookmark
-from tputui.telemetry.merge import Fact, Merge
+from tputui.telemetry.merge import Fact, Merge, Reached
 
 PLACES_MAX = 48
 """Of all writers together; one of a long run takes 0.3 MB."""
@@ -147,7 +147,7 @@ class Track:
         self.state = RunState()
         self.opened = self.caught_up = False
         try:
-            moved = self._merge.go_to(marks)
+            moved = self._merge.go_to(marks, _reached(places))
         except OSError:
             moved = set()
         if set(marks) - moved:
@@ -162,8 +162,13 @@ class Track:
         if not ahead:
             return
         try:
-            moved = self._merge.go_to({name: place.bookmark for name, place in ahead.items()})
+            moved = self._merge.go_to({name: place.bookmark for name, place in ahead.items()}, _reached(ahead))
         except OSError:
             return
         for name in moved:
             self.state.writers[name] = ahead[name].state.fork()
+
+
+def _reached(places: Mapping[str, Place]) -> dict[str, Reached]:
+    states = {name: place.state for name, place in places.items()}
+    return {name: Reached(state.newest_t, state.set_back_s, state.last_seq) for name, state in states.items()}

@@ -63,6 +63,7 @@ def look(run_dir: Path) -> None:
         _command(words)
     _command(["--runs-dir", str(run_dir.parent), "runs"])
     _command(["compare", str(run_dir), str(run_dir), "--once"])
+    _command(["replay", str(run_dir), "--at", "end", "--once"])
     _check_the_copy(run_dir.with_name(f"{run_dir.name}-repaired"))
 
 

@@ -19,6 +19,7 @@ from tputui.model import writer as writers
 from tputui.model.marks import OF_A_KIND_MAX
 from tputui.model.snapshot import EpochStart, Mark, MarkKind, MeterPoint
 from tputui.telemetry import events as ev
+from tputui.telemetry.clock import T_MAX
 
 T = TypeVar("T")
 
@@ -168,6 +169,7 @@ class WriterForm(Form, frozen=True):
     last_seq: _Count
     first_t: float | None
     newest_t: float | None
+    set_back_s: Annotated[float, msgspec.Meta(ge=0, le=T_MAX)]
     opened: ev.JournalOpened | None
     run_started: ev.RunStarted | None
     worker_started: ev.WorkerStarted | None

@@ -7,6 +7,7 @@ One function a type of fact that is told, chosen by the table at the end; the fi
 from __future__ import annotations
 
 import copy
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
@@ -53,7 +54,9 @@ class Telling:
         return True
 
     def say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
-        """Puts a line in, shortened where it is too long."""
+        """Puts a line in, shortened where it is too long; at the time of the line before where it has none."""
+        if not math.isfinite(t):
+            t = self.logs[-1].t if self.logs else 0.0
         if len(text) > LOG_CHARS_MAX:
             text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
         self.num_logs += 1

@@ -34,7 +34,8 @@ def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) 
     bad = "".join(BAD if column is not None and column.num_bad else " " for column in columns)
     if bad.strip():
         lines.append(f"{'not finite':>{_LABEL_WIDTH + 1}}|{bad}".rstrip())
-    first, last = f"step {fmt.count(segments[0].first_step)}", fmt.count(segments[-1].last_step)
+    least, greatest = _ends(segments)
+    first, last = f"step {fmt.count(least)}", fmt.count(greatest)
     gap = max(1, len(columns) - len(first) - len(last))
     return [*lines, f"{'':>{_LABEL_WIDTH}}  {first}{' ' * gap}{last}"]
 
@@ -43,7 +44,7 @@ def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
     """What falls into each column of the chart; None where nothing does."""
     if not segments:
         return []
-    first, last = segments[0].first_step, segments[-1].last_step
+    first, last = _ends(segments)
     width = min(width, last - first + 1)
     columns: list[Segment | None] = [None] * width
     for segment in segments:
@@ -51,6 +52,11 @@ def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
         before = columns[place]
         columns[place] = segment if before is None else _joined(before, segment)
     return columns
+
+
+def _ends(segments: Sequence[Segment]) -> tuple[int, int]:
+    """The first step and the last one, in whichever order the segments were recorded."""
+    return min(segment.first_step for segment in segments), max(segment.last_step for segment in segments)
 
 
 def _joined(left: Segment, right: Segment) -> Segment:

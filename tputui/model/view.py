@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -139,14 +140,22 @@ def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) 
 def _loss(state: RunState) -> list[Segment]:
     writers = [(writer, writer.values.series["loss"]) for writer in state.workers if "loss" in writer.values.series]
     key = tuple((writer.name, series.count) for writer, series in writers)
-    return state.remembered("loss", key, lambda: combined([series for _, series in writers]))
+    # Charts go through the steps in order; a stranger's run may have recorded them in any.
+    return state.remembered(
+        "loss", key, lambda: sorted(combined([series for _, series in writers]), key=attrgetter("first_step"))
+    )
 
 
 def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
     found = state.remembered(
-        "columns", key, lambda: columns.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers])
+        "columns",
+        key,
+        lambda: sorted(
+            columns.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers]),
+            key=attrgetter("first_step"),
+        ),
     )
     return _up_to_newest(found, cores)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from tputui.model import format as fmt
 from tputui.model.pace import Pace
@@ -21,10 +23,15 @@ from tputui.model.thinned import Thinned, first_of, last_of
 from tputui.model.usage import Usage
 from tputui.model.values import Values, makes_sense
 from tputui.telemetry import events as ev
+from tputui.telemetry.clock import run_time
+
+EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
 
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
+SECONDS_MAX = 1e9
+"""No section of an epoch takes longer: 30 years."""
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected to go by; any other may take as long as it takes."""
@@ -55,6 +62,8 @@ class WriterState:
         self.last_seq = -1
         self.first_t: float | None = None
         self.newest_t: float | None = None
+        self.set_back_s = 0.0
+        """By how much the clock of its host was set back while it wrote; times here go on all the same."""
         self.opened: ev.JournalOpened | None = None
         self.run_started: ev.RunStarted | None = None
         self.worker_started: ev.WorkerStarted | None = None
@@ -152,7 +161,15 @@ class WriterState:
             return
         lost = seq - self.last_seq - 1
         self.last_seq = seq
-        if math.isfinite(event.t):
+        t, set_back_s = run_time(event.t, self.newest_t, self.set_back_s)
+        if t != event.t and not math.isnan(event.t):
+            event = msgspec.structs.replace(event, t=t)
+        if set_back_s > self.set_back_s:
+            by = fmt.duration(set_back_s - self.set_back_s)
+            text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
+            self.told.warn(t, text, self.steps_done)
+        self.set_back_s = set_back_s
+        if math.isfinite(t):
             if self.beat is not None and self.newest_t is not None and event.t - self.newest_t > SILENT_S:
                 self._silent(self.newest_t, event.t)
             self.first_t = event.t if self.first_t is None else min(self.first_t, event.t)
@@ -269,6 +286,9 @@ class WriterState:
         self.num_meter_reports += 1
 
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
+        if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
+            sections_s, trace_s = _lengths(event.sections_s), _lengths(event.trace_s)
+            event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
 
@@ -340,11 +360,24 @@ class WriterState:
             self.rank_exits.append(event)
 
     def _training_ended(self, event: ev.TrainingEnded) -> None:
-        self.training_ended = event
+        self.training_ended = self._timed(event)
         self._done(event.step, event.t)
 
     def _run_ended(self, event: ev.RunEnded) -> None:
-        self.run_ended = event
+        self.run_ended = self._timed(event)
+
+    def _timed(self, event: EndT) -> EndT:
+        """The end, at the newest time where it says none: views count lengths of time up to it."""
+        return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
+
+
+def _lengths(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: length for name, length in seconds.items() if _is_length(length)}
+
+
+def _is_length(seconds: float) -> bool:
+    """Whether a figure is a length of time that others can be added to; a NaN is none."""
+    return -SECONDS_MAX <= seconds <= SECONDS_MAX
 
 
 def _has_worker(processes: list[ev.ProcessSample]) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
+from tputui.telemetry.clock import run_time
 from tputui.telemetry.codec import Record
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event, JournalOpened
@@ -32,6 +33,24 @@ class Fact(NamedTuple):
     writer: str
     seq: int
     event: Event
+
+
+class Reached(NamedTuple):
+    """What was read of a journal before a place in it."""
+
+    newest_t: float | None = None
+    """Newest time in the run."""
+    set_back_s: float = 0.0
+    """By how much the clock was set back."""
+    last_seq: int = -1
+    """Number of the last record."""
+
+
+class _Timed(NamedTuple):
+    """A fact with its time in the run."""
+
+    t: float
+    fact: Fact
 
 
 class RecordTail(Protocol):
@@ -55,7 +74,8 @@ class _Cursor:
     def __init__(self, writer: str, tail: RecordTail) -> None:
         self.writer = writer
         self.tail = tail
-        self.waiting: deque[Record] = deque()
+        self.waiting: deque[_Timed] = deque()
+        self.reached = Reached()
 
     @property
     def caught_up(self) -> bool:
@@ -63,13 +83,22 @@ class _Cursor:
         offset, size = self.tail.position
         return bool(self.waiting) or offset >= size
 
-    def take(self, until: float) -> Iterator[Fact]:
+    def take(self, until: float) -> Iterator[_Timed]:
         """Hands out the records up to `until`, reading at most one more chunk."""
         if not self.waiting:
-            self.waiting.extend(self.tail.read())
-        while self.waiting and not self.waiting[0].event.t > until:
-            record = self.waiting.popleft()
-            yield Fact(self.writer, record.seq, record.event)
+            # In a sealed journal reading goes on where a frame begins, some of which may have been read before.
+            last_seq = self.reached.last_seq
+            self.waiting.extend(self._timed(record) for record in self.tail.read() if record.seq > last_seq)
+        while self.waiting and not self.waiting[0].t > until:
+            yield self.waiting.popleft()
+
+    def _timed(self, record: Record) -> _Timed:
+        newest_t, set_back_s, _ = self.reached
+        t, set_back_s = run_time(record.event.t, newest_t, set_back_s)
+        if math.isfinite(t):
+            newest_t = t if newest_t is None else max(newest_t, t)
+        self.reached = Reached(newest_t, set_back_s, record.seq)
+        return _Timed(t, Fact(self.writer, record.seq, record.event))
 
 
 class Merge:
@@ -93,7 +122,7 @@ class Merge:
         facts: list[Fact] = []
         while True:
             rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
-            facts.extend(heapq.merge(*rounds, key=lambda fact: fact.event.t))
+            facts.extend(timed.fact for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
             quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
             if quiet or time.monotonic() >= deadline:
                 return facts, quiet
@@ -102,9 +131,10 @@ class Merge:
         """By writer: the place in its journal up to which records were handed out; not of one that holds some back."""
         return {name: cursor.tail.bookmark for name, cursor in self._cursors.items() if not cursor.waiting}
 
-    def go_to(self, places: Mapping[str, Bookmark]) -> set[str]:
+    def go_to(self, places: Mapping[str, Bookmark], reached: Mapping[str, Reached]) -> set[str]:
         """Hands out each writer's records from a place on, whatever was handed out before.
 
+        `reached` tells what was read before each place that is not the start.
         Returns the writers for which that was done: a place of another file than the one that is read, which may
         have been sealed since, is none. Raises `OSError` where the directory cannot be read.
         """
@@ -115,6 +145,7 @@ class Merge:
             if place is not None and place.journal in ("", cursor.tail.name):
                 cursor.tail.go_to(place)
                 cursor.waiting.clear()
+                cursor.reached = reached.get(writer, Reached())
                 moved.add(writer)
         return moved
 

@@ -1,0 +1,199 @@
+"""Recorded runs with absurd numbers in them, and every view drawn of one without an app."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests import recorded
+from tests.ui.test_panels import joined
+from tputui.model.compare import compare
+from tputui.model.lines import Teller, last_lines
+from tputui.model.show import show_text, to_show
+from tputui.model.snapshot import Snapshot
+from tputui.model.state import RunState
+from tputui.model.textchart import loss_chart
+from tputui.model.view import Surroundings, take
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import decode, encode
+from tputui.ui.charts.domain import X_KINDS
+from tputui.ui.charts.look import VIEWS, Look, Window
+from tputui.ui.comparison.sight import Sight
+from tputui.ui.home.rows import row_of
+from tputui.ui.logs.logfold import folded
+from tputui.ui.logs.logview import Rows
+from tputui.ui.widgets.body import PANEL_TYPES
+from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.widgets.compared import ComparedPart
+from tputui.ui.widgets.comparedbody import PANEL_TYPES as COMPARED_TYPES
+from tputui.ui.widgets.header import Header
+from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.preview import PreviewPart, RunPreview
+from tputui.ui.widgets.runs import FIELDS, cell
+
+FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 253402300800.0)
+INTS = (0, -1, ev.INT_MAX, -ev.INT_MAX, 1 << 53, 1 << 31)
+
+LOOKS = [
+    *(Look(view=view, x=x) for view, x in zip(VIEWS, X_KINDS, strict=True)),
+    Look(view="band", x="time", log=True, smoothing=2),
+    Look(view="heat", x="epoch", window=Window(20, None)),
+]
+
+Journals = dict[str, list[ev.Event]]
+
+
+def whole_run() -> Journals:
+    """A run in which an event of every type with a number stands."""
+    worker, supervisor = recorded.worker_events(), recorded.supervisor_events(recorded.T0 + 12)
+    t = recorded.T0 + 9
+    hbm = [ev.HbmReading(core=0, used_bytes=1 << 30, limit_bytes=16 << 30, peak_bytes=2 << 30)]
+    module = ev.ModuleMemory(name="conv", bytes=1 << 20)
+    forecast = ev.MemoryForecast(
+        total_bytes=6 << 20, parameters_bytes=1 << 20, gradients_bytes=1 << 20, optimizer_bytes=1 << 20,
+        activations_bytes=1 << 20, inputs_bytes=1 << 20, telemetry_bytes=1 << 20, biggest=[module], batch_per_core=8,
+        precision="fp32", rematerialised=False, limit_bytes=16 << 30, limit="HBM",
+    )  # fmt: skip
+    worker[-1:-1] = [
+        ev.MemoryPredicted(t=t, core=forecast),
+        ev.MemorySampled(t=t, hbm=hbm),
+        ev.StepsDropped(t=t, num_records=1, num_steps=3),
+        ev.ExampleSkipped(t=t, split="train", where="a.csv:3", why="cut", skipped=1, limit=9),
+        ev.RequestSeen(t=t, request="1", kind="checkpoint", phase="executing", step=60),
+        ev.RequestApplied(t=t, request="1", kind="checkpoint", step=60, path="a.pt", bytes=9, seconds=0.1),
+        ev.StallFound(t=t, text="it waits", step=60, policy="notify"),
+        ev.NonFiniteFound(
+            t=t,
+            text="a NaN",
+            split="train",
+            metric="loss",
+            step=60,
+            cores=[0],
+            value=math.nan,
+            others_step=61,
+            until_step=62,
+            gradient_norms=[1.0, 2.0],
+            policy="continue",
+        ),
+        ev.RankExited(t=t, process="rank-1", pid=7, exit_code=1, signal=None, ending=False),
+    ]
+    return {"worker-0": worker, "supervisor-0": supervisor}
+
+
+def places(event: ev.Event) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Where numbers stand in an event, and which."""
+
+    def walk(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        if isinstance(value, dict | list):
+            for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                yield from walk(inner, (*path, key))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield path, value
+
+    yield from walk(msgspec.to_builtins(event), ())
+
+
+def changed(event: ev.Event, path: tuple[Any, ...], value: float) -> ev.Event:
+    """The event with another number, read as from a journal; itself where none such can be read."""
+    fields = msgspec.to_builtins(event)
+    inside = fields
+    try:
+        for key in path[:-1]:
+            inside = inside[key]
+        inside[path[-1]] = value
+        return decode(encode(msgspec.convert(fields, type(event), strict=False), 0)).event
+    except (ValueError, TypeError):
+        return event
+
+
+def absurd_runs() -> Iterator[tuple[str, Journals]]:
+    """The run with one number replaced, in every event of its type, by each absurd one."""
+    base = whole_run()
+    known: dict[tuple[type[ev.Event], tuple[Any, ...]], Any] = {}
+    for event in itertools.chain.from_iterable(base.values()):
+        known |= {(type(event), path): value for path, value in places(event)}
+    for (kind, path), before in known.items():
+        for value in FLOATS if isinstance(before, float) else INTS:
+            yield (
+                f"{kind.__name__}.{'.'.join(map(str, path))} = {value!r}",
+                {
+                    name: [changed(event, path, value) if type(event) is kind else event for event in events]
+                    for name, events in base.items()
+                },
+            )
+
+
+def disordered_runs() -> Iterator[tuple[str, Journals]]:
+    """The run with its steps, or all its records, in another order; and with the clock set back and forth."""
+    base = whole_run()
+    for seed in range(8):
+        chance = random.Random(seed)
+        worker = list(base["worker-0"])
+        steps = [place for place, event in enumerate(worker) if seed % 2 or isinstance(event, ev.StepsRecorded)]
+        order = chance.sample(steps, len(steps))
+        for place, taken in zip(steps, order, strict=True):
+            worker[place] = base["worker-0"][taken]
+        yield f"order {seed}", {**base, "worker-0": worker}
+    for by in (-1e9, -3600.0, 3600.0, 1e9):
+        half = len(base["worker-0"]) // 2
+        moved = [msgspec.structs.replace(event, t=event.t + by) for event in base["worker-0"][half:]]
+        yield f"clock {by}", {**base, "worker-0": [*base["worker-0"][:half], *moved]}
+
+
+def reduced(journals: Journals) -> RunState:
+    """What the journals add up to."""
+    state = RunState()
+    for name, events in journals.items():
+        for seq, event in enumerate(events):
+            state.apply(name, seq, event)
+    return state
+
+
+def look(journals: Journals) -> None:
+    """Draws every view of a run, as it ends and an hour later; raises what they raise."""
+    teller = Teller(timestamps=True)
+    for name, events in journals.items():
+        for seq, event in enumerate(events):
+            teller.tell(name, seq, event)
+    state = reduced(journals)
+    around = Surroundings(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
+    snapshot = take(state, around)
+    draw(snapshot)
+    last_lines(snapshot)
+    show_text(snapshot)
+    loss_chart(snapshot.loss)
+    msgspec.json.encode(to_show(snapshot, whole=True))
+
+
+def draw(snapshot: Snapshot) -> None:
+    """Every panel of every screen."""
+    for size in ((60, 12), (200, 50)):
+        for kind in PANEL_TYPES:
+            _drawn(kind(), kind.pick(snapshot), *size)
+        header = Header()
+        header.show(snapshot, replaying=False)
+        header.paint(size[0], 4)
+    for look in LOOKS:
+        loss = LossPanel()
+        loss.look = look
+        _drawn(loss, loss.pick(snapshot), 120, 30)
+    row = row_of(Path("/a"), snapshot, whole=True)
+    for field in FIELDS:
+        cell(row, field, recorded.T0 + 20)
+    _drawn(RunPreview(), PreviewPart(row), 120, 20)
+    joined(list(Rows(folded(snapshot.logs), 120, wrapped=True, with_source=True)))
+    both = [snapshot, msgspec.structs.replace(snapshot, run="b")]
+    part = ComparedPart(compare(both, 0), both, Sight(2), frozenset())
+    for compared in COMPARED_TYPES:
+        _drawn(compared(), part, 120, 30)
+
+
+def _drawn(panel: Panel[Any], part: Any, width: int, height: int) -> None:
+    drawing = panel.draw(part, width, height)
+    joined([*drawing.head, *drawing.rows])
