@@ -26,10 +26,11 @@ from tests.recorded import (
     write_journal,
     write_run,
 )
+from tputui.model.compare import compare
 from tputui.model.snapshot import Snapshot
 from tputui.model.state import RunState
 from tputui.model.view import Surroundings, take
-from tputui.session import Session, load
+from tputui.session import Session, extent, load, load_at
 from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode, encode
@@ -103,6 +104,55 @@ def test_a_run_of_another_machine_is_lost_when_it_stays_silent(tmp_path: Path) -
     run_dir = write_run(tmp_path, ended=False)
     assert load(run_dir, clock=lambda: T0 + 11).condition == "running"
     assert load(run_dir, clock=lambda: T0 + 99_999).condition == "lost"
+
+
+def test_a_run_of_another_machine_that_still_moves_is_running_whatever_its_clock_says(tmp_path: Path) -> None:
+    """A viewer whose clock is 100 s ahead: lost at first sight, not settled so, and running with the next fact."""
+    run_dir = write_run(tmp_path, ended=False)
+    for writer in ("worker-0", "supervisor-0"):
+        (run_dir / f"{writer}.jsonl").unlink()
+    write_journal(run_dir / "supervisor-0.jsonl", supervisor_events(None)[:3])
+    journal = JournalWriter(run_dir / "worker-0.jsonl")
+    events = worker_events()[:12]
+    journal.append(events)
+    now = [events[-1].t + 100.0]
+    session = Session.live(run_dir, clock=lambda: now[0])
+    read_all(session)
+    assert session.snapshot().condition == "lost"
+    assert not session.settled
+    journal.append([ev.HeartbeatSent(t=now[0] - 100, phase="executing", phase_s=0.1, step=11, epoch=1)])
+    assert session.poll()
+    assert session.snapshot().condition == "running"
+    now[0] += 5
+    assert session.snapshot().condition == "running"
+    now[0] += 60
+    assert session.snapshot().condition == "lost"
+    assert session.settled
+    session.close()
+    journal.close()
+
+
+def test_a_clock_that_is_set_back_shortens_neither_a_run_nor_its_replay(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    whole = load(run_dir)
+    for writer in ("worker-0", "supervisor-0"):
+        path = run_dir / f"{writer}.jsonl"
+        events = [record.event for record in map(decode, path.read_bytes().splitlines())]
+        back = [msgspec.structs.replace(e, t=e.t - 3600) if e.t > T0 + 7.6 else e for e in events]
+        path.unlink()
+        write_journal(path, back)
+    shown = load(run_dir)
+    assert whole.started is not None and whole.ended is not None and shown.ended is not None  # noqa: PT018
+    took = whole.ended - whole.started
+    assert shown.started == whole.started
+    assert shown.ended - whole.started == pytest.approx(took, abs=3)
+    assert compare([shown, shown], 0).runs[0].duration_s == pytest.approx(took, abs=3)
+    assert any("clock of its host was set back by 1 h 00 min" in line.text for line in shown.logs)
+    reach = extent(run_dir)
+    assert reach.end - reach.start == pytest.approx(took, abs=3)
+    halfway = load_at(run_dir, reach.start + 0.8 * took)
+    assert 0 < halfway.steps < whole.steps
+    assert load_at(run_dir, reach.end).steps == whole.steps
 
 
 def test_requests_are_read_beside_the_journals(recorded_run: Path) -> None:

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
+import msgspec
+
 from tputui.model.format import inert
 from tputui.model.lines import Teller, last_lines
 from tputui.model.snapshot import Snapshot
@@ -88,7 +90,9 @@ def _write_newest(session: Session, teller: Teller, out: TextIO, most: int) -> N
 def json_line(fact: Fact) -> str:
     """A fact as one line of JSON in ASCII: its writer, its number there, then its fields as on the wire."""
     head = {"writer": fact.writer, "q": fact.seq}
-    return json.dumps({**head, **to_json(fact.event), **head}, separators=(",", ":"))
+    fields = {**head, **to_json(fact.event), **head}
+    line = msgspec.json.encode(fields).decode()
+    return line if line.isascii() else json.dumps(fields, separators=(",", ":"))
 
 
 def write_line(out: TextIO, line: str) -> None:

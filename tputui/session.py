@@ -26,6 +26,11 @@ from tputui.telemetry.merge import Fact
 from tputui.track import Places, Track
 
 POLL_BUDGET_S = 0.05
+SKEW_S = 5.0
+"""By so much the clock of another host may differ before it is made up for: a heartbeat is on its way for a second."""
+WATCH_S = 5.0
+"""A run of another host that looks lost by this host's clock is watched for so long, whether it still moves, before it
+counts as settled."""
 
 
 class Session:
@@ -49,6 +54,13 @@ class Session:
         self._track = Track(run_dir, self._places)
         self._back: Track | None = None
         """What is looked back at."""
+        self._skew_s = 0.0
+        """How far the clock of another host is ahead of this one, seen when a fact arrived."""
+        self._moved = False
+        """Whether a fact arrived while the run was watched."""
+        self._unseen = False
+        """Whether processes of it are another host's, so that only facts tell whether they live."""
+        self._watched_since = time.monotonic()
         self._over = False
         """Whether a run that is followed was told to have ended when that was last asked."""
         self.player = Player(self._reach_now, clock, speed=speed, follows=not self._recorded)
@@ -83,12 +95,19 @@ class Session:
         self.player.catch_up()
         if self.player.live:
             self._end_look_back()
-            return self._track.read(math.inf, budget_s)
-        self._track.read(math.inf, budget_s / 2)
+            return self._follow(budget_s)
+        self._follow(budget_s / 2)
         self._judge_now()
         if self._back is None:
             self._back = Track(self.run_dir, self._places)
         return self._play(self._back, budget_s / 2)
+
+    def seen_moving(self) -> None:
+        """Says that facts arrived just now: from that the clock of another host is known."""
+        newest_t = self._track.state.newest_t
+        if newest_t is not None:
+            ahead_s = newest_t - self._clock()
+            self._skew_s, self._moved = ahead_s if abs(ahead_s) > SKEW_S else 0.0, True
 
     def read_all(self) -> None:
         """Reads on until it is caught up, at least once. Keeps no fact, of which a long run has millions."""
@@ -132,6 +151,8 @@ class Session:
         _, verdict = self._judge_now()
         if verdict.condition not in ENDED:
             return False
+        if verdict.condition == "lost" and self._unseen and not self._moved:
+            return time.monotonic() - self._watched_since >= WATCH_S
         supervisors = self._track.state.supervisors
         return verdict.exit_code is not None or not any(w.name in verdict.living for w in supervisors)
 
@@ -153,6 +174,21 @@ class Session:
         """The track of the moment that is looked at."""
         return self._back or self._track
 
+    def _follow(self, budget_s: float) -> list[Fact]:
+        opened = self._track.opened
+        facts = self._track.read(math.inf, budget_s)
+        if facts and opened and self._track.caught_up:
+            self.seen_moving()
+        return facts
+
+    def _now(self) -> float:
+        """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
+        if self._unseen:
+            return self._clock() + self._skew_s
+        # Of writers that have not spoken since the clock was set back, the silence is not known yet.
+        going_on = [w for w in self._track.state.writers.values() if w.training_ended is None and w.run_ended is None]
+        return self._clock() + min((writer.set_back_s for writer in going_on), default=0.0)
+
     def _play(self, track: Track, budget_s: float) -> list[Fact]:
         moment = self.player.position
         return track.read(moment, budget_s, whole=moment >= self.player.end)
@@ -166,7 +202,7 @@ class Session:
         """From when to when the run can be looked at."""
         if self._reach is not None:
             return self._reach
-        now, state = self._clock(), self._track.state
+        now, state = self._now(), self._track.state
         first, newest = state.first_t, state.newest_t
         start = first if first is not None else now
         if self._over and newest is not None:
@@ -199,11 +235,13 @@ class Session:
 
     def _judge_now(self) -> tuple[float, Verdict]:
         """The same of a run that is followed, now."""
-        state, now = self._track.state, self._clock()
+        state = self._track.state
         if not self._track.opened and state.writers:
-            return _half_read(state, now)
+            return _half_read(state, self._clock())
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.writers}
+        self._unseen = None in alive.values()
+        now = self._now()
         verdict = judge(state, alive, now, manifest.created if manifest else None)
         self._over = verdict.condition in ENDED
         return now, verdict

@@ -13,6 +13,7 @@ from tests import recorded
 from tests.ui import extremes
 from tputui.cli.main import main
 from tputui.model.view import Surroundings, take
+from tputui.model.writer import METERS_MAX
 from tputui.telemetry import events as ev
 
 EVERY = 31
@@ -72,6 +73,24 @@ def test_the_page_of_a_moment_is_printed_whatever_the_order_of_the_steps(
     recorded.write_journal(path, events)
     assert main(["replay", str(run_dir), "--at", "end", "--once"]) == 0
     assert "step 1 " in capsys.readouterr().out
+
+
+def test_of_thousands_of_meters_a_few_are_drawn_and_the_rest_is_told() -> None:
+    many = {f"meter {number}": recorded.reading([0.5]) for number in range(20_000)}
+    journals = extremes.whole_run()
+    journals["worker-0"] = [
+        msgspec.structs.replace(event, meters=many)
+        if isinstance(event, ev.MetersReported)
+        else msgspec.structs.replace(event, train=many, valid=many, scores=dict.fromkeys(many, 0.5))
+        if isinstance(event, ev.EpochEnded)
+        else event
+        for event in journals["worker-0"]
+    ]
+    snapshot = take(extremes.reduced(journals), Surroundings(now=recorded.T0, run="a", dir="/a"))
+    assert len(snapshot.meters) <= 2 * METERS_MAX
+    assert all(len(epoch.valid) + len(epoch.scores) <= 2 * METERS_MAX for epoch in snapshot.epochs)
+    assert f"20,000 meters are reported at once; the first {METERS_MAX} are shown" in snapshot.warnings
+    extremes.draw(snapshot)
 
 
 def _look(what: str, journals: extremes.Journals) -> None:

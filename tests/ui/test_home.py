@@ -16,7 +16,7 @@ from tputui.telemetry.journal import JournalWriter
 from tputui.ui import keys
 from tputui.ui.app import ScreenApp
 from tputui.ui.hands.viewstate import Views
-from tputui.ui.home.runsreader import Listing, RunsReader
+from tputui.ui.home.runsreader import TELL_S, Listing, RunsReader, tell_interval_s
 from tputui.ui.screens.compare import CompareScreen
 from tputui.ui.screens.confirm import ConfirmStop
 from tputui.ui.screens.help import HelpScreen
@@ -425,3 +425,18 @@ def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
     RunsReader(tmp_path, told.append, lambda: NOW).look_once()
     assert [row.state for row in told[0].rows.values()] == ["reading"] * 5
     assert [row.state for row in told[-1].rows.values()] == ["done"] * 5
+
+
+def test_messages_about_many_runs_leave_time_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen orders every run for every message: while all are read it gets a few, and all of them at the end."""
+    assert tell_interval_s(20) == TELL_S
+    assert tell_interval_s(20_000) >= 1.0
+    number = 12
+    write_runs(tmp_path, number)
+    monkeypatch.setattr("tputui.ui.home.runsreader.TELL_S_A_ROW", 1e6)
+    told: list[Listing] = []
+    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    reader.look_once()
+    assert [len(listing.rows) for listing in told] == [number, number]
+    assert {row.state for row in told[-1].rows.values()} == {"done"}
+    reader.close()

@@ -156,6 +156,13 @@ def test_a_bomb_is_not_decoded(run_dir: Path) -> None:
     assert told(run_dir, "huge.png").startswith("too large: 8.0 MiB")
 
 
+def test_a_second_head_that_claims_more_pixels_is_not_decoded(run_dir: Path) -> None:
+    body = b"IHDR" + struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    second = struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
+    data = NOISE[:33] + second + NOISE[33:]
+    assert _why(run_dir, "bomb.png", data) == "too large: 30,000 x 30,000 pixels"
+
+
 @settings(max_examples=200)
 @given(st.integers(0, 5_000), st.binary(min_size=1, max_size=8), st.booleans())
 def test_no_damage_breaks_the_viewer(at: int, put: bytes, cut: bool) -> None:

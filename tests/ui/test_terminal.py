@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -112,3 +113,23 @@ def test_gone_is_only_what_was_a_terminal(tmp_path: Path) -> None:
         os.close(master)
         assert is_gone(slave)
     os.close(slave)
+
+
+BROKEN = """
+import sys
+from tputui.cli.main import main
+from tputui.ui.widgets.header import Header
+Header.paint = lambda self, width, height: [1 / 0]
+sys.exit(main(["replay", sys.argv[1], "--at", "end"]))
+"""
+
+
+def test_a_screen_that_breaks_exits_with_70_and_says_why_and_where_the_run_is(recorded_run: Path) -> None:
+    terminal = Terminal([sys.executable, "-c", BROKEN, str(recorded_run)])
+    terminal.until(lambda shown: b"is not affected" in shown)
+    terminal.program.wait(20)
+    os.close(terminal.master)
+    assert terminal.program.returncode == 70
+    said = re.sub(rb"\s+", b" ", terminal.shown)
+    assert b"ZeroDivisionError" in said
+    assert str(recorded_run).encode() in terminal.shown.replace(b"\r\n", b"")

@@ -8,6 +8,7 @@ requests, epochs). Pure: no clock, no file.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,13 +24,16 @@ from tputui.model.thinned import Thinned, first_of, last_of
 from tputui.model.usage import Usage
 from tputui.model.values import Values, makes_sense
 from tputui.telemetry import events as ev
-from tputui.telemetry.clock import run_time
+from tputui.telemetry.clock import T_MAX, run_time
 
+MeterT = TypeVar("MeterT", ev.MeterReading, float)
 EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
 
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
+METERS_MAX = 256
+"""Of one report; a run that tells thousands would keep every view from answering."""
 SECONDS_MAX = 1e9
 """No section of an epoch takes longer: 30 years."""
 
@@ -161,9 +165,11 @@ class WriterState:
             return
         lost = seq - self.last_seq - 1
         self.last_seq = seq
-        t, set_back_s = run_time(event.t, self.newest_t, self.set_back_s)
-        if t != event.t and not math.isnan(event.t):
-            event = msgspec.structs.replace(event, t=t)
+        t, set_back_s = event.t, self.set_back_s
+        if set_back_s or self.newest_t is None or not self.newest_t <= t <= T_MAX:
+            t, set_back_s = run_time(t, self.newest_t, set_back_s)
+            if t != event.t and not math.isnan(event.t):
+                event = msgspec.structs.replace(event, t=t)
         if set_back_s > self.set_back_s:
             by = fmt.duration(set_back_s - self.set_back_s)
             text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
@@ -179,6 +185,7 @@ class WriterState:
             self.told.warn(event.t, text, self.steps_done)
         handler = _HANDLERS.get(type(event))
         if handler is not None:
+            event = self._bounded(event)
             handler(self, event)
         if not self.told.take(event, self.steps_done) and handler is None:
             self._unknown(event)
@@ -277,6 +284,30 @@ class WriterState:
             weight = max(_PACE_NEWEST, 1.0 / since) if since > 0 else 1.0
             self.smooth_step_s = event.step_s if before is None else before + weight * (event.step_s - before)
 
+    def _bounded(self, event: ev.Event) -> ev.Event:
+        """The event with no more than views can show: lengths of time that are some, and meters that are few."""
+        if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
+            return msgspec.structs.replace(event, meters=self._few(event.t, event.meters))
+        if not isinstance(event, ev.EpochEnded):
+            return event
+        if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
+            sections_s, trace_s = _lengths(event.sections_s), _lengths(event.trace_s)
+            event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
+        if max(len(event.train), len(event.valid), len(event.scores)) > METERS_MAX:
+            train, valid = self._few(event.t, event.train), self._few(event.t, event.valid)
+            event = msgspec.structs.replace(event, train=train, valid=valid, scores=self._few(event.t, event.scores))
+        return event
+
+    def _few(self, t: float, readings: dict[str, MeterT]) -> dict[str, MeterT]:
+        """The meters that are shown: all, or the first ones of a run that has thousands."""
+        if len(readings) <= METERS_MAX:
+            return readings
+        text = f"{len(readings):,} meters are reported at once; the first {METERS_MAX} are shown"
+        if text not in self.told.warnings:
+            self.told.warnings.append(text)
+            self.told.warn(t, text, self.steps_done)
+        return dict(itertools.islice(readings.items(), METERS_MAX))
+
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event
         if event.split not in self.meter_history:
@@ -286,9 +317,6 @@ class WriterState:
         self.num_meter_reports += 1
 
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
-        if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
-            sections_s, trace_s = _lengths(event.sections_s), _lengths(event.trace_s)
-            event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
-from tputui.telemetry.clock import run_time
+from tputui.telemetry.clock import T_MAX, run_time
 from tputui.telemetry.codec import Record
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event, JournalOpened
@@ -94,9 +94,11 @@ class _Cursor:
 
     def _timed(self, record: Record) -> _Timed:
         newest_t, set_back_s, _ = self.reached
-        t, set_back_s = run_time(record.event.t, newest_t, set_back_s)
-        if math.isfinite(t):
-            newest_t = t if newest_t is None else max(newest_t, t)
+        t = record.event.t
+        if set_back_s or newest_t is None or not newest_t <= t <= T_MAX:
+            t, set_back_s = run_time(t, newest_t, set_back_s)
+        if newest_t is None or t > newest_t:
+            newest_t = t if math.isfinite(t) else newest_t
         self.reached = Reached(newest_t, set_back_s, record.seq)
         return _Timed(t, Fact(self.writer, record.seq, record.event))
 

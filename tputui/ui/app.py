@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tputui.ui.screens.monitor import MonitorResult
 
 
+class ScreenBroke(Exception):
+    """The screen ended by an exception, which is the cause; the text says what becomes of the run, and where it is."""
+
+
 class ViewOptions(NamedTuple):
     """What a command line says of the view."""
 
@@ -72,6 +76,15 @@ class ScreenApp(HandsApp["MonitorResult"]):
         """Opens the screen once the first frame is drawn."""
         self.call_after_refresh(self._open)
 
+    def _fatal_error(self) -> None:
+        # Textual's own prints the local variables of every call, and a terminal full of them tells a user nothing.
+        self._close_messages_no_wait()
+
+    @property
+    def cause(self) -> Exception | None:
+        """The exception that ended the app, where one did."""
+        return self._exception
+
     def _open(self) -> None:
         self.push_screen(self._open_screen(), self.exit)
         self.call_after_refresh(self.keep_views)
@@ -89,7 +102,7 @@ def run_monitor(
 
         return MonitorScreen(session, run_dir, read_only=read_only)
 
-    result = _run(opened, options, " reading the run ...")
+    result = _run(opened, options, " reading the run ...", f"the run is in {run_dir} and is not affected")
     if result is not None:
         return result
     from tputui.ui.screens.monitor import MonitorResult
@@ -107,7 +120,7 @@ def run_list(
 
         return RunsScreen(runs_dir, desk=desk, read_only=read_only)
 
-    _run(opened, options, " reading the runs ...")
+    _run(opened, options, " reading the runs ...", f"the runs are in {runs_dir} and are not affected")
 
 
 def run_compare(
@@ -120,19 +133,27 @@ def run_compare(
 
         return CompareScreen(run_dirs, base=base, read_only=read_only)
 
-    _run(opened, options, " reading the runs ...")
+    where = ", ".join(map(str, run_dirs))
+    _run(opened, options, " reading the runs ...", f"the runs {where} are not affected")
 
 
-def _run(open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions, opening: str) -> MonitorResult | None:
+def _run(
+    open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions, opening: str, unharmed: str
+) -> MonitorResult | None:
+    """Runs the app until it is left. Raises `ScreenBroke`; `unharmed` says then what goes on."""
     views = Views.opened(state_path(os.environ))
     if options.reset_view:
         views.reset()
     looks = looks_of(os.environ, ascii_only=options.ascii_only)
     with ending_with_it():
         try:
-            return ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True).run()
+            app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)
+            result = app.run()
         finally:
             views.write()
+    if app.cause is not None:
+        raise ScreenBroke(f"the screen broke; {unharmed}") from app.cause
+    return result
 
 
 def spare_collector() -> None:

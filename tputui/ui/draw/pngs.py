@@ -112,8 +112,12 @@ def decode(data: bytes) -> Pixels:
 
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            # Not the size in the first chunk: a later one may name another, and that one is decoded.
+            _check_size(*image.size)
             image.load()
             rgb = _rgb(image)
+    except Unshowable:
+        raise
     except Exception as error:  # the decoder raises nearly anything on damaged bytes, and each kind means just that
         raise Unshowable("damaged or cut: it cannot be decoded") from error
     share = min(KEPT_PX / max(rgb.size), 1.0)
@@ -139,6 +143,10 @@ def _check_head(data: bytes) -> None:
     signature, _, name, width, height = _HEAD.unpack_from(data)
     if signature != _SIGNATURE or name != b"IHDR":
         raise Unshowable("it is not a PNG file")
+    _check_size(width, height)
+
+
+def _check_size(width: int, height: int) -> None:
     if not width or not height:
         raise Unshowable("damaged: it claims to have no pixels")
     if width * height > PIXELS_MAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 from tputui.ui.home.rows import RunRow
@@ -66,26 +66,25 @@ def parse(text: str) -> Order:
 def ordered(rows: Iterable[RunRow], order: Order, now: float) -> list[RunRow]:
     """The rows in order; those without the figure last, equal ones newest first."""
     newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
-    with_figure = [(figure, row) for row in newest_first if (figure := _figure(row, order.key, now)) is not None]
+    figure_of = _FIGURES[order.key]
+    figures = [(figure_of(row, now), row) for row in newest_first]
+    with_figure = [pair for pair in figures if pair[0] is not None]
     with_figure.sort(key=lambda pair: pair[0], reverse=order.backwards)
-    without = [row for row in newest_first if _figure(row, order.key, now) is None]
-    return [*(row for _, row in with_figure), *without]
+    return [*(row for _, row in with_figure), *(row for figure, row in figures if figure is None)]
 
 
-def _figure(row: RunRow, key: SortKey, now: float) -> Any:
-    figures: dict[SortKey, Any] = {
-        "start": row.created,
-        "run": row.path.name.lower(),
-        "state": _STATES.index(row.state),
-        "step": row.steps,
-        "loss": _finite(row.loss),
-        "best": _finite(row.best),
-        "age": row.age_s(now),
-        "took": row.took_s(now),
-        "cores": row.num_cores,
-        "task": row.task.lower() or None,
-    }
-    return figures[key]
+_FIGURES: dict[SortKey, Callable[[RunRow, float], Any]] = {
+    "start": lambda row, now: row.created,
+    "run": lambda row, now: row.path.name.lower(),
+    "state": lambda row, now: _STATES.index(row.state),
+    "step": lambda row, now: row.steps,
+    "loss": lambda row, now: _finite(row.loss),
+    "best": lambda row, now: _finite(row.best),
+    "age": lambda row, now: row.age_s(now),
+    "took": lambda row, now: row.took_s(now),
+    "cores": lambda row, now: row.num_cores,
+    "task": lambda row, now: row.task.lower() or None,
+}
 
 
 def _finite(value: float | None) -> float | None:

@@ -8,6 +8,7 @@ be read. Must not know Textual.
 from __future__ import annotations
 
 import errno
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,10 @@ from tputui.ui.home.rows import RunRow, row_of
 REFRESH_S = 1.0
 """Seconds between two looks at the directory and at the runs that go on."""
 TELL_S = 0.1
-"""Least seconds between two messages to the screen."""
+"""Least seconds between two messages to the screen ..."""
+TELL_S_A_ROW = 1e-4
+"""... and so many for each run: the screen orders and filters all of them for each message, and keys are to be answered
+between."""
 MOST_FOLLOWED = 64
 """Runs that are followed at once, each with a few open files; further ones are read anew when they change."""
 _SLICE_S = 0.1
@@ -55,7 +59,7 @@ class RunsReader:
         self._awake = threading.Event()
         self._stopped = threading.Event()
         self._forget = threading.Event()
-        self._told = -TELL_S
+        self._told = -math.inf
 
     def run(self) -> None:
         """The body of the thread."""
@@ -94,11 +98,12 @@ class RunsReader:
             self._rows = {}
             self._tell(Listing({}, f"{self._runs_dir}: runs cannot be listed: {error.strerror or error}"))
             return
+        has_more = any(path not in self._rows for path in paths)
         self._rows = {path: self._rows.get(path) or RunRow(path, "reading") for path in paths}
         for gone in self._sessions.keys() - self._rows.keys():
             self._sessions.pop(gone).close()
         self._follow()
-        self._hand_over(first=True)
+        self._hand_over(at_once=has_more)
         for path in paths:
             if self._stopped.is_set():
                 return
@@ -116,12 +121,17 @@ class RunsReader:
             return
         if self._signatures.get(path) == signature:
             return
+        grew = path in self._signatures
         session = Session.live(path, self._clock)
         while not self._stopped.is_set():
             self._read(path, session)
             if session.caught_up:
                 break
             self._follow()
+        if grew and self._rows[path].state == "lost":
+            # Its host's clock may differ from this one's: what grows is not lost.
+            session.seen_moving()
+            self._read(path, session)
         if self._rows[path].ended or len(self._sessions) >= MOST_FOLLOWED:
             session.close()
             self._signatures[path] = signature
@@ -141,15 +151,16 @@ class RunsReader:
         self._rows[path] = row_of(path, session.snapshot(), whole=session.caught_up)
         self._hand_over()
 
-    def _hand_over(self, *, first: bool = False, at_once: bool = False) -> None:
+    def _hand_over(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if (
-            at_once
-            or now - self._told >= TELL_S
-            or (first and any(row.state == "reading" for row in self._rows.values()))
-        ):
+        if at_once or now - self._told >= tell_interval_s(len(self._rows)):
             self._told = now
             self._tell(Listing(dict(self._rows), ""))
+
+
+def tell_interval_s(num_rows: int) -> float:
+    """Least seconds between two messages about so many runs."""
+    return max(TELL_S, TELL_S_A_ROW * num_rows)
 
 
 def signature_of(run_dir: Path) -> Signature:
