@@ -253,3 +253,15 @@ def test_a_manifest_without_a_checksum_is_compared_with_what_the_run_recorded(
     assert "optim.lr is 0.8005, and 0.0005 there" in capsys.readouterr().out
     main(["show", str(recorded_run), "--json"])
     assert json.loads(capsys.readouterr().out)["config"]["optim"]["lr"] == 0.0005
+
+
+def test_a_supervisors_journal_without_an_end_is_told_though_no_record_proves_that_one_is_missing(
+    recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = recorded_run / "supervisor-0.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
+    assert main(["check", str(recorded_run)]) == 0
+    told, _ = capsys.readouterr().out.splitlines()
+    assert told == "supervisor-0.jsonl: no end record: the supervisor was killed, or the last records are missing"
+    main(["check", str(recorded_run), "--json"])
+    assert json.loads(capsys.readouterr().out)["without_end"] == ["supervisor-0.jsonl"]

@@ -19,7 +19,14 @@ from tputui.places.audit import Audit, Finding
 from tputui.session import manifest_damage
 from tputui.telemetry import rundir
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.events import JournalOpened, StepsDropped, StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import (
+    JournalOpened,
+    RunEnded,
+    StepsDropped,
+    StepsRecorded,
+    TopologyDeclared,
+    TrainingEnded,
+)
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
@@ -47,6 +54,8 @@ class Reading(NamedTuple):
     """Why it could not be opened, or not be read to its end."""
     senseless: int = 0
     """Records that are sound and contradict themselves, so that no view takes them in."""
+    ended: bool = False
+    """Whether its writer told the end, of training or of the run."""
     dropped_steps: int = 0
     """Steps whose values its writer says it gave up, since the disk did not take them in time."""
 
@@ -106,7 +115,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
         return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
-    records, senseless, dropped, writer, trouble = 0, 0, 0, None, None
+    records, senseless, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
     try:
         for record in records_of(tail):
             records += 1
@@ -116,6 +125,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
                 senseless += not makes_sense(record.event)
             elif isinstance(record.event, StepsDropped):
                 dropped += max(0, record.event.num_steps)
+            ended = ended or isinstance(record.event, RunEnded | TrainingEnded)
             if isinstance(record.event, completeness.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
@@ -123,7 +133,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
-    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, senseless, dropped)
+    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, senseless, ended, dropped)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
@@ -159,6 +169,8 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     for reading in readings:
         if reading.dropped_steps:
             say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
+        if reading.name.startswith("supervisor-") and not reading.ended and not lives(reading):
+            say(f"{inert(reading.journal)}: no end record: the supervisor was killed, or the last records are missing")
         if reading.senseless:
             say(f"{inert(reading.journal)}: {reading.senseless} sound records contradict themselves and are left out")
     records, places = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
@@ -190,5 +202,6 @@ def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage], find
         "regions": regions,
         "lost_records": lost_records(regions),
         "dropped_steps": sum(item.dropped_steps for item in readings),
+        "without_end": [item.journal for item in readings if not item.ended and not lives(item)],
         "senseless": sum(item.senseless for item in readings),
     }
