@@ -99,7 +99,18 @@ def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytes
     assert main(["check", str(recorded_run), "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
-    keys = {"run", "dir", "sound", "journals", "places", "regions", "lost_records", "dropped_steps", "senseless"}
+    keys = {
+        "run",
+        "dir",
+        "sound",
+        "journals",
+        "places",
+        "regions",
+        "lost_records",
+        "dropped_steps",
+        "senseless",
+        "without_end",
+    }
     assert set(told) == keys
     assert {journal["journal"]: journal["bytes"] for journal in told["journals"]} == {
         path.name: path.stat().st_size for path in recorded_run.glob("*.jsonl")

@@ -33,6 +33,9 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEAD = struct.Struct(">8sI4sII")
 """Signature, then length, name, width and height of the first chunk."""
 
+_CHUNK = struct.Struct(">I4s")
+"""Length and name of a chunk; its content and a checksum follow."""
+
 
 class Unshowable(Exception):
     """A picture cannot be shown; the message says why, in a few words."""
@@ -144,6 +147,12 @@ def _check_head(data: bytes) -> None:
     if signature != _SIGNATURE or name != b"IHDR":
         raise Unshowable("it is not a PNG file")
     _check_size(width, height)
+    place = len(_SIGNATURE)
+    while place + _CHUNK.size <= len(data):
+        length, name = _CHUNK.unpack_from(data, place)
+        if name == b"IHDR" and place > len(_SIGNATURE):
+            raise Unshowable("damaged: it has a second head")  # which the decoder would believe
+        place += _CHUNK.size + length + 4
 
 
 def _check_size(width: int, height: int) -> None:
