@@ -185,7 +185,8 @@ class WriterState:
             self.told.warn(event.t, text, self.steps_done)
         handler = _HANDLERS.get(type(event))
         if handler is not None:
-            event = self._bounded(event)
+            if type(event) in _BOUNDED:
+                event = self._bounded(event)
             handler(self, event)
         if not self.told.take(event, self.steps_done) and handler is None:
             self._unknown(event)
@@ -413,6 +414,8 @@ def _has_worker(processes: list[ev.ProcessSample]) -> bool:
     return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
 
 
+_BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
+"""Of which views show no more than so much."""
 _COPIED = (
     "meters",
     "epochs",

@@ -78,11 +78,11 @@ def decode(line: bytes) -> Record:
     digits = body[mark + len(_SEQUENCE_MARK) :]
     if mark < 0 or not digits.isdigit():
         raise DamagedLine("its checksum matches, and yet it has no sequence number")
-    fields, journal_id = body[:mark], ""
-    if fields[-_ID_BYTES:].startswith(_ID_MARK):
-        fields, journal_id = fields[:-_ID_BYTES], str(fields[-9:-1], "latin-1")
+    journal_id, end = "", mark
+    if body.startswith(_ID_MARK, mark - _ID_BYTES):
+        journal_id, end = body[mark - 9 : mark - 1].decode("latin-1"), mark - _ID_BYTES
     try:
-        return Record(int(digits), _decode_fields(fields + b"}"), journal_id)
+        return Record(int(digits), _decode_fields(body[:end] + b"}"), journal_id)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedLine(f"its checksum matches, and yet: {_briefly(error)}") from None
 
