@@ -173,6 +173,7 @@ class Process:
         except (Unable, ImportError, OSError) as error:
             self._end(self._ranks[0].failed(error, ExitCode.ENVIRONMENT))
             return
+        backend.drop_temporary_directory()
         process, num_processes = (int(part) for part in self._arguments.process.split("/"))
         of = self._arguments.of
         links = [socket.socket(fileno=int(number)) for number in self._arguments.links.split(",")]

@@ -118,6 +118,9 @@ class Worker:
             build = importlib.import_module(planned.task.builder)
         except (ImportError, OSError) as error:
             raise Unable(f"torch_xla does not import: {error}") from error
+        from engine.xla import backend
+
+        backend.drop_temporary_directory()
         if planned.num_processes > 1:
             return self._lead(planned, build)
         return self._train_on(planned, build, build.strategy(planned))

@@ -64,7 +64,8 @@ class Session:
     def left(self) -> list[str]:
         """What was left behind, in words; the processes among it are ended."""
         found = [f"process {pid}: {words}" for pid, words in self._end_processes()]
-        found += [f"file {path}" for name in ("tmp", "home") for path in sorted((self._folder / name).iterdir())]
+        # Files, since torch makes an empty directory as it is imported, and a killed process cannot remove that.
+        found += [f"file {path}" for name in ("tmp", "home") for path in _files(self._folder / name)]
         for place, before in self._before.items():
             found += [f"file {place / name}" for name in sorted(_names(place) - before)]
         return found
@@ -93,6 +94,10 @@ class Session:
                     words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
                     found.append((int(entry.name), words[:200]))
         return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
 def _names(place: Path) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -206,6 +207,14 @@ def reduce_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
     """Traces the mean of every gradient over all devices of all processes. Never run, for want of a TPU."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     _model.all_reduce(_model.REDUCE_SUM, gradients, scale=1.0 / xr.world_size())
+
+
+def drop_temporary_directory() -> None:
+    """Removes the empty directory that torch makes for RPC modules while the runtime is imported. The processes of a
+    run end without Python's own end, so that it would stay behind after every one of them."""
+    made = getattr(sys.modules.get("torch.distributed.nn.jit.instantiator"), "_TEMP_DIR", None)
+    if made is not None:
+        made.cleanup()
 
 
 def launch(train: Callable[[int], None], process: int, num_processes: int) -> None:
