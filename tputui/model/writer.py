@@ -165,21 +165,13 @@ class WriterState:
             return
         lost = seq - self.last_seq - 1
         self.last_seq = seq
-        t, set_back_s = event.t, self.set_back_s
-        if set_back_s or self.newest_t is None or not self.newest_t <= t <= T_MAX:
-            t, set_back_s = run_time(t, self.newest_t, set_back_s)
-            if t != event.t and not math.isnan(event.t):
-                event = msgspec.structs.replace(event, t=t)
-        if set_back_s > self.set_back_s:
-            by = fmt.duration(set_back_s - self.set_back_s)
-            text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
-            self.told.warn(t, text, self.steps_done)
-        self.set_back_s = set_back_s
-        if math.isfinite(t):
-            if self.beat is not None and self.newest_t is not None and event.t - self.newest_t > SILENT_S:
-                self._silent(self.newest_t, event.t)
-            self.first_t = event.t if self.first_t is None else min(self.first_t, event.t)
-            self.newest_t = event.t if self.newest_t is None else max(self.newest_t, event.t)
+        newest_t = self.newest_t
+        if newest_t is not None and newest_t <= event.t <= T_MAX and not self.set_back_s:
+            if event.t - newest_t > SILENT_S and self.beat is not None:
+                self._silent(newest_t, event.t)
+            self.newest_t = event.t
+        else:
+            event = self._in_time(event)
         if lost:
             text = f"{self.name}: {lost} records before this are missing from its journal"
             self.told.warn(event.t, text, self.steps_done)
@@ -190,6 +182,23 @@ class WriterState:
             handler(self, event)
         if not self.told.take(event, self.steps_done) and handler is None:
             self._unknown(event)
+
+    def _in_time(self, event: ev.Event) -> ev.Event:
+        """The event with its time in the run, where that is not simply later than the one before."""
+        t, set_back_s = run_time(event.t, self.newest_t, self.set_back_s)
+        if t != event.t and not math.isnan(event.t):
+            event = msgspec.structs.replace(event, t=t)
+        if set_back_s > self.set_back_s:
+            by = fmt.duration(set_back_s - self.set_back_s)
+            text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
+            self.told.warn(t, text, self.steps_done)
+        self.set_back_s = set_back_s
+        if math.isfinite(t):
+            if self.beat is not None and self.newest_t is not None and t - self.newest_t > SILENT_S:
+                self._silent(self.newest_t, t)
+            self.first_t = t if self.first_t is None else min(self.first_t, t)
+            self.newest_t = t if self.newest_t is None else max(self.newest_t, t)
+        return event
 
     def _unknown(self, event: ev.Event) -> None:
         kind = event.kind if isinstance(event, ev.UnknownEvent) else type(event).__name__
