@@ -137,6 +137,29 @@ def mae(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
     return Score(np.nan, wrong) if wrong else Score(float(distances.mean()))
 
 
+def rmse(targets: Array, predicted: Array) -> Score:
+    """Root of the mean squared distance over all elements of arrays of one shape."""
+    _same(targets, predicted)
+    if not targets.size:
+        return Score(np.nan, "there is no example")
+    squares = (targets.astype(np.float64) - predicted.astype(np.float64)) ** 2
+    wrong = _not_numbers(squares)
+    return Score(np.nan, wrong) if wrong else Score(float(np.sqrt(squares.mean())))
+
+
+def r2(targets: Array, predicted: Array) -> Score:
+    """Share of the variance of `targets` [n] that `predicted` [n] explains: 1 where exact, 0 for their mean."""
+    _same(targets, predicted)
+    if not targets.size:
+        return Score(np.nan, "there is no example")
+    known, guessed = targets.astype(np.float64), predicted.astype(np.float64)
+    wrong = _not_numbers(guessed)
+    spread = ((known - known.mean()) ** 2).sum()
+    if wrong or not spread:
+        return Score(np.nan, wrong or "all targets are equal, so there is no variance to explain")
+    return Score(float(1 - ((known - guessed) ** 2).sum() / spread))
+
+
 def _binary(targets: Array, scores: Array) -> tuple[npt.NDArray[np.bool_], Doubles]:
     if targets.ndim != 1 or targets.shape != scores.shape:
         raise ValueError(f"targets {targets.shape} and scores {scores.shape} are to be [examples] both")

@@ -1,4 +1,5 @@
-"""Features, labels and groups in `.npy` files, mapped into memory: only what is fetched is read from the disk.
+"""Rows of numbers as a task's datasets: `.npy` files, mapped into memory so that only what is fetched is read from the
+disk, or the columns of a table.
 
 The top of this module is torch-free.
 """
@@ -59,7 +60,10 @@ def read_arrays(options: ArrayData) -> Raw:
 
 
 def renamed(options: ArrayData) -> ArrayData:
-    """The options with the columns that `read_arrays` makes. Raises `ValueError` where labels are missing."""
+    """The options with the columns that `read_arrays` makes; those of a table as they are. Raises `ValueError` where
+    labels are missing."""
+    if not options.is_array:
+        return options
     if not options.labels_file:
         refuse("data.labels_file: name the .npy file of the labels")
     labels = mapped(options.labels_file)
@@ -101,23 +105,37 @@ def load(options: ArrayData, seed: int) -> Splits:
     from engine.data.sources import cut
 
     parts = cut(options, seed)
-    features = mapped(options.source)
+    features = _features(options.source, parts.rows)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
     of = identity.of(parts, features=features)
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
 
 
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:
-    """The rows of a user's `.npy` file for predictions, with the labels in `labels_file`, which is theirs; if it is
-    empty, without labels."""
+    """The rows of a user's table or `.npy` file for predictions; those of an array with the labels in `labels_file`,
+    which is theirs, if it is not empty."""
     from engine.data.sources import open_inputs
 
-    rows = open_inputs(options, source, classes)
-    return Arrays(str(source), mapped(str(source)), rows, np.arange(len(rows), dtype=np.int64))
+    return _all(str(source), open_inputs(options, source, classes))
+
+
+def load_test(options: ArrayData, classes: Sequence[str] | None = None) -> Arrays:
+    """The test split of a table. Raises `ValueError` where there is none."""
+    from engine.data.sources import open_test
+
+    return _all(options.source, open_test(options, classes))
+
+
+def _all(source: str, rows: Rows) -> Arrays:
+    return Arrays(source, _features(source, rows), rows, np.arange(len(rows), dtype=np.int64))
+
+
+def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
+    return mapped(source) if rows.features is None else rows.features
 
 
 class Arrays:
-    """Rows of a mapped array with their labels. A row that holds NaN or infinity is a bad example."""
+    """Rows of numbers with their labels. A row that holds NaN or infinity is a bad example."""
 
     def __init__(self, source: str, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
         """`which` of `rows` are the examples; `source` names the file of the features."""
@@ -127,7 +145,8 @@ class Arrays:
         """[examples] row of each example in `rows`."""
         self._source = source
         self._features = features
-        numbers = rows.names.numbers
+        # Of an array the rows that can be used are taken by their numbers in the file; of a table they are all there.
+        numbers = rows.names.numbers if rows.features is None else None
         self._places = which if numbers is None else numbers[which]
         self._labels = None if rows.labels is None else rows.labels[which]
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from engine.data.features import feature_columns, read_features
 from engine.data.findings import Findings, refuse
 from engine.data.labels import EMPTY, Labels, read_labels
-from engine.data.options import ImageData, SourceOptions, TextData
+from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.place import located
 from engine.data.rows import Ints, Raw, Rows
 from engine.data.table import column, filled, texts
@@ -39,6 +40,8 @@ def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows
         findings.add([row], where, why)
     files = _files(raw, options, findings, labelled)
     words = _words(raw, options, findings)
+    tabular = options if isinstance(options, ArrayData) and not options.is_array else None
+    features = read_features(raw, tabular, findings) if tabular is not None else None
     labels = read_labels(raw, options, findings) if labelled and options.label else None
     ids = _ids(raw, options, findings) if options.id else None
     groups, group_names = _groups(raw, options, findings) if labelled and options.group else (None, ())
@@ -56,6 +59,8 @@ def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows
         columns=files.columns,
         spans=raw.spans,
         texts=words,
+        features=features,
+        feature_names=feature_columns(raw, tabular) if tabular is not None else (),
         labels=None if labels is None else labels.values,
         label_names=() if labels is None else labels.names,
         ids=ids,
@@ -89,6 +94,8 @@ def take(rows: Rows, which: Ints) -> Rows:
         columns=rows.columns,
         spans=part(rows.spans),
         texts=texts_of(rows.texts),
+        features=part(rows.features),
+        feature_names=rows.feature_names,
         labels=part(rows.labels),
         label_names=rows.label_names,
         ids=texts_of(rows.ids),

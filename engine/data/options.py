@@ -115,9 +115,16 @@ class TextData(SourceOptions, frozen=True, kw_only=True):
 
 
 class ArrayData(SourceOptions, frozen=True, kw_only=True):
-    """Features in a `.npy` file, read from the disk as they are needed."""
+    """Features in the columns of a table, or in a `.npy` file that is read from the disk as they are needed."""
 
+    features: tuple[str, ...] = ()
+    """Columns of a table that are features, all of numbers. Empty: those that no other key names."""
     labels_file: str = ""
-    """`.npy` file of the labels: [rows], or [rows, labels]."""
+    """`.npy` file of the labels of a `.npy` source: [rows], or [rows, labels]."""
     groups_file: str = ""
-    """`.npy` file of whole numbers: the group of each row."""
+    """`.npy` file of whole numbers: the group of each row of a `.npy` source."""
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the source is a `.npy` file, not a table."""
+        return self.source.endswith(".npy")

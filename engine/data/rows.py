@@ -97,6 +97,9 @@ class Rows:
     spans: Ints | None = None
     """[rows, 2] first byte and number of bytes of the image in its file; None where it is the whole file."""
     texts: list[str] | None = None
+    features: npt.NDArray[np.float32] | None = None
+    """[rows, features] numbers, where the source is a table of them."""
+    feature_names: tuple[str, ...] = ()
     labels: npt.NDArray[Any] | None = None
     """int64 [rows] classes, or float32 [rows, columns]."""
     label_names: tuple[str, ...] = ()

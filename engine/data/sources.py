@@ -44,7 +44,7 @@ def open_rows(options: SourceOptions) -> Rows:
     source = options.source
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
-    if isinstance(options, ArrayData):
+    if isinstance(options, ArrayData) and options.is_array:
         return assemble(arrays.read_arrays(options), arrays.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
@@ -67,7 +67,7 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
     name = str(source)
     classes = _classes(options) if classes is None else classes
     plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
-    if isinstance(plain, ArrayData):
+    if isinstance(plain, ArrayData) and plain.is_array:
         return _with_what_is_there(arrays.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
         return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
@@ -91,7 +91,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
         if folder is None:
             refuse(f"{source} has no folder test, so there is no test split")
         return open_inputs(options, folder, classes)
-    if isinstance(options, ArrayData) or not options.split_column:
+    if (isinstance(options, ArrayData) and options.is_array) or not options.split_column:
         refuse("data.split_column is not set, so there is no test split; name a file of examples instead")
     records = isinstance(options, ImageData) and tfrecord.is_tfrecord(source)
     raw = tfrecord.read_records(options) if isinstance(options, ImageData) and records else read_table(options)
@@ -130,7 +130,7 @@ def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]
         changes["label"] = ""
     elif options.label_kind == "class" and not options.classes and not classes:
         # Numbers are their own names; what number a name has is not known.
-        changes["label"] = options.label if isinstance(options, ArrayData) else ""
+        changes["label"] = options.label if isinstance(options, ArrayData) and options.is_array else ""
     elif options.label_kind == "class" and not options.classes:
         numbered = list(classes) == [str(number) for number in range(len(classes))]
         changes |= {"num_classes": len(classes)} if numbered else {"classes": tuple(classes)}

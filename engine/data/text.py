@@ -53,7 +53,10 @@ class Texts:
         self.vocabulary = vocabulary
         """What the numbers mean."""
         self._encoded = encoded
-        self._rows, self._which = rows, which
+        self.rows = rows
+        """All rows, those of the other split too."""
+        self.which = which
+        """[examples] row of each example in `rows`."""
         self._labels: npt.NDArray[Any] | None = None if rows.labels is None else rows.labels[which]
         self._texts: list[str] = [rows.texts[row] for row in which] if rows.texts is not None else []
 
@@ -74,7 +77,7 @@ class Texts:
 
     def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
         """Columns by which a user knows these examples again."""
-        return self._rows.identities(self._which[indices])
+        return self.rows.identities(self.which[indices])
 
     def name(self, index: int) -> str:
         """The beginning of a text."""

@@ -107,6 +107,9 @@ class Task(ABC):
     """Module that puts the trainer together. Another one brings a loop of its own, which finds out by itself how
     many examples there are and what is measured."""
 
+    def configure(self, data: Any, model: Any) -> None:  # noqa: B027 - may be left out
+        """Called once with the options, before anything else: meters and scores may depend on them."""
+
     @abstractmethod
     def sizes(self, data: Any, seed: int) -> Sizes:
         """Number of examples of the splits that `load` will return, known without loading them.

@@ -1,6 +1,6 @@
-"""Labels of images: one class, or several labels of which each is there or not. For a user's own table or folder.
+"""Labels of images: one class, several labels of which each is there or not, or numbers.
 
-ResNets and EfficientNets of any size. The top of this module is torch-free.
+For a user's own table or folder. ResNets and EfficientNets of any size. The top of this module is torch-free.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ImageLabelsModel(ScaledModel, frozen=True, kw_only=True):
 
 
 class ImageLabels(Labelled):
-    """Tells labels of images: one class, or several that are there or not."""
+    """Tells labels of images: one class, several that are there or not, or numbers."""
 
     data_options: ClassVar[type[Options]] = ImageLabelsData
     model_options: ClassVar[type[Options]] = ImageLabelsModel
@@ -75,6 +75,7 @@ class ImageLabels(Labelled):
         assert isinstance(train, images.Images)
         rows = train.store.rows
         self._learn_names(data, rows)
+        self._learn_targets(rows, train.which)
         self._flips = data.flips
         if data.balanced:
             self._balance(rows, train.which)
@@ -90,7 +91,7 @@ class ImageLabels(Labelled):
         net, head = _net(options, len(self._names))
         if options.weights:
             weights.load(net, Path(options.weights).expanduser(), head)
-        return net
+        return self._finished(net)
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Mirrors each image or not."""
@@ -102,8 +103,8 @@ class ImageLabels(Labelled):
         return augment.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logits` [examples, labels]."""
-        return {"logits": model(self._scaled(batch["image"]))}
+        """`logits` [examples, labels]; of numbers `values`, with their `spread` in training."""
+        return self._answer(model, model(self._scaled(batch["image"])))
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """The images as they are trained on, each with its label."""
@@ -116,7 +117,7 @@ class ImageLabels(Labelled):
         """The images, each with its label and, above the picture, what was predicted."""
         return [
             Picture(
-                f"predicted: {self._guessed(predictions['logits'][row])}",
+                f"predicted: {self._guessed(predictions, row)}",
                 f"{row + 1}: {self._told(batch['label'][row])}",
                 _pixels(image),
             )

@@ -1,7 +1,7 @@
-"""What tasks share whose examples have labels: one class, or several labels of which each is there or not.
+"""What tasks share whose examples have labels: one class, several labels of which each is there or not, or numbers.
 
-They differ in what an example is and in the network, which gives `logits` [examples, labels]. The top of this module
-is torch-free.
+They differ in what an example is and in the network, whose outputs are [examples, labels]. Numbers are learned in units
+of their spread in the training rows, which the weights carry. The top of this module is torch-free.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from engine.tasks.base import Sizes, Task
 if TYPE_CHECKING:
     import torch
 
+NUMBER_METERS, NUMBER_SCORES = ("loss", "mae"), ("rmse", "r2")
+"""Figures where labels are numbers."""
 MOST_TOLD = 3
 """Labels of one example that are named above its picture."""
 MOST_NAMED = 20
@@ -28,7 +30,7 @@ MOST_NAMED = 20
 
 
 class Labelled(Task):
-    """A task whose loss and figures are those of labels."""
+    """A task whose loss and figures are those of labels: of `label_kind` class, binary or float."""
 
     meters: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     scores: ClassVar[tuple[str, ...]] = ("auc",)
@@ -38,14 +40,23 @@ class Labelled(Task):
         self._names: tuple[str, ...] = ()
         self._weights: list[float] = []
         """Of each label or class in the loss; empty where all count the same."""
+        self._numbers = False
+        self._targets: tuple[list[float], list[float]] | None = None
+        """Mean and spread of each label that is a number, in the training rows."""
+
+    def configure(self, data: Any, model: Any) -> None:
+        """Numbers have figures of their own."""
+        self._numbers = data.label_kind == "float"
+        if self._numbers:
+            # Class variables by their type, since most tasks have the same figures whatever their options.
+            vars(self).update(meters=NUMBER_METERS, scores=NUMBER_SCORES)
 
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
-        """As the source says. Raises `Refused` where no labels of these kinds are asked for."""
+        """As the source says. Raises `Refused` where there is no label, or what is asked for does not fit its kind."""
         if not data.label:
             raise Refused([Problem("data.label", "it names no column, so there is nothing to tell of an example")])
-        if data.label_kind == "float":
-            message = f'the task tells labels, not numbers; write "class" or "binary", not "{data.label_kind}"'
-            raise Refused([Problem("data.label_kind", message)])
+        if self._numbers and getattr(data, "balanced", False):
+            raise Refused([Problem("data.balanced", 'labels of the kind "float" are not rare or frequent; remove it')])
         return sources.sizes(data, seed)
 
     def num_folds(self, data: SourceOptions) -> int:
@@ -53,9 +64,14 @@ class Labelled(Task):
         return sources.num_folds(data)
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Cross-entropy over classes or labels, and the share of the labels that is right."""
+        """Cross-entropy over classes or labels, and the share of the labels that is right; of numbers the mean squared
+        distance in units of their spread, and the mean distance."""
         from engine import losses
 
+        if self._numbers:
+            values, spread = predictions["values"], predictions["spread"]
+            distance = values - batch["label"].reshape(values.shape)
+            return {"loss": ((distance / spread) ** 2).mean(dim=1), "mae": distance.abs().mean(dim=1)}
         logits, label = predictions["logits"], batch["label"]
         if self._classes:
             loss = losses.cross_entropy(logits, label)
@@ -68,11 +84,16 @@ class Labelled(Task):
         return {"loss": losses.bce_with_logits(logits, label, pos_weight=weight), "accuracy": right}
 
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Logits beside labels."""
+        """Logits or numbers beside labels."""
+        if self._numbers:
+            return {"values": predictions["values"], "label": batch["label"]}
         return {"logits": predictions["logits"].float(), "label": batch["label"]}
 
     def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """`auc`, the mean over the labels, and `ap`, the average precision; each label's own beside them."""
+        """`auc`, the mean over the labels, and `ap`, the average precision; each label's own beside them. Of numbers
+        `rmse` over all labels and `r2`, the mean over the labels, beside each label's own."""
+        if self._numbers:
+            return self._number_scores(judged["values"], judged["label"])
         logits, label = judged["logits"], judged["label"]
         targets = label.reshape(logits.shape) if not self._classes else np.eye(logits.shape[1])[label]
         by_auc = scores.by_label(scores.auc, targets, logits, self._names)
@@ -82,8 +103,40 @@ class Labelled(Task):
             found |= {f"auc {name}": one.value for name, one in zip(self._names, by_auc.each, strict=True)}
         return found
 
+    def _number_scores(self, values: npt.NDArray[Any], label: npt.NDArray[Any]) -> dict[str, float]:
+        label = label.reshape(values.shape)
+        each = {name: (label[:, place], values[:, place]) for place, name in enumerate(self._names)}
+        by_name = {name: (scores.rmse(*pair).value, scores.r2(*pair).value) for name, pair in each.items()}
+        found = {"rmse": scores.rmse(label, values).value, "r2": float(np.mean([r2 for _, r2 in by_name.values()]))}
+        if 1 < len(self._names) <= MOST_NAMED:
+            found |= {f"rmse {name}": rmse for name, (rmse, _) in by_name.items()}
+            found |= {f"r2 {name}": r2 for name, (_, r2) in by_name.items()}
+        return found
+
+    def _finished(self, net: torch.nn.Module) -> torch.nn.Module:
+        """The network; where labels are numbers, with their mean and spread among what it keeps."""
+        import torch
+
+        if self._numbers:
+            count = len(self._names)
+            mean, spread = self._targets or ([0.0] * count, [1.0] * count)
+            net.register_buffer("target_mean", torch.tensor(mean, dtype=torch.float32))
+            net.register_buffer("target_spread", torch.tensor(spread, dtype=torch.float32))
+        return net
+
+    def _answer(self, model: torch.nn.Module, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Outputs [examples, labels] as `logits`; as `values` in the labels' own units, where these are numbers."""
+        import torch
+
+        if not self._numbers:
+            return {"logits": outputs}
+        mean, spread = model.get_buffer("target_mean"), model.get_buffer("target_spread")
+        return {"values": outputs.float() * spread + mean, "spread": spread + torch.zeros_like(outputs)}
+
     def _told(self, label: npt.NDArray[Any]) -> str:
-        """A label in words: the class, or which of several labels are there."""
+        """A label in words: the class, which of several labels are there, or the numbers."""
+        if self._numbers:
+            return ", ".join(f"{value:.4g}" for value in label.reshape(-1)[:MOST_TOLD])
         if self._classes:
             return self._names[int(label)]
         there = [name for name, value in zip(self._names, label.reshape(-1), strict=True) if value > 0.5]
@@ -92,9 +145,11 @@ class Labelled(Task):
             return f"{self._names[0]} {int(bool(there))}"
         return (", ".join(there[:MOST_TOLD]) + more) or "none"
 
-    def _guessed(self, logits: npt.NDArray[Any]) -> str:
+    def _guessed(self, predictions: dict[str, npt.NDArray[Any]], row: int) -> str:
         """A prediction in words, with the probability of one class or label."""
-        shares = _shares(logits.astype(np.float64)[None], classes=self._classes)[0]
+        if self._numbers:
+            return self._told(predictions["values"][row])
+        shares = _shares(predictions["logits"][row : row + 1].astype(np.float64), classes=self._classes)[0]
         if self._classes:
             return f"{self._names[int(shares.argmax())]} {shares.max():.0%}"
         if len(self._names) == 1:
@@ -102,7 +157,9 @@ class Labelled(Task):
         return self._told(shares)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """The probability of each label, and the likeliest class."""
+        """The probability of each label, and the likeliest class; or the numbers."""
+        if self._numbers:
+            return {f"predicted {name}": predictions["values"][:, place] for place, name in enumerate(self._names)}
         shares = _shares(predictions["logits"].astype(np.float64), classes=self._classes)
         by_name = {f"probability {name}": shares[:, place] for place, name in enumerate(self._names)}
         return {"class": np.array(self._names)[shares.argmax(axis=1)], **by_name} if self._classes else by_name
@@ -114,13 +171,20 @@ class Labelled(Task):
 
     def _learn_names(self, data: SourceOptions, rows: Rows | None) -> None:
         """What the labels are called: by the keys where they say it, else by the rows."""
-        self._classes = data.label_kind == "class"
+        self._classes = not self._numbers and data.label_kind == "class"
         if rows is not None:
             self._names = rows.label_names
         elif self._classes:
             self._names = tuple(data.classes) or sources.open_rows(data).label_names
         else:
             self._names = (data.label,) if isinstance(data.label, str) else tuple(data.label)
+
+    def _learn_targets(self, rows: Rows, train: Ints) -> None:
+        """Mean and spread of the numbers in the training rows; one that never changes is only shifted."""
+        if self._numbers and rows.labels is not None:
+            held = rows.labels[train].astype(np.float64)
+            spread = held.std(axis=0)
+            self._targets = held.mean(axis=0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
 
     def _balance(self, rows: Rows, train: Ints) -> None:
         """A rare label counts more from now on, as rare as it is in the training rows."""

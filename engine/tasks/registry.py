@@ -83,6 +83,7 @@ def with_options(task: Task, config: RunConfig, source: str) -> TaskOptions:
     model = _options(task, config.model, "model", source, problems)
     if data is None or model is None:
         raise Refused(problems)
+    task.configure(data, model)
     return TaskOptions(task, data, model)
 
 

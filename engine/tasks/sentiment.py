@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import scores
-from engine.data import sources, text
-from engine.data.options import TextData
+from engine.data import text
+from engine.data.options import SourceOptions, TextData
 from engine.data.words import Vocabulary
 from engine.errors import Problem, Refused
-from engine.tasks.base import Dataset, Options, Sizes, Splits, Task
+from engine.tasks.base import Dataset, Options, Sizes, Splits
+from engine.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,7 @@ class SentimentData(TextData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     label_kind: Literal["class", "binary", "float"] = "binary"
-    """What labels are: 0 or 1 in one column, `binary`; nothing else is learned here."""
+    """What labels are: 0 or 1 in one column, `binary`; one of several classes, `class`; or a number, `float`."""
 
 
 class SentimentModel(Options, frozen=True, kw_only=True):
@@ -45,41 +46,47 @@ class SentimentModel(Options, frozen=True, kw_only=True):
     """What is made of the states: their mean over the words, or the last word's."""
 
 
-class Sentiment(Task):
-    """Tells whether a text is positive."""
+class Sentiment(Labelled):
+    """Tells whether a text is positive, which class it is of, or a number such as its rating."""
 
     data_options: ClassVar[type[Options]] = SentimentData
     model_options: ClassVar[type[Options]] = SentimentModel
-    meters: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
-    scores: ClassVar[tuple[str, ...]] = ("auc",)
 
     def __init__(self) -> None:
+        super().__init__()
+        self._binary = True
         self._vocabulary: Vocabulary | None = None
         self._net: Any = None
 
-    def sizes(self, data: SentimentData, seed: int) -> Sizes:
+    def configure(self, data: SentimentData, model: SentimentModel) -> None:
+        """Which kind of label is learned."""
+        super().configure(data, model)
+        self._binary = data.label_kind == "binary"
+
+    def sizes(self, data: SourceOptions, seed: int) -> Sizes:
         """As the table says."""
-        if data.label_kind != "binary" or not isinstance(data.label, str):
-            raise Refused([Problem("data.label_kind", "a sentiment is one binary label: name one column of 0 and 1")])
+        assert isinstance(data, SentimentData)
+        if self._binary and not isinstance(data.label, str):
+            raise Refused([Problem("data.label", "a sentiment is one binary label: name one column of 0 and 1")])
         if data.pad != "right":
             raise Refused([Problem("data.pad", "the LSTM reads from the left, so texts are padded on the right")])
-        return sources.sizes(data, seed)
-
-    def num_folds(self, data: SentimentData) -> int:
-        """As the keys or the table say."""
-        return sources.num_folds(data)
+        return super().sizes(data, seed)
 
     def load(self, data: SentimentData, seed: int) -> Splits:
         """Texts as numbers, padded to one length; the vocabulary is that of the training texts."""
         splits = text.load(data, seed)
         assert isinstance(splits.train, text.Texts)
         self._vocabulary = splits.train.vocabulary
+        self._learn_names(data, splits.train.rows)
+        self._learn_targets(splits.train.rows, splits.train.which)
         return splits
 
     def model(self, options: SentimentModel, data: SentimentData) -> torch.nn.Module:
         """Embedding, LSTM, last layer; as many words as the keys allow, whichever they come to be."""
         from engine.models.text import LstmClassifier, WordList
 
+        if not self._names:
+            self._learn_names(data, None)
         self._net = LstmClassifier(
             data.max_words,
             options.embedding,
@@ -87,17 +94,20 @@ class Sentiment(Task):
             layers=options.layers,
             dropout=options.dropout,
             pool=options.pool,
+            num_logits=1 if self._binary else len(self._names),
         )
         self._net.words = WordList(self._vocabulary.words if self._vocabulary is not None else ())
-        net: torch.nn.Module = self._net
-        return net
+        return self._finished(self._net)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logit` [examples]."""
-        return {"logit": model(batch["words"], batch["length"])[:, 0]}
+        """`logit` [examples]; of classes `logits`, of numbers `values`."""
+        outputs = model(batch["words"], batch["length"])
+        return {"logit": outputs[:, 0]} if self._binary else self._answer(model, outputs)
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Binary cross-entropy, and whether the likelier answer is the right one."""
+        """Cross-entropy, and whether the likelier answer is the right one; or the distance of the numbers."""
+        if not self._binary:
+            return super().outcomes(predictions, batch)
         from engine import losses
 
         logit, label = predictions["logit"], batch["label"].reshape(-1)
@@ -105,20 +115,24 @@ class Sentiment(Task):
         return {"loss": losses.bce_with_logits(logit, label), "accuracy": right}
 
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Logits beside labels."""
+        """Answers beside labels."""
+        if not self._binary:
+            return super().judged(predictions, batch)
         return {"logit": predictions["logit"].float(), "label": batch["label"].reshape(-1)}
 
     def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """`auc`."""
+        """`auc`; of classes and numbers what `Labelled` has."""
+        if not self._binary:
+            return super().score(judged)
         return {"auc": scores.auc(judged["label"], judged["logit"]).value}
 
     def inputs(self, data: SentimentData, source: Path) -> Dataset:
         """Texts of a table, by the vocabulary in the weights."""
-        return text.inputs(data, source, self._known_words())
+        return text.inputs(data, source, self._known_words(), self.classes)
 
     def test_split(self, data: SentimentData) -> Dataset:
         """Rows that say `test`, by the vocabulary in the weights."""
-        return text.load_test(data, self._known_words())
+        return text.load_test(data, self._known_words(), self.classes)
 
     def _known_words(self) -> Vocabulary:
         words = self._net.words.words if self._net is not None else ()
@@ -127,5 +141,7 @@ class Sentiment(Task):
         return Vocabulary(words)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """The probability that the text is positive."""
+        """The probability that the text is positive, or of each class; or the numbers."""
+        if not self._binary:
+            return super().columns(predictions)
         return {"probability positive": 1 / (1 + np.exp(-predictions["logit"].astype(np.float64)))}

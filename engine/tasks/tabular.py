@@ -1,4 +1,5 @@
-"""Labels of rows of numbers: one class, or several labels of which each is there or not. For a user's `.npy` files.
+"""Labels of rows of numbers: one class, several labels of which each is there or not, or numbers. For a user's table
+(CSV, TSV, Parquet) or `.npy` files.
 
 The network standardises the features by the mean and the spread of the training rows, which its weights carry. The
 top of this module is torch-free.
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from engine.data import arrays
+from engine.data import arrays, sources
 from engine.data.options import ArrayData, SourceOptions
+from engine.data.table import SUFFIXES
 from engine.errors import Problem, Refused
 from engine.tasks.base import Dataset, Options, Sizes, Splits
 from engine.tasks.labelled import Labelled
@@ -50,19 +52,29 @@ class Tabular(Labelled):
     def __init__(self) -> None:
         super().__init__()
         self._moments: arrays.Moments | None = None
+        self._features: tuple[str, ...] = ()
+        """Columns of the table that train."""
 
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
         """As the files say."""
-        if not data.source.endswith(arrays.SUFFIX):
-            raise Refused([Problem("data.source", "name the .npy file of the features, [rows, features]")])
+        assert isinstance(data, TabularData)
+        if not data.source.lower().endswith((arrays.SUFFIX, *SUFFIXES)):
+            message = f"name a table ({', '.join(SUFFIXES)}) or the .npy file of the features, [rows, features]"
+            raise Refused([Problem("data.source", message)])
+        wrong = ("features",) if data.is_array else ("labels_file", "groups_file")
+        where = "a .npy file has no columns" if data.is_array else "a table has columns: name them by label and group"
+        if found := [Problem(f"data.{key}", f"{where}; remove it") for key in wrong if getattr(data, key)]:
+            raise Refused(found)
         return super().sizes(data, seed)
 
     def load(self, data: TabularData, seed: int) -> Splits:
-        """Features stay in their file; they are read once for their mean and spread."""
+        """Those of an array stay in their file; they are read once for their mean and spread."""
         splits = arrays.load(data, seed)
         train = splits.train
         assert isinstance(train, arrays.Arrays)
         self._learn_names(arrays.renamed(data), train.rows)
+        self._learn_targets(train.rows, train.which)
+        self._features = train.rows.feature_names
         self._moments = train.moments()
         if data.balanced:
             self._balance(train.rows, train.which)
@@ -74,22 +86,35 @@ class Tabular(Labelled):
 
         if not self._names:
             self._learn_names(arrays.renamed(data), None)
-        net = Mlp(_num_features(data.source), options.hidden, len(self._names), options.dropout)
+        net = Mlp(self._num_features(data), options.hidden, len(self._names), options.dropout)
         if self._moments is not None:
             net.standardise(*self._moments)
-        return net
+        return self._finished(net)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logits` [examples, labels]."""
-        return {"logits": model(batch["features"])}
+        """`logits` [examples, labels]; of numbers `values`, with their `spread` in training."""
+        return self._answer(model, model(batch["features"]))
 
     def inputs(self, data: TabularData, source: Path) -> Dataset:
-        """Rows of a `.npy` file with as many features as those that train."""
-        found, taken = arrays.inputs(data, source, self.classes), _num_features(data.source)
+        """Rows of a table with the columns that train, in any order, or of a `.npy` file with as many features."""
+        if not data.is_array and not str(source).endswith(arrays.SUFFIX):
+            return arrays.inputs(self._with_features(data), source, self.classes)
+        found, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
         if found.num_features != taken:
             raise ValueError(f"{source} holds {found.num_features:,} features a row, and {data.source} holds {taken:,}")
         return found
 
+    def test_split(self, data: TabularData) -> Dataset:
+        """Rows of the table that say `test`."""
+        return arrays.load_test(data if data.is_array else self._with_features(data), self.classes)
 
-def _num_features(source: str) -> int:
-    return math.prod(arrays.mapped(source).shape[1:])
+    def _num_features(self, data: TabularData) -> int:
+        if data.is_array:
+            return math.prod(arrays.mapped(data.source).shape[1:])
+        return len(self._with_features(data).features)
+
+    def _with_features(self, data: TabularData) -> TabularData:
+        """The options with the columns that train: named in them, else found in the table that trained."""
+        if not self._features:
+            self._features = data.features or sources.open_rows(data).feature_names
+        return msgspec.structs.replace(data, features=self._features)

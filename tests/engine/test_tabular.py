@@ -191,10 +191,11 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"source": "x.csv"}, "data.source: name the .npy file of the features"),
+        ({"source": "x.xlsx"}, "data.source: name a table (.csv"),
+        ({"source": "x.csv"}, "data.labels_file: a table has columns"),
+        ({"features": ["a"]}, "data.features: a .npy file has no columns"),
         ({"labels_file": ""}, "data.labels_file: name the .npy file of the labels"),
         ({"labels_file": "b.npy"}, 'label_kind = "class" takes one column, and 2 are named'),
-        ({"label_kind": "float"}, "data.label_kind: the task tells labels, not numbers"),
         ({"labels_file": "none.npy"}, "none.npy: no such file"),
     ],
 )
