@@ -23,7 +23,7 @@ from tputui.telemetry import events as ev
 NUM_ROWS = 240
 TABLE = """
 task = "tabular"
-epochs = 20
+epochs = 8
 [data]
 source = "{folder}/houses.csv"
 label = "price"
@@ -183,7 +183,7 @@ def test_a_table_of_prices_is_learned_and_predicted_from_a_file_with_other_colum
     monkeypatch.setattr(sys, "path", list(sys.path))
     run: Run = runs_to_end(make(folder, "houses", [], text=TABLE.replace("{folder}", str(folder))))
     epochs = run.all(ev.EpochEnded)
-    assert epochs[-1].scores["r2"] > 0.8 > epochs[0].scores["r2"]
+    assert epochs[-1].scores["r2"] > max(0.8, epochs[0].scores["r2"])
     frame = pl.read_parquet(folder / "houses.parquet")
     new = frame.head(50).select("rooms", "house", "price", pl.lit("x").alias("note"), "area")
     new.write_csv(folder / "new.csv")
