@@ -66,7 +66,9 @@ class Parser(argparse.ArgumentParser):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most like `word`, whatever dashes they begin with; None if none is like it."""
     names = {name.lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word.lstrip("-"), list(names), n=1, cutoff=0.6)
+    plain = word.lstrip("-")
+    # One letter of two or three is half of the word.
+    near = difflib.get_close_matches(plain, list(names), n=1, cutoff=0.5 if len(plain) < 4 else 0.6)
     return names[near[0]] if near else None
 
 
