@@ -93,7 +93,7 @@ def test_every_key_of_the_tasks_is_documented() -> None:
     code = "import json; from engine import describe; from engine.tasks.registry import KNOWN; "
     code += "print(json.dumps([describe.describe(name) for name in KNOWN]))"
     command = [sys.executable, "-P", "-c", code]
-    tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
     options = [(task["task"], option) for task in tasks for table in task["options"].values() for option in table]
     assert len(options) > 50
     assert [(name, option["key"]) for name, option in options if not option["doc"]] == []

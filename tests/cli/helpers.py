@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class Said(NamedTuple):

@@ -144,5 +144,5 @@ def test_printing_imports_nothing_heavy(tmp_path: Path) -> None:
         "print(sorted({'torch', 'textual', 'rich', 'numpy'} & set(sys.modules)), file=sys.stderr)"
     )
     argv = [sys.executable, "-P", "-c", code, "compare", "one", "two", "--json", "--runs-dir", str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
     assert done.stderr.strip() == "[]"

@@ -29,7 +29,7 @@ from tputui.telemetry import events as ev
 pytestmark = pytest.mark.xla
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
-START_S = 90.0
+START_S = 300.0
 FOREVER = ("--set", "epochs=100000")
 
 

@@ -24,9 +24,9 @@ pytestmark = [
 ]
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
-SOON_S = 30.0
+SOON_S = 120.0
 """For what the screen does by itself."""
-TRAINS_S = 120.0
+TRAINS_S = 300.0
 """For what the training process has a part in."""
 SHELL = r"[$#]\s*$"
 """A shell that waits for a command."""

@@ -154,7 +154,7 @@ else:
 def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert "checkpoints/step-00000002.pt could not be written" in done.stdout
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
@@ -379,7 +379,7 @@ def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Store
         tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))
         command = [sys.executable, "-P", "-m", "engine.describe", "digits", "--check"]
         command += ["--resume", str(tmp_path / saved.path)]
-        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
         assert [problem["key"] for problem in json.loads(done.stdout)["problems"]] == expected
 

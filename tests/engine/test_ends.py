@@ -184,7 +184,7 @@ def test_a_hanging_rank_is_named_with_those_that_wait_and_its_stack_is_told(runs
     assert "core 1 waiting for data for " in stall.text
     assert "1 other in all-reduce at step 3" in stall.text
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     rank = done.stdout[done.stdout.index("rank-1") :]
     assert "in Ending._end" in rank

@@ -69,7 +69,7 @@ def test_a_network_of_very_many_layers_is_listed_in_part_and_counted_in_full() -
 
 def test_describe_lists_the_layers_of_a_configuration_without_training(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "engine.describe", "digits", "--layers", str(DIGITS)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=DIGITS.parents[1], timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=DIGITS.parents[1], timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[2].split() == ["features.0", "Conv2d", "[8,", "32,", "8,", "8]", "288", "288"]

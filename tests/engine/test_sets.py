@@ -314,7 +314,7 @@ def test_an_interrupted_fetch_leaves_nothing_behind(registry: Registry, tmp_path
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         begun.read_text()
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
 
     assert process.returncode != 0
     assert list((tmp_path / "cache").iterdir()) == []

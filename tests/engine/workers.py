@@ -30,7 +30,7 @@ lr_scaling = "none"
 [device]
 cores = 1
 """
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 SomeEvent = TypeVar("SomeEvent", bound=ev.Event)
 

@@ -20,7 +20,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import Tail
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 _Value = TypeVar("_Value")
 _Event = TypeVar("_Event", bound=ev.Event)
 

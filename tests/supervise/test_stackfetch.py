@@ -40,7 +40,7 @@ ANSWERS = """
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     """What the command prints."""
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_a_process_tells_where_it_is_and_goes_on(bench: Bench) -> None:

@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_holds_up_nothing_and_is_cou
     tmp_path: Path, later: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     failure, unwritten, (size, left) = *done.stdout.splitlines()[:2], done.stdout.splitlines()[2].split()
@@ -180,7 +180,7 @@ def test_a_small_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> No
     )
     path = tmp_path / "run.json"
     path.write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=240)
     assert done.stdout == "27\n", done.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
     assert path.read_bytes() == b"old"
@@ -261,7 +261,7 @@ def test_the_second_supervisor_of_a_run_is_refused_in_a_sentence(tmp_path: Path)
     run_dir = recorded.write_run(tmp_path)
     before = {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.count("\n") == 1
@@ -300,7 +300,7 @@ os.umask(0)
 def as_nobody(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs a program as a user who owns nothing."""
     command = [sys.executable, "-c", AS_NOBODY + program, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_a_place_that_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> N
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "supervisor-0.jsonl").symlink_to("gone/supervisor-0.jsonl")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1)
 
@@ -364,7 +364,7 @@ def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
     )
     repair = "import os, sys\nos.umask(0)\nfrom tputui.cli.main import main\nsys.exit(main(['repair', sys.argv[1]]))\n"
     for code, where in ((program, tmp_path), (repair, tmp_path / "digits-1")):
-        done = subprocess.run([sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "digits-1-repaired").is_dir()
     found = [path for path in tmp_path.rglob("*")]
@@ -382,7 +382,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path)
         "except OSError as error: print(error.errno)\n"
     )
     path = tmp_path / "step-1.pt"
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=240)
     assert done.stdout == "27\n", done.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-1.pt"]
     assert path.read_bytes() == b"old"
@@ -409,7 +409,7 @@ leave(reporter, ExitCode.DONE)
 @pytest.mark.parametrize("bytes_max", [1_000, 1_000_000])
 def test_a_process_that_ends_says_how_many_of_its_facts_no_journal_holds(tmp_path: Path, bytes_max: int) -> None:
     command = [sys.executable, "-c", LEAVE_UNDER_A_LIMIT, str(tmp_path), str(bytes_max)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0
     path = tmp_path / "worker-0.jsonl"
     tail = Tail(path)

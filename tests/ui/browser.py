@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def find() -> str | None:

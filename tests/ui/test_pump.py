@@ -42,7 +42,7 @@ def pumped(source: made.HandSource, until: Callable[[Pump, list[Frame]], bool], 
     thread = threading.Thread(target=pump.run)
     thread.start()
     with got:
-        held = got.wait_for(lambda: until(pump, frames), timeout=10)
+        held = got.wait_for(lambda: until(pump, frames), timeout=60)
     pump.stop()
     thread.join(10)
     assert held
@@ -89,7 +89,7 @@ def test_a_run_that_has_ended_is_drawn_anew_only_once_in_a_while_or_for_a_key() 
     thread.start()
     for number in range(1, 21):
         with got:
-            assert got.wait_for(lambda number=number: len(frames) >= number, timeout=10)  # type: ignore[misc]
+            assert got.wait_for(lambda number=number: len(frames) >= number, timeout=60)  # type: ignore[misc]
         pump.ask(lambda player: player.pause())
     pump.stop()
     thread.join(10)

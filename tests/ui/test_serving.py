@@ -24,7 +24,7 @@ from tputui.cli import serve as command
 from tputui.telemetry import control
 from tputui.ui import serving
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 @pytest.fixture
