@@ -42,6 +42,8 @@ class Session:
         """Replaces the environment. Only in the process that the user started, before it starts others."""
         self._folder = Path(tempfile.mkdtemp(prefix="tputui-tests-"))
         self._before = {place: _names(place) for place in {REPOSITORY, Path.cwd()}}
+        # Tests look at runs as another user, who must be able to come as far as their directories.
+        self._folder.chmod(0o755)
         outside = tempfile.gettempdir()
         for name in list(os.environ):
             if name not in KEPT and (name.startswith(FOREIGN) or name in FOREIGN_NAMES):

@@ -157,7 +157,7 @@ def _from_csv(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | N
     with source.open(newline="") as file:
         head, *rows = list(csv.reader(file)) or [[]]
     if not rows:
-        raise ValueError(f"{source} holds no row; its first row names the columns, and each one below is an image")
+        raise ValueError(f"{source}: holds no row; its first row names the columns, and each one below is an image")
     labelled = [place for place, name in enumerate(head) if name == "label"]
     pixels, labels = [], []
     for number, row in enumerate(rows, start=1):

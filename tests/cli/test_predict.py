@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -210,5 +211,6 @@ def test_a_reader_that_has_enough_ends_it_quietly(trained: Run, tmp_path: Path) 
     process.stdout.close()
     with process:
         assert process.stderr is not None
-        assert process.stderr.read() == b""
+        # A slow machine is told how far it is.
+        assert re.sub(rb"tputui: [\d,]+ of 1,437 rows\n", b"", process.stderr.read()) == b""
     assert process.returncode == 0

@@ -155,10 +155,12 @@ def test_a_full_disk_costs_no_record_once_there_is_room_again(tmp_path: Path, mo
 
 def test_a_fact_that_json_cannot_hold_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
-    recorded.write_journal(path, [EVENTS[0], ev.LogWritten(t=1.0, line="half a \udc80 character"), EVENTS[2]])
+    recorded.write_journal(
+        path, [EVENTS[0], ev.RunStarted(t=1.0, run="r", config={"when": object()}, argv=[]), EVENTS[2]]
+    )
     records, damage = read_all(path)
     assert damage == []
     assert [record.event for record in records][::2] == [EVENTS[0], EVENTS[2]]
     told = records[1].event
     assert isinstance(told, ev.WarningRaised)
-    assert "LogWritten could not be written" in told.text
+    assert "RunStarted could not be written" in told.text

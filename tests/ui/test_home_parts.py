@@ -165,7 +165,7 @@ def test_the_two_sizes_of_a_batch_give_way_to_each_other() -> None:
     form = form_of()
     form.set("data.global_batch", "128")
     assert form.tables()["data"] == {"global_batch": 128, "valid_fraction": 0.2}
-    assert form.config().batch_per_core == 16
+    assert form.config().on_cores(8).batch_per_core == 16
     form.reset("data.global_batch")
     assert form.config().batch_per_core == 8
     assert form.changed() == []

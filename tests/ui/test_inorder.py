@@ -16,7 +16,7 @@ from tputui.ui.screens.monitor import MonitorScreen
 from tputui.ui.screens.runs import RunsScreen
 from tputui.ui.widgets.log import LogPanel
 
-NAMES = {"/": "slash", "?": "question_mark", "\r": "enter", "\x1b": "escape"}
+NAMES = {"/": "slash", "?": "question_mark", "\r": "enter", "\x1b": "escape", "\v": "down", "\f": "up"}
 
 
 def mash(pilot: AppPilot, keys: str) -> None:
@@ -36,7 +36,7 @@ def test_a_field_is_found_changed_and_left_in_one_go(place: Path) -> None:
         await edit(pilot)
         screen = pilot.app.screen
         assert isinstance(screen, LauncherScreen)
-        mash(pilot, "/epochs\rj\r9\rk\r7\r\x1bj")
+        mash(pilot, "/epochs\r\v\r9\r\f\r7\r\x1b\v")
         await until(pilot, lambda: "1279" not in text(screen) and "127" in text(screen) and "seed" in text(screen))
         assert "2 changed" in text(screen)
 

@@ -43,7 +43,7 @@ class XlaPanel(Panel[XlaPart]):
         rows = [
             _row("compiles", f"{fmt.count(xla.compiles)} in {fmt.duration(xla.compile_s)}"),
             _recompiles(xla),
-            _executes(xla),
+            _executes(xla, width - _LABEL - 1),
             _row("to device", f"{fmt.count(xla.transfers_to_device)}  {fmt.size(xla.bytes_to_device)}"),
             _row("from device", f"{fmt.count(xla.transfers_from_device)}  {fmt.size(xla.bytes_from_device)}"),
             *_task_reads(xla),
@@ -62,12 +62,14 @@ def _recompiles(xla: XlaView) -> Line:
     return _row("recompiles", fmt.recompiles(xla), "good" if xla.is_never_recompiled else "plain")
 
 
-def _executes(xla: XlaView) -> Line:
-    """With those of a step, once there are steps after warm-up."""
+def _executes(xla: XlaView, width: int) -> Line:
+    """With those of a step, once there are steps after warm-up; in `width` cells without their time if need be."""
     each = fmt.executes_a_step(xla)
     if xla.has_extra_executes:
         return _row("executes", f"\u25b2 {each}; {fmt.count(xla.executes)} in all", "warn")
-    return _row("executes", f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}{', ' if each else ''}{each}")
+    in_all, beside = f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}", f", {each}" if each else ""
+    fits = len(in_all + beside) <= width
+    return _row("executes", in_all + beside if fits else fmt.count(xla.executes) + beside)
 
 
 def _task_reads(xla: XlaView) -> list[Line]:
