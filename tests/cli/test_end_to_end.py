@@ -280,6 +280,7 @@ def test_ctrl_c_that_also_ends_the_reader_of_a_pipe_says_once_how_the_run_ended(
     assert ended.startswith("tputui: run piped stopped: stopped on request")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_once(
     interrupted: Interrupted, runs: Runs
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_onc
     assert live.shown()["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_alone(
     runs: Runs, terminal: Terminal
 ) -> None:

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(folder: Path) -> None:
     said = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
     assert said.code == 0, said.err

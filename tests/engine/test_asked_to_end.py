@@ -94,7 +94,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
         held.clean_up()
 
 
-@pytest.mark.parametrize("name", [name for name in SETUPS if not name.startswith("stalled")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "replica" else [])
+        for name in SETUPS
+        if not name.startswith("stalled")
+    ],
+)
 def test_sigterm_to_every_process_at_once_saves_and_ends_within_the_grace(runs: dict[str, Held], name: str) -> None:
     run = runs[name]
     run.reach(name)

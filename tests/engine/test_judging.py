@@ -159,6 +159,7 @@ def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
     assert "Traceback" not in failed.log.read_text(), "the sentence is all there is to say"
 
 
+@pytest.mark.slow
 def test_resumed_losses_go_on_where_they_were(run: Run, tmp_path: Path) -> None:
     first = runs_to_end(make(tmp_path, "first", ["epochs=1"], text=BRIGHT))
     last = first.dir / "checkpoints" / "last.pt"

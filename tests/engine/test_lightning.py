@@ -144,6 +144,7 @@ print(json.dumps("torch_xla" in sys.modules))
 """
 
 
+@pytest.mark.slow
 def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: Path) -> None:
     best = [epoch for epoch in lit.all(ev.EpochEnded) if epoch.best][-1]
     wanted = pytest.approx({name: reading.avg for name, reading in best.valid.items()}, rel=1e-4)
@@ -222,6 +223,7 @@ def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir:
     assert "64 parameters before the move to the device, 128 after it" in message
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_training_where_that_is_the_policy(runs_dir: Path) -> None:
     options = ["model.module=mylit:Spoilt", "non_finite.policy=save-stop", "report.every_batches=1"]
     run = runs_to_end(make(runs_dir, "lit-spoilt", options, text=TIED), exit_code=3)

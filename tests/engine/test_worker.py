@@ -279,6 +279,7 @@ def test_sigterm_saves_and_stops_and_bf16_trains(runs_dir: Path) -> None:
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
 
 
+@pytest.mark.slow
 def test_core_5_alone_trains_and_stops_after_the_epoch_that_it_was_asked_in(runs_dir: Path) -> None:
     run = make(runs_dir, "five", [*ONE_CORE, "device.cores=[5]"])
     control.submit(run.dir, "stop_after_epoch", by="test", now=time.time())
