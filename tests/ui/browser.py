@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,37 +74,40 @@ class Page:
 @asynccontextmanager
 async def opened(program: str, profile: Path) -> AsyncIterator[Page]:
     """A browser with an empty page, ended afterwards. `profile` is a directory of its own."""
-    process = subprocess.Popen(
-        [
-            program,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-unsafe-swiftshader",
-            "--disable-background-networking",
-            "--no-first-run",
-            "--remote-debugging-port=0",
-            f"--user-data-dir={profile}",
-            "--window-size=1400,900",
-            "about:blank",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        port = await _port(profile / "DevToolsActivePort")
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                pages = await answer.json()
-            address = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
-            async with session.ws_connect(address, max_msg_size=0) as socket:
-                page = Page(socket)
-                await page.ask("Network.enable")
-                await page.ask("Page.enable")
-                yield page
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        process = subprocess.Popen(
+            [
+                program,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--enable-unsafe-swiftshader",
+                "--disable-background-networking",
+                "--no-first-run",
+                "--remote-debugging-port=0",
+                f"--user-data-dir={profile}",
+                "--window-size=1400,900",
+                "about:blank",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # It leaves a socket there when it is ended. The name of a socket must be short.
+            env={**os.environ, "TMPDIR": scratch},
+        )
+        try:
+            port = await _port(profile / "DevToolsActivePort")
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = await answer.json()
+                address = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
+                async with session.ws_connect(address, max_msg_size=0) as socket:
+                    page = Page(socket)
+                    await page.ask("Network.enable")
+                    await page.ask("Page.enable")
+                    yield page
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
 
 
 async def _port(told: Path) -> int:
