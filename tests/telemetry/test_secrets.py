@@ -140,7 +140,7 @@ model sk-learn-contrib-style-estimator, task-specific_head_of_the_network, risk-
 W1122 10:00:00.000000 140 torch/distributed/run.py:792] Setting OMP_NUM_THREADS=1 for each process
 [rank0]:[W1122 10:00:00 ProcessGroupNCCL.cpp:1250] Warning: process group has NOT been destroyed before exit
 torch._dynamo hit config.cache_size_limit (8) function: 'forward' (model.py:12) reasons: ___check_obj_id(L['key'], 9)
-UserWarning: authorized access to cache: /root/.cache/huggingface/hub/models--bert/snapshots/86b5e0934494bd15c9632b12
+UserWarning: authorized access to cache: /home/me/.cache/huggingface/hub/models--bert/snapshots/86b5e0934494bd15c9632b12
 PWD=/home/me/project OLDPWD=/home/me HOME=/root KEYBOARD=us AUTH_BACKEND=ldap
 Authentication ok, passing through 3 stages; pass 2: 0.71; compass: north; bypass=1; key=value; keys: a, b
 checkpoint key: sha256 a1b2, monkey=5, secretary: present, secrets_found=0, token_type_ids shape: (8, 128)
