@@ -7,7 +7,6 @@ first rank tells of a rank that left no word, and the supervisor adds what only 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -193,10 +192,7 @@ def place_of(failure: Failure) -> str:
 
 
 def _moment(t: float) -> str:
-    try:
-        return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return "at an unknown time"
+    return fmt.utc(t, "%Y-%m-%d %H:%M:%S UTC", "at an unknown time")
 
 
 def _row(name: str, text: str) -> Iterator[str]:

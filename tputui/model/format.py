@@ -177,12 +177,12 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {hours % 24} h"
 
 
-def utc(t: float) -> str:
-    """A unix time in UTC: `2025-10-09T08:53:20Z`; `-` if it is no time."""
+def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> str:
+    """A unix time in UTC: `2025-10-09T08:53:20Z`, or in another `form`; `unknown` if it is no time."""
     try:
-        return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(t, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
-        return UNKNOWN
+        return unknown
 
 
 def rate(per_s: float | None, unit: str) -> str:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,8 +25,14 @@ from tputui.telemetry import events as ev
 
 _Line = tuple[float, str]
 """When, in unix time, and what."""
-_AVERAGES = 3
-"""Which column of a report's line has the running averages."""
+
+
+class _Waiting(NamedTuple):
+    """A report whose meters were not read yet, with the columns before and after them."""
+
+    event: ev.ProgressReported
+    before: list[str]
+    after: list[str]
 
 
 class Teller:
@@ -39,10 +46,8 @@ class Teller:
         """`timestamps` puts the UTC time of its event before each line."""
         self._state = RunState()
         self._timestamps = timestamps
-        self._report: ev.ProgressReported | None = None
-        """A report of the first worker whose meters were not read yet."""
-        self._columns: list[str] = []
-        """What was known of that report's step when it was read."""
+        self._report: _Waiting | None = None
+        """The newest report of the first worker, until its line is printed."""
         self._printed: Counter[str] = Counter()
         """Lines of tracebacks that were printed; the log of the process repeats them."""
 
@@ -144,24 +149,23 @@ class Teller:
         of_epochs = f"/{plan.num_epochs}" if plan else ""
         of_steps = f"/{plan.total_steps}" if plan else ""
         eta = eta_s(self._state, plan, epochs, event.t)
-        self._report = event
-        self._columns = [
-            f"epoch {event.epoch}{of_epochs}",
-            f"step {event.step}{of_steps}",
-            self._loss(event.step),
-            "",
-            f"{fmt.duration(event.step_s)}/step",
-            fmt.rate(event.examples_per_s, "examples"),
-            f"eta {fmt.whole(eta)}" if eta is not None else "",
-        ]
+        self._report = _Waiting(
+            event,
+            [f"epoch {event.epoch}{of_epochs}", f"step {event.step}{of_steps}", self._loss(event.step)],
+            [
+                f"{fmt.duration(event.step_s)}/step",
+                fmt.rate(event.examples_per_s, "examples"),
+                f"eta {fmt.whole(eta)}" if eta is not None else "",
+            ],
+        )
 
     def _release(self) -> list[_Line]:
         """The line of the report that was kept back; nothing if there is none."""
         report, self._report = self._report, None
         if report is None:
             return []
-        self._columns[_AVERAGES] = self._averages(report) or ""
-        return [(report.t, "  ".join(column for column in self._columns if column))]
+        columns = [*report.before, self._averages(report.event), *report.after]
+        return [(report.event.t, "  ".join(column for column in columns if column))]
 
     def _is_overdue(self, writer: WriterState, event: ev.Event) -> bool:
         """Whether the meters of the report that is kept back will not come: its process went on without them."""
