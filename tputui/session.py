@@ -6,7 +6,6 @@ nothing else; nothing here can reach the run. Whatever is missing or damaged is 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -271,8 +270,7 @@ class Session:
     def _read_manifest(self) -> rundir.Manifest | None:
         """The manifest; of one that cannot be read the damage tells why."""
         if self._manifest is None:
-            with contextlib.suppress(rundir.RunNotFound):
-                self._manifest = rundir.read_manifest(self.run_dir)
+            self._manifest = rundir.manifest_if_readable(self.run_dir)
         return self._manifest
 
 

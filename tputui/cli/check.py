@@ -92,20 +92,13 @@ def examine(run_dir: Path, audit: Audit | None = None) -> tuple[list[Reading], l
         raise CommandError(ExitCode.USAGE, f"{run_dir}: cannot be read: {error.strerror}") from None
     regions = [*manifest_damage(run_dir, state), *_regions(readings)]
     files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
-    regions += completeness.misplaced(state, files, _run_name(run_dir))
+    manifest = rundir.manifest_if_readable(run_dir)
+    regions += completeness.misplaced(state, files, manifest.run if manifest else None)
     regions += completeness.missing(state, files, regions, over=_is_over(readings, state))
     for reading in readings:
         if reading.tail is not None:
             reading.tail.close()
     return readings, regions
-
-
-def _run_name(run_dir: Path) -> str | None:
-    """Name of the run by its manifest; None where that cannot be read."""
-    try:
-        return rundir.read_manifest(run_dir).run
-    except rundir.RunNotFound:
-        return None
 
 
 def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Reading:

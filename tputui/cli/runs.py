@@ -60,10 +60,8 @@ def _newest_first(parent: Path) -> list[Path]:
 
 def created(run_dir: Path) -> float:
     """When the run was asked for; the directory's own time where the manifest cannot be read."""
-    try:
-        return rundir.read_manifest(run_dir).created
-    except rundir.RunNotFound:
-        return run_dir.stat().st_mtime
+    manifest = rundir.manifest_if_readable(run_dir)
+    return manifest.created if manifest else run_dir.stat().st_mtime
 
 
 def _row(run_dir: Path) -> dict[str, Any]:
@@ -85,10 +83,8 @@ def _row(run_dir: Path) -> dict[str, Any]:
 
 
 def _config_path(run_dir: Path) -> str | None:
-    try:
-        return rundir.read_manifest(run_dir).config_path
-    except rundir.RunNotFound:
-        return None
+    manifest = rundir.manifest_if_readable(run_dir)
+    return manifest.config_path if manifest else None
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -157,11 +157,11 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
     """How to train on from the last checkpoint; empty where there is none, or nothing left to train."""
     if snapshot.condition == "done" or not snapshot.checkpoints:
         return ""
-    try:
-        source = rundir.read_manifest(run_dir).config_path
-    except rundir.RunNotFound:
+    manifest = rundir.manifest_if_readable(run_dir)
+    if manifest is None:
         return ""
-    return f"; `tputui run {shlex.quote(inert(source))} --resume {_spelled(run_dir)}` goes on from its last checkpoint"
+    source = shlex.quote(inert(manifest.config_path))
+    return f"; `tputui run {source} --resume {_spelled(run_dir)}` goes on from its last checkpoint"
 
 
 class Interrupts:

@@ -161,6 +161,14 @@ def read_manifest(run_dir: Path) -> Manifest:
         raise RunNotFound(f"{run_dir / MANIFEST}: cannot be read: {why}") from None
 
 
+def manifest_if_readable(run_dir: Path) -> Manifest | None:
+    """What was asked for; None if the directory holds no readable manifest."""
+    try:
+        return read_manifest(run_dir)
+    except RunNotFound:
+        return None
+
+
 def _check_sum(content: bytes) -> None:
     """Raises `ValueError` where a manifest is not what was written. Older versions wrote no checksum."""
     end = _CHECKED_END.search(content)
