@@ -72,6 +72,12 @@ class Checkpoint(NamedTuple):
     notes: tuple[str, ...] = ()
     """What is not as it was in the run that it continues, a sentence each; not in the file."""
 
+    @property
+    def ends_best_epoch(self) -> bool:
+        """Whether it was saved at the end of the best epoch so far."""
+        at = self.position
+        return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
+
 
 class Saved(NamedTuple):
     """A checkpoint on disk."""
@@ -152,11 +158,12 @@ class Store:
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
 
-        Raises `SaveFailed` where they are not there, or are not the ones that had the best figure.
+        If `resumed` is of the end of the best epoch, its own weights are the best ones: the run may have been killed
+        before it named them `best.pt`. Raises `SaveFailed` if the best weights are missing.
         """
-        path = source.resolve().parent / BEST
+        path = source.resolve() if resumed.ends_best_epoch else source.resolve().parent / BEST
         try:
-            if load_best(path) != resumed.best:
+            if not resumed.ends_best_epoch and load_best(path) != resumed.best:
                 raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
             self._note_sum([BEST], sums.require(path))
             files.duplicate(path, self._directory / BEST)

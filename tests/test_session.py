@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import (
@@ -422,6 +422,7 @@ MOVES = st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed", "fo
 
 
 @given(st.lists(MOVES, max_size=14))
+@example([("wait", 1.0), ("wait", 5.0), ("wait", 6.0)])
 @settings(max_examples=40)
 def test_a_live_run_looks_as_it_was_however_it_is_looked_back_at(
     tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, float]]

@@ -55,6 +55,8 @@ class Session:
         """What is looked back at."""
         self._skew_s = 0.0
         """How far the clock of another host is ahead of this one, seen when a fact arrived."""
+        self._caught_up_t = clock()
+        """When the journals were last read to their end, by this host's clock."""
         self._moved = False
         """Whether a fact arrived while the run was watched."""
         self._unseen = False
@@ -102,11 +104,13 @@ class Session:
         return self._play(self._back, budget_s / 2)
 
     def seen_moving(self) -> None:
-        """Says that facts arrived just now: from that the clock of another host is known."""
+        """Measures the clock of another host by facts that just arrived: they were written after the last ones were."""
         newest_t = self._track.state.newest_t
         if newest_t is not None:
             ahead_s = newest_t - self._clock()
-            self._skew_s, self._moved = ahead_s if abs(ahead_s) > SKEW_S else 0.0, True
+            behind_s = self._caught_up_t - newest_t
+            skew_s = ahead_s if ahead_s > 0 else -max(behind_s, 0.0)
+            self._skew_s, self._moved = skew_s if abs(skew_s) > SKEW_S else 0.0, True
 
     def read_all(self) -> None:
         """Reads on until it is caught up, at least once. Keeps no fact, of which a long run has millions."""
@@ -176,8 +180,10 @@ class Session:
     def _follow(self, budget_s: float) -> list[Fact]:
         opened = self._track.opened
         facts = self._track.read(math.inf, budget_s)
-        if facts and opened and self._track.caught_up:
-            self.seen_moving()
+        if self._track.caught_up:
+            if facts and opened:
+                self.seen_moving()
+            self._caught_up_t = self._clock()
         return facts
 
     def _now(self) -> float:

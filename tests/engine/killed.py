@@ -12,12 +12,14 @@ import random
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import torch
 
 from engine import checkpoint, saves
 from engine.checkpoint import Checkpoint, Position, Store
+from engine.plan import Plan
 from tests import recorded
 from tests.engine.test_checkpoint import planned
 from tputui.telemetry import rundir
@@ -29,20 +31,26 @@ VALUES = 1 << 17
 """Float32s of a checkpoint: 512 KiB, which takes a while to write and to read back."""
 
 
+def planned_for_ever() -> Plan:
+    """A plan that no number of saves completes."""
+    return planned(f"checkpoint.keep={KEEP}", "epochs=1000000")
+
+
 def at_step(step: int, best: float) -> Checkpoint:
-    """A checkpoint all of whose values tell its step."""
+    """A checkpoint at the end of an epoch of one step, all of whose values are that step."""
     learner = {"model": {"w": torch.full((VALUES,), float(step))}}
-    return Checkpoint(Position(epoch=1, batch=1, step=step, evaluating=False), learner, {}, best)
+    position = Position(epoch=step + 1, batch=0, step=step, evaluating=False)
+    return Checkpoint(position, learner, {}, best, best_epoch=step // 3 * 3)
 
 
 def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     """What a training process does of it; every third save is the best so far."""
     reporter = Reporter(run_dir, "worker")
     reporter.flush()
-    store, step, best = Store(run_dir, planned(f"checkpoint.keep={KEEP}")), 0, 1.0
+    store, step, best = Store(run_dir, planned_for_ever()), 0, 1.0
     if source is not None:
         saves.tidy(source)
-        resumed = saves.adopt_best(store, checkpoint.load(source, planned()), source, sys.exit)
+        resumed = saves.adopt_best(store, checkpoint.load(source, planned_for_ever()), source, sys.exit)
         step, best = resumed.position.step, resumed.best or 1.0
     while True:
         step += 1
@@ -60,6 +68,8 @@ def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) 
         os.close(reading)
         try:
             save_for_ever(run_dir, source, writing)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     os.close(writing)
@@ -91,7 +101,7 @@ def check(run_dir: Path, first: int, done: int) -> Path:
 
 def read(path: Path) -> tuple[int, float | None]:
     """Step and best figure of a checkpoint, every value of which was looked at."""
-    found = checkpoint.load(path, planned())
+    found = checkpoint.load(path, planned_for_ever())
     assert bool((found.learner["model"]["w"] == found.position.step).all())
     return found.position.step, found.best
 

@@ -89,6 +89,16 @@ def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: Store, tmp_pat
     assert checkpoint.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
+def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(store: Store, tmp_path: Path) -> None:
+    store.save(at_step(1), periodic=True, best=True)
+    ended = at_step(2)._replace(position=Position(epoch=3, batch=0, step=2, evaluating=False), best=0.25, best_epoch=2)
+    store.save(ended, periodic=True, best=False)
+    new = tmp_path / "new"
+    (new / "checkpoints").mkdir(parents=True)
+    Store(new, planned()).adopt_best(ended, tmp_path / "checkpoints" / "last.pt")
+    assert checkpoint.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
+
+
 def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path: Path) -> None:
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
