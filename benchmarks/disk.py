@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.synthetic import NUM_CORES, losses, write_run
 from tests import recorded
 from tputui.telemetry import events as ev
-from tputui.telemetry.sealed import seal
+from tputui.telemetry.compressed import seal
 
 TFEVENTS_STEPS = 50_000
 

@@ -29,9 +29,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import machine, plan
-from engine.control import Control, Progress
-from engine.surroundings import Surroundings
+from engine import run_plan
+from engine.loop.run_context import Surroundings
+from engine.process import hardware
+from engine.process.requests import Control, Progress
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -55,7 +56,7 @@ class Engine:
     """The engine's own trainer."""
 
     def __init__(self, planned: Any, cores: Any, folder: Path) -> None:
-        from engine import build
+        from engine.loop import build
 
         run_dir = rundir.create(folder, recorded.manifest("engine"))
         self.reporter = Reporter(run_dir, "worker")
@@ -212,8 +213,8 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.plugins.precision import XLAPrecision
 
-    from engine.lightning import harness
-    from engine.lightning.spmd import SpmdStrategy
+    from engine.lightning import fake_devices
+    from engine.lightning.device import SpmdStrategy
     from engine.tasks.lit_digits import DigitsDataModule, LitDigits
 
     class Turns(Callback):
@@ -232,7 +233,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
     warnings.filterwarnings("ignore", module="lightning")
     several = planned.config.num_cores > 1
     if planned.machine.device != "TPU":
-        harness.offer_cores(planned.config.device.virtual_cores)
+        fake_devices.offer_cores(planned.config.device.virtual_cores)
     trainer = Trainer(
         accelerator="tpu",
         devices=1,
@@ -254,8 +255,8 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
 def measure(cores_asked: int, channels: int, rounds: int, epochs: int, warm_up: int) -> None:
     """Trains all contenders in turn on so many cores and prints what they took."""
     settings = settings_of(cores_asked, channels)
-    planned = plan.make(settings, machine.find(os.environ), str(SAMPLE))
-    from engine import build
+    planned = run_plan.make(settings, hardware.find(os.environ), str(SAMPLE))
+    from engine.loop import build
 
     cores = build.strategy(planned)
     print(f"{cores_asked} cores, {channels} channels, batches of {BATCH}")
@@ -314,8 +315,8 @@ def main() -> None:
     cases = args.case or CASES
     if args.one:
         cores, channels = (int(number) for number in cases[0].split(","))
-        found = machine.find(os.environ)
-        os.environ.update(machine.environment(settings_of(cores, channels), found))
+        found = hardware.find(os.environ)
+        os.environ.update(hardware.environment(settings_of(cores, channels), found))
         measure(cores, channels, args.rounds, args.epochs, args.warm_up)
         return
     for case in cases:

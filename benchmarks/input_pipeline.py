@@ -27,11 +27,11 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from engine.data import decode
+from engine.data.bad_examples import Budget, Skips
 from engine.data.feed import Feed
 from engine.data.images import Images, load
 from engine.data.options import ImageData
 from engine.data.sampler import train_shares
-from engine.data.skips import Budget, Skips
 
 SIDE, SIZE, BATCH = 512, 256, 32
 WORKERS = 2

@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.screen_peers import Peer, add_options, find
 from benchmarks.screen_terminal import DEADLINE_S, NeverShown, Terminal
 from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, losses, write_run
-from tputui.places.keeper import Keeper
-from tputui.session import load
+from tputui.cache.cache_writer import Keeper
+from tputui.session.session import load
 from tputui.telemetry.rundir import PLACES
 
 SHORT_STEPS = 10_000

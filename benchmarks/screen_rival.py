@@ -19,9 +19,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
-from tputui.model.snapshot import Snapshot
-from tputui.session import Session
-from tputui.ui.pump import Frame, Pump
+from tputui.session.session import Session
+from tputui.state.snapshot import Snapshot
+from tputui.ui.base.reader_thread import Frame, Pump
 
 COLUMNS = ("core", "loss", "step", "state")
 

@@ -16,9 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine import machine, plan
-from engine.control import Control, Progress
-from engine.surroundings import Surroundings
+from engine import run_plan
+from engine.loop.run_context import Surroundings
+from engine.process import hardware
+from engine.process.requests import Control, Progress
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -32,7 +33,7 @@ class Side:
     """A trainer, and what its epochs took."""
 
     def __init__(self, planned: Any, cores: Any, folder: Path, *, telemetry: bool) -> None:
-        from engine import build
+        from engine.loop import build
 
         name = "on" if telemetry else "off"
         self.run_dir = rundir.create(folder, recorded.manifest(name))
@@ -76,11 +77,11 @@ class Side:
 
 def measure(overrides: list[str], pairs: int, warm_up: int) -> None:
     """Trains both sides in turn and prints what they took."""
-    from engine import build
+    from engine.loop import build
 
     settings = config.load(SAMPLE, [*overrides, f"epochs={pairs + warm_up}"])
-    found = machine.find(os.environ)
-    planned = plan.make(settings, found, str(SAMPLE))
+    found = hardware.find(os.environ)
+    planned = run_plan.make(settings, found, str(SAMPLE))
     cores = build.strategy(planned)
     with tempfile.TemporaryDirectory() as name:
         on, off = (Side(planned, cores, Path(name), telemetry=telemetry) for telemetry in (True, False))
@@ -127,7 +128,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="override of a key, as of `tputui run`")
     args = parser.parse_args()
     settings = config.load(SAMPLE, args.set)
-    os.environ.update(machine.environment(settings, machine.find(os.environ)))
+    os.environ.update(hardware.environment(settings, hardware.find(os.environ)))
     measure(args.set, args.pairs, args.warm_up)
 
 

@@ -57,7 +57,7 @@ ELSEWHERE = [
         "the kernel kills for want of memory; SIGSEGV; a child that outlives the worker; a renamed directory",
         "`tests/supervise`",
     ),
-    ("streams that are closed or full, paths that are not UTF-8, no room for a run", "`tests/cli/test_starting.py`"),
+    ("streams that are closed or full, paths that are not UTF-8, no room for a run", "`tests/cli/test_launch.py`"),
     ("losses, gradients or weights that are no numbers", _ENGINE.format("nonfinite")),
     ("kill -9 in the middle of saves; file systems that are full or over quota", _ENGINE.format("checkpoint_faults")),
     (

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from tputui.fielddocs import field_docs
-from tputui.places.files import BEFORE_BYTES, FORMAT
-from tputui.places.keeper import BYTES_MAX, OF_A_WRITER_MAX
+from tputui.cache.cache_file import BEFORE_BYTES, FORMAT
+from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX
+from tputui.field_docs import field_docs
 from tputui.telemetry import events
-from tputui.telemetry.blocks import ENCODING, VALUES_MAX
 from tputui.telemetry.codec import DEPTH_MAX
+from tputui.telemetry.float_blocks import ENCODING, VALUES_MAX
 from tputui.telemetry.journal import LINE_BYTES_MAX
 
 PAGE = Path(__file__).with_name("journal-format.md")
@@ -85,7 +85,7 @@ be removed at any time, and who reads journals elsewhere passes them over.
 The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` to read on at,
 `next_seq` and `last_seq`, `newest_t`, `before` (the CRC-32 of the last {BEFORE_BYTES:,} bytes of the journal before
 the offset, or of as many as there are), `bytes` and `crc` of what follows. That is MessagePack, in the forms of
-`tputui/model/keptforms.py`. A place is gone on from only where format and version are the reader's own, the journal
+`tputui/cache/state_forms.py`. A place is gone on from only where format and version are the reader's own, the journal
 holds at the offset what it held then, and all that the state says of itself agrees; else an earlier one is tried, and
 at last the journal is read from its start. None is kept beyond a damaged region. Damage that befell a journal later,
 before a place, is not met by opening it there: `tputui check` reads everything always, and compares every place with

@@ -26,13 +26,13 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tputui.cli.desk import EngineDesk
-from tputui.session import Session
+from tputui.cli.launcher_service import EngineDesk
+from tputui.session.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
-from tputui.ui.screens.compare import CompareScreen
-from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.screens.runs import LEAST_COMPARED, MOST_COMPARED, RunsScreen
+from tputui.ui.compare.screen import CompareScreen
+from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
+from tputui.ui.runs.screen import LEAST_COMPARED, MOST_COMPARED, RunsScreen
 
 PICTURES = Path(__file__).parent / "pictures"
 

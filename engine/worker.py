@@ -18,13 +18,15 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import breaking, machine, plan, ranks, stacks, versions
-from engine.control import Control, Progress
-from engine.crew import LAST_STEP_S, Crew
+from engine import rank as ranks
+from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable, text_of
-from engine.plan import Plan
-from engine.surroundings import Surroundings
-from engine.watch import Watch, leave
+from engine.loop.run_context import Surroundings
+from engine.parallel.rank_processes import LAST_STEP_S, Crew
+from engine.process import crash_report, hardware, stacks, versions
+from engine.process.monitor import Watch, leave
+from engine.process.requests import Control, Progress
+from engine.task import Plan
 from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
@@ -94,7 +96,7 @@ class Worker:
             ending = self._failed(error, ExitCode.ENVIRONMENT)
         except NotFinite as error:
             # It is of no rank alone: all have come to it together.
-            self._tell_failure(breaking.failure(error, self._progress))
+            self._tell_failure(crash_report.failure(error, self._progress))
             ending = Ending("failed", ExitCode.FAILED, str(error))
         except BaseException as error:  # noqa: BLE001, RUF100 - told in the journal and the log, then the process ends
             ending = self._failed(error, ExitCode.FAILED)
@@ -108,10 +110,10 @@ class Worker:
 
     def _train(self) -> Ending:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
-        found = machine.find(os.environ)
+        found = hardware.find(os.environ)
         # First, since a user's module may import the runtime.
         _apply_environment(config, found)
-        planned = plan.make(config, found, self._manifest.config_path)
+        planned = run_plan.make(config, found, self._manifest.config_path)
         versions.require()
         self._call_the_others(planned)
         try:
@@ -128,7 +130,7 @@ class Worker:
     def _lead(self, planned: Plan, build: Any) -> Ending:
         """Trains as the first of several ranks. The others of this process, where it has more cores than one, train
         in threads beside."""
-        from engine.strategies.group import Place
+        from engine.parallel.group import Place
         from engine.xla import backend
 
         crew = self._crew
@@ -153,11 +155,11 @@ class Worker:
         return ending.result()
 
     def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
-        from engine import saves
-        from engine.trainer import Stopped
+        from engine.loop import checkpoint_manager
+        from engine.loop.trainer import Stopped
 
         if self._manifest.resume_path is not None:
-            saves.tidy(self._manifest.resume_path)
+            checkpoint_manager.tidy(self._manifest.resume_path)
         trainer, reports = build.trainer(planned, cores, self._around)
         self._watch.follow(reports.programs.compiling_since, reports.served)
         try:
@@ -210,7 +212,7 @@ class Worker:
             self._reporter.emit(exited)
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        self._tell_failure(breaking.failure(error, self._progress, self._who))
+        self._tell_failure(crash_report.failure(error, self._progress, self._who))
         first = text_of(error).partition("\n")[0]
         return Ending("failed", code, f"{self._who}{type(error).__name__}: {first}")
 
@@ -248,9 +250,9 @@ def main(argv: list[str] | None = None) -> int:
     return ExitCode.FAILED
 
 
-def _apply_environment(config: RunConfig, found: machine.Machine) -> None:
+def _apply_environment(config: RunConfig, found: hardware.Machine) -> None:
     """Sets what the runtime reads when it is imported."""
-    os.environ.update(machine.environment(config, found))
+    os.environ.update(hardware.environment(config, found))
 
 
 if __name__ == "__main__":

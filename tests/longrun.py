@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from tests import recorded
-from tests.model.test_state import spelt
-from tputui import session
-from tputui.model.show import show_text, to_show
-from tputui.places import files
-from tputui.places.files import Head
-from tputui.places.keeper import Keeper
-from tputui.session import Session
+from tests.state.test_reducer import spelt
+from tputui.cache import cache_file
+from tputui.cache.cache_file import Head
+from tputui.cache.cache_writer import Keeper
+from tputui.session import session
+from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.text.run_summary import show_text, to_show
 
 NUM_REPORTS = 600
 STEPS_A_REPORT = 4
@@ -48,7 +48,7 @@ def keep(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
     keeper = Keeper(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
     keeper.finish(60.0)
     assert keeper.trouble is None
-    return files.listed(run_dir)
+    return cache_file.listed(run_dir)
 
 
 def told(run_dir: Path) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tputui import __version__
-from tputui.replay import spans
-from tputui.session import Session
-from tputui.telemetry import blocks, rundir
+from tputui.session.player import spans
+from tputui.session.session import Session
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.journal import JournalWriter
 
 T0 = 1_760_000_000.0
@@ -62,7 +62,7 @@ def losses(step: int, num_cores: int = NUM_CORES) -> list[float]:
 def steps_recorded(t: float, first: int, rows: list[list[float]]) -> ev.StepsRecorded:
     """The record of consecutive steps."""
     flat = [value for row in rows for value in row]
-    mean, least, greatest, bad = blocks.summarise(flat)
+    mean, least, greatest, bad = float_blocks.summarise(flat)
     return ev.StepsRecorded(
         t=t,
         first=first,
@@ -72,7 +72,7 @@ def steps_recorded(t: float, first: int, rows: list[list[float]]) -> ev.StepsRec
         min=least,
         max=greatest,
         bad=bad,
-        block=blocks.pack(struct.pack(f"<{len(flat)}f", *flat)),
+        block=float_blocks.pack(struct.pack(f"<{len(flat)}f", *flat)),
     )
 
 
@@ -88,7 +88,7 @@ def opened(t: float, role: str, host_index: int = 0, pid: int = 4242) -> ev.Jour
         pid=pid,
         pid_started=1,
         version=__version__,
-        blocks=blocks.ENCODING,
+        blocks=float_blocks.ENCODING,
     )
 
 

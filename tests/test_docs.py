@@ -16,7 +16,7 @@ import pytest
 from tests import recorded
 from tests.engine.workers import make, runs_to_end
 from tputui.exit_codes import ExitCode
-from tputui.fielddocs import field_docs
+from tputui.field_docs import field_docs
 from tputui.telemetry import events
 
 ROOT = Path(__file__).parent.parent
@@ -90,7 +90,7 @@ def test_the_map_names_every_module() -> None:
 
 def test_every_key_of_the_tasks_is_documented() -> None:
     pytest.importorskip("numpy")
-    code = "import json; from engine import describe; from engine.tasks.registry import KNOWN; "
+    code = "import json; from engine.commands import describe; from engine.task_registry import KNOWN; "
     code += "print(json.dumps([describe.describe(name) for name in KNOWN]))"
     command = [sys.executable, "-P", "-c", code]
     tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)

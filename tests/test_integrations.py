@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail
 
 pytestmark = pytest.mark.xla
@@ -124,11 +124,11 @@ def test_a_training_that_breaks_is_told_as_failed_and_its_requests_as_refused(tm
     body = """
 import threading
 import time
-from tputui.telemetry import control
+from tputui.telemetry import requests
 class Asking(TputuiCallback):
     def on_train_start(self, trainer, module):
         super().on_train_start(trainer, module)
-        control.submit(self._shell.run_dir, "stop", by="test", now=time.time())
+        requests.submit(self._shell.run_dir, "stop", by="test", now=time.time())
         while b"RequestRefused" not in (self._shell.run_dir / "worker-0.jsonl").read_bytes():
             threading.Event().wait(0.05)
 fit(Asking(), fails_at=3)
@@ -143,7 +143,7 @@ fit(Asking(), fails_at=3)
     ended = events[-1]
     assert isinstance(ended, ev.TrainingEnded)
     assert ended.outcome == "failed"
-    (request,) = control.read_all(run_dir)
+    (request,) = requests.read_all(run_dir)
     (refused,) = [event for event in events if isinstance(event, ev.RequestRefused)]
     assert refused.request == request.id
     assert "takes no requests" in refused.why

@@ -1,7 +1,7 @@
 """The whole configuration of a run as frozen types: parsed strictly, checked in full before anything starts.
 
 Pure: reads text that it is given, touches no device and no clock. Keys under `[model]`, and those under `[data]`
-that are not listed here, belong to the task; the engine checks them by command line (`python -m engine.describe`).
+that are not listed here, belong to the task; the engine checks them (`python -m engine.commands.describe`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from tputui.fielddocs import field_docs
+from tputui.field_docs import field_docs
 
 BYTES_MAX = 1 << 20
 """A longer file is no configuration."""

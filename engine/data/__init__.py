@@ -1,1 +1,1 @@
-"""Which examples a core gets, and how they reach it."""
+"""Sources of examples: read, checked, split, and fetched in batches."""

@@ -11,23 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from engine.data import identity
-from engine.data.findings import refuse
+from engine.data import array_files, identity
 from engine.data.options import ArrayData
-from engine.data.place import located
-from engine.data.rows import Ints, Names, Raw, Rows
-from engine.tasks.base import Splits
+from engine.data.rows import Ints, Rows
+from engine.data.sources import cut, open_inputs, open_test
+from engine.task import Splits
 
 if TYPE_CHECKING:
     import torch
 
-GROUP = "group"
-SUFFIX = ".npy"
 MOMENTS_ROWS = 4096
 """Rows that are in memory at once while all are read."""
 
@@ -39,71 +34,8 @@ class Moments(NamedTuple):
     std: npt.NDArray[np.float64]
 
 
-def read_arrays(options: ArrayData) -> Raw:
-    """The labels and groups as columns, a row for each row of the features, counted from 0.
-
-    Raises `ValueError` where the files do not fit each other, `OSError` where one cannot be read.
-    """
-    count = len(mapped(options.source))
-    columns: dict[str, pl.Series] = {}
-    if options.labels_file:
-        labels = _fitting(options.labels_file, options.source, count)
-        wide = labels.reshape(count, -1)
-        for place, name in enumerate(label_columns(options, wide.shape[1])):
-            columns[name] = pl.Series(name, np.ascontiguousarray(wide[:, place]))
-    if options.groups_file:
-        columns[GROUP] = pl.Series(GROUP, np.array(_fitting(options.groups_file, options.source, count)))
-    numbers = np.arange(count, dtype=np.int64)
-    frame = pl.DataFrame(columns) if columns else pl.DataFrame({"row": numbers})
-    called = options.labels_file or options.source
-    return Raw(called, frame, Names(called, numbers), Path(options.source).parent)
-
-
-def renamed(options: ArrayData) -> ArrayData:
-    """The options with the columns that `read_arrays` makes; those of a table as they are. Raises `ValueError` where
-    labels are missing."""
-    if not options.is_array:
-        return options
-    if not options.labels_file:
-        refuse("data.labels_file: name the .npy file of the labels")
-    labels = mapped(options.labels_file)
-    names = label_columns(options, 1 if labels.ndim == 1 else int(np.prod(labels.shape[1:])))
-    group = GROUP if options.groups_file else ""
-    return msgspec.structs.replace(options, label=names if len(names) > 1 else names[0], group=group)
-
-
-def label_columns(options: ArrayData, count: int) -> list[str]:
-    """Names of the label columns: the user's where there are as many, else `label_0` onwards."""
-    given = [options.label] if isinstance(options.label, str) else options.label
-    return given if len(given) == count else [f"label_{place}" for place in range(count)]
-
-
-def mapped(name: str) -> npt.NDArray[Any]:
-    """The array in the file, mapped. Raises `ValueError` or `FileNotFoundError`."""
-    path = Path(located(name)).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        refuse(f"{name} cannot be read as .npy: {error}")
-    if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
-        refuse(f"{name} must hold one array of numbers with a row for each example")
-    return array
-
-
-def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
-    """The array in the file `name`, which must have as many rows as `source`."""
-    array = mapped(name)
-    if len(array) != count:
-        refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; each row needs its own")
-    return array
-
-
 def load(options: ArrayData, seed: int) -> Splits:
     """The splits of the options. Raises as `engine.data.sources.open_rows` does."""
-    from engine.data.sources import cut
-
     parts = cut(options, seed)
     features = _features(options.source, parts.rows)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
@@ -114,15 +46,11 @@ def load(options: ArrayData, seed: int) -> Splits:
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:
     """The rows of a user's table or `.npy` file for predictions; those of an array with the labels in `labels_file`,
     which is theirs, if it is not empty."""
-    from engine.data.sources import open_inputs
-
     return _all(str(source), open_inputs(options, source, classes))
 
 
 def load_test(options: ArrayData, classes: Sequence[str] | None = None) -> Arrays:
     """The test split of a table. Raises `ValueError` where there is none."""
-    from engine.data.sources import open_test
-
     return _all(options.source, open_test(options, classes))
 
 
@@ -131,7 +59,7 @@ def _all(source: str, rows: Rows) -> Arrays:
 
 
 def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
-    return mapped(source) if rows.features is None else rows.features
+    return array_files.mapped(source) if rows.features is None else rows.features
 
 
 class Arrays:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.data.findings import Findings, refuse
 from engine.data.labels import EMPTY
 from engine.data.options import ArrayData
+from engine.data.row_errors import Findings, refuse
 from engine.data.rows import Raw
 from engine.data.table import column, texts
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.data.bad_examples import Skips
 from engine.data.readers import Reader, WrongBatch
 from engine.data.sampler import Indices, Share
-from engine.data.skips import Skips
 from engine.errors import BadExample, text_of
-from engine.tasks.base import Dataset
+from engine.task import Dataset
 
 PUT_INTERVAL_S = 0.1
 MASK = "_real"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import polars as pl
 
-from engine.data.assemble import OTHER, TRAIN, VALID
-from engine.data.findings import refuse
 from engine.data.options import SourceOptions
+from engine.data.row_errors import refuse
 from engine.data.rows import Names, Raw
+from engine.data.validate import OTHER, TRAIN, VALID
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 SPLITS = TRAIN + VALID + OTHER

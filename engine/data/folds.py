@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.findings import refuse
 from engine.data.options import SplitOptions
+from engine.data.row_errors import refuse
 from engine.data.rows import Ints, Rows
 from engine.data.sampler import permutation
 

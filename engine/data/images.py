@@ -14,12 +14,12 @@ import numpy.typing as npt
 import torch
 
 from engine.data import identity
+from engine.data.image_cache import Store
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
-from engine.data.store import Store
 from engine.errors import BadExample
-from engine.tasks.base import Splits
+from engine.task import Splits
 
 
 class Images:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.data.findings import Findings, refuse
 from engine.data.options import SourceOptions
+from engine.data.row_errors import Findings, refuse
 from engine.data.rows import Raw
 from engine.data.table import texts
 

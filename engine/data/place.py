@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from engine.data.findings import refuse
-from engine.sets import cache, catalogue
+from engine.data.row_errors import refuse
+from engine.datasets import cache, catalog
 
 SCHEME = "set:"
 
@@ -16,7 +16,7 @@ def located(source: str) -> str:
         return source
     name, _, file = source.removeprefix(SCHEME).partition("/")
     try:
-        entry = catalogue.find(name)
+        entry = catalog.find(name)
     except KeyError as error:
         refuse(f"data.source: {error.args[0]}")
     place = cache.root(os.environ) / entry.name

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.tasks.base import Dataset
+from engine.task import Dataset
 
 AUTOMATIC_MAX = 8
 """Threads that are started at most where the configuration does not say how many."""

@@ -1,6 +1,6 @@
 """The rows of any source in memory: what each example is made of and how it is called. Must not import torch.
 
-A source is read into a `Raw` (cells as they stand in the file); `engine.data.assemble` checks it and makes `Rows`.
+A source is read into a `Raw` (cells as they stand in the file); `engine.data.validate` checks it and makes `Rows`.
 Folds, datasets and predictions know `Rows` alone.
 """
 

@@ -13,15 +13,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import arrays, folders, tfrecord
-from engine.data.assemble import OTHER, assemble, images_folder
-from engine.data.findings import listed, refuse
+from engine.data import array_files, folders, tfrecord
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.place import located
+from engine.data.row_errors import listed, refuse
 from engine.data.rows import Ints, Raw, Rows
 from engine.data.table import IN_BRACES, SUFFIXES, filled, read_table, texts
-from engine.tasks.base import Sizes
+from engine.data.validate import OTHER, assemble, images_folder
+from engine.task import Sizes
 
 SHOWN_IN_NOTE = 3
 
@@ -45,7 +45,7 @@ def open_rows(options: SourceOptions) -> Rows:
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return assemble(arrays.read_arrays(options), arrays.renamed(options))
+        return assemble(array_files.read_arrays(options), array_files.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
             return assemble(tfrecord.read_records(options), options)
@@ -68,7 +68,7 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
     classes = _classes(options) if classes is None else classes
     plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
     if isinstance(plain, ArrayData) and plain.is_array:
-        return _with_what_is_there(arrays.read_arrays(plain), plain, classes)
+        return _with_what_is_there(array_files.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
         return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
     if isinstance(plain, ImageData) and not name.lower().endswith(SUFFIXES):
@@ -117,7 +117,7 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
     """The options without what matters to training alone."""
     plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
     if isinstance(plain, ArrayData):
-        named = arrays.renamed(plain) if plain.labels_file else plain
+        named = array_files.renamed(plain) if plain.labels_file else plain
         return msgspec.structs.replace(named, group="", groups_file="")
     return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from engine.data.findings import refuse
 from engine.data.options import SourceOptions
+from engine.data.row_errors import refuse
 from engine.data.rows import Names, Raw
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")

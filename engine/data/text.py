@@ -17,8 +17,8 @@ from engine.data.options import TextData
 from engine.data.place import located
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
-from engine.data.words import PADDING, Vocabulary
-from engine.tasks.base import Splits
+from engine.data.vocabulary import PADDING, Vocabulary
+from engine.task import Splits
 
 if TYPE_CHECKING:
     import torch

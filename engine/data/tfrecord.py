@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from engine.data.findings import refuse
 from engine.data.options import ImageData
+from engine.data.row_errors import refuse
 from engine.data.rows import Names, Raw
 
 SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)

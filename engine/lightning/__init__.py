@@ -1,1 +1,1 @@
-"""A LightningModule, trained by Lightning's own Trainer and told of as every run is."""
+"""The task `lightning`: a LightningModule, trained by Lightning's own Trainer and reported like any run."""

@@ -10,24 +10,26 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from engine import checkpoint, machine
-from engine.build import strategy
-from engine.checkpoint import Checkpoint, Position
-from engine.control import Control
+from engine.checkpoint import checkpoint_files
+from engine.checkpoint.checkpoint_files import Checkpoint
+from engine.checkpoint.position import Position
 from engine.errors import Problem, Refused
-from engine.keepsakes import Keepsakes
-from engine.lightning import harness, loaders, modules, ties
+from engine.lightning import data_loaders, fake_devices, tied_weights, user_module
 from engine.lightning.callback import Follower
+from engine.lightning.checkpoint import LightningStore
+from engine.lightning.device import SpmdStrategy
 from engine.lightning.precision import CorePrecision
 from engine.lightning.profiler import SectionProfiler
-from engine.lightning.reports import Facts, Reports
-from engine.lightning.saving import LightningStore
-from engine.lightning.spmd import SpmdStrategy
-from engine.lightning.task import LightningData, LightningModel
-from engine.plan import Plan
-from engine.saves import Saver, adopt_best
-from engine.strategies.base import Strategy
-from engine.surroundings import Surroundings
+from engine.lightning.reporting import Facts, Reports
+from engine.lightning.user_module import LightningData, LightningModel
+from engine.loop.artifacts import Keepsakes
+from engine.loop.build import strategy
+from engine.loop.checkpoint_manager import Saver, adopt_best
+from engine.loop.run_context import Surroundings
+from engine.parallel.base import Strategy
+from engine.process import hardware
+from engine.process.requests import Control
+from engine.task import Plan
 from tputui.config import RunConfig
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
@@ -51,8 +53,8 @@ class LightningRun:
         self._resume_from = resume_from
         assert isinstance(plan.data, LightningData)
         assert isinstance(plan.model, LightningModel)
-        self.module, self.datamodule = modules.make(plan.config, plan.data, plan.model)
-        self.follower = Follower(plan, cores, reports, control, ties.of(self.module), resumed)
+        self.module, self.datamodule = user_module.make(plan.config, plan.data, plan.model)
+        self.follower = Follower(plan, cores, reports, control, tied_weights.of(self.module), resumed)
         self._wrap_loaders(self.follower.at)
         self.trainer = _make_trainer(plan, cores, reports, self.follower)
 
@@ -74,15 +76,15 @@ class LightningRun:
 
         def train_dataloader() -> Any:
             loader = ask()
-            train = loaders.training(loader, self._plan.config, at)
-            valid = loaders.validation(owner.val_dataloader())
+            train = data_loaders.training(loader, self._plan.config, at)
+            valid = data_loaders.validation(owner.val_dataloader())
             self.trainer.limit_train_batches = train.batches
             self._note(train, valid)
             return loader
 
         owner.train_dataloader = train_dataloader
 
-    def _note(self, train: loaders.Shape, valid: loaders.Shape) -> None:
+    def _note(self, train: data_loaders.Shape, valid: data_loaders.Shape) -> None:
         config = self._plan.config
         if valid.batches == 0:
             raise Refused([Problem("data", "the validation loader holds no example")])
@@ -94,7 +96,7 @@ class LightningRun:
                 f"the last validation batch holds {valid.ragged} examples and {how}: each counts once, without "
                 "padding, and one more program is compiled for its shape"
             )
-        takes_lr = modules.takes(type(self.module), "lr")
+        takes_lr = user_module.takes(type(self.module), "lr")
         self.follower.facts = Facts(
             steps_per_epoch=train.batches,
             valid_steps=valid.batches,
@@ -108,14 +110,14 @@ class LightningRun:
 def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[LightningRun, Reports]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
     run_dir, reporter, progress, control, resume_from, telemetry = around
-    resumed = checkpoint.load(resume_from, plan) if resume_from is not None else None
+    resumed = checkpoint_files.load(resume_from, plan) if resume_from is not None else None
     # A TputuiCallback among the module's own finds that this process is told of already.
     os.environ[RUN_DIR_VARIABLE] = str(run_dir.resolve())
     reports = Reports(plan, cores, reporter, progress, telemetry=telemetry)
     # What it says of the machine is said by us, and truly: with the harness it would tell of a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     if plan.machine.device != "TPU":
-        harness.offer_cores(plan.config.device.virtual_cores)
+        fake_devices.offer_cores(plan.config.device.virtual_cores)
     if plan.config.device.precision in ("16", "fp16", 16):
         reports.warn(
             f"device.precision = {plan.config.device.precision} is trained in bf16, which TPUs compute in; Lightning's "
@@ -135,7 +137,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
 def _make_trainer(plan: Plan, cores: Strategy, reports: Reports, follower: Follower) -> Trainer:
     config = plan.config
     single = config.num_cores == 1
-    devices = [machine.device_index(config, plan.machine)] if single else 1
+    devices = [hardware.device_index(config, plan.machine)] if single else 1
     return Trainer(
         accelerator="tpu",
         devices=devices,

@@ -14,17 +14,18 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from engine import batchnorm
-from engine.checkpoint import Checkpoint, Position
-from engine.control import Control
+from engine.checkpoint.checkpoint_files import Checkpoint
+from engine.checkpoint.position import Position
 from engine.data.readers import Waiting
-from engine.keepsakes import Keepsakes
-from engine.layers import Recorder
-from engine.lightning import figures, ties
-from engine.lightning.reports import Facts, Reports
-from engine.plan import Plan
-from engine.saves import Saver, best_words
-from engine.strategies.base import Strategy
+from engine.lightning import logged_values, tied_weights
+from engine.lightning.reporting import Facts, Reports
+from engine.loop.artifacts import Keepsakes
+from engine.loop.checkpoint_manager import Saver, best_words
+from engine.memory.layer_table import Recorder
+from engine.models import batchnorm
+from engine.parallel.base import Strategy
+from engine.process.requests import Control
+from engine.task import Plan
 from engine.xla import backend
 from tputui.telemetry import events as ev
 
@@ -38,7 +39,7 @@ class Follower(Callback):
         cores: Strategy,
         reports: Reports,
         control: Control,
-        before: ties.Ties,
+        before: tied_weights.Ties,
         resumed: Checkpoint | None,
     ) -> None:
         """`before` are the module's ties before Lightning touched it."""
@@ -85,7 +86,7 @@ class Follower(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is on the device now."""
-        ties.check(self._before, pl_module)
+        tied_weights.check(self._before, pl_module)
         batchnorm.correct(pl_module)
         self._buffers = frozenset(name for name, _ in pl_module.named_buffers())
 
@@ -161,9 +162,9 @@ class Follower(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reads what was logged, once."""
-        logged = figures.changed(self._pot, trainer.callback_metrics)
+        logged = logged_values.changed(self._pot, trainer.callback_metrics)
         self._valid_names = set(logged)
-        self._valid = figures.meters(self._reports.read_figures(logged), "valid")
+        self._valid = logged_values.meters(self._reports.read_figures(logged), "valid")
         self._reports.report_evaluation(self.at, self._valid)
         if self._evaluating is not None:
             self._evaluating.__exit__(None, None, None)
@@ -215,11 +216,11 @@ class Follower(Callback):
     def _train_figures(self, trainer: Trainer) -> dict[str, ev.MeterReading]:
         logged = {name: value for name, value in trainer.callback_metrics.items() if name not in self._valid_names}
         ours = self._reports.train_readings()
-        return {**ours, **figures.meters(self._reports.read_figures(logged), "train", ours)}
+        return {**ours, **logged_values.meters(self._reports.read_figures(logged), "train", ours)}
 
     def _is_best(self, epoch: int) -> bool:
         checkpoint = self._plan.config.checkpoint
-        figure = figures.monitored(checkpoint.monitor, self._valid)
+        figure = logged_values.monitored(checkpoint.monitor, self._valid)
         if figure is None:
             known = ", ".join(self._valid) or "nothing"
             self._reports.warn(

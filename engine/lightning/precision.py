@@ -16,8 +16,8 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import XLAPrecision
 
-from engine import optim
-from engine.strategies.base import Strategy
+from engine.loop import optimizer as optim
+from engine.parallel.base import Strategy
 from engine.xla import backend
 
 
@@ -40,7 +40,7 @@ class CorePrecision(XLAPrecision):
     ) -> Any:
         """Traces the step. It runs at the end of the batch, in one program with what is kept of it.
 
-        An optimizer that is not covered by `engine.optim` takes its own step, with a learning rate that is never 0.
+        An optimizer that `engine.loop.optimizer` does not cover takes its own step, with a learning rate above 0.
         """
         whole = partial(self._wrap_closure, model, optimizer, closure)
         if optim.covers(optimizer):

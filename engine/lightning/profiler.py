@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from lightning.pytorch.profilers import Profiler
 
-from engine.sections import Sections
+from engine.section_timer import Sections
 
 _ACTIONS = {
     "[_TrainingEpochLoop].train_dataloader_next": "data",

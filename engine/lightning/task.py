@@ -8,40 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-import msgspec
-
 from engine.errors import Problem, Refused
-from engine.lightning import modules
-from engine.tasks.base import Options, Sizes, Splits, Task
+from engine.lightning import user_module
+from engine.lightning.user_module import LightningData, LightningModel
+from engine.task import Options, Sizes, Splits, Task
 from tputui.config import OptimConfig, RunConfig
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.plan import Plan
+    from engine.task import Plan
 
 OWN_OPTIMIZER = tuple(
     key for key in OptimConfig.__struct_fields__ if key not in ("lr", "lr_scaling", "clip_norm", "accumulate")
 )
 """Keys of `[optim]` that a LightningModule sets itself, in `configure_optimizers`."""
-
-
-class LightningData(Options, frozen=True, kw_only=True):
-    """Keys of `[data]`."""
-
-    module: str | None = None
-    """LightningDataModule as `package.module:Class`; none where the LightningModule has loaders of its own."""
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Keyword arguments of the LightningDataModule. If it takes `batch_size`, it is given the global batch."""
-
-
-class LightningModel(Options, frozen=True, kw_only=True):
-    """Keys of `[model]`."""
-
-    module: str = ""
-    """LightningModule as `package.module:Class`."""
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Keyword arguments of the LightningModule. If it takes `lr`, it is given the scaled learning rate."""
 
 
 class Lightning(Task):
@@ -63,13 +44,13 @@ class Lightning(Task):
         assert isinstance(model, LightningModel)
         if not model.module:
             return [Problem("model.module", 'it is missing: name your LightningModule as "package.module:Class"')]
-        found = modules.problems("model", model.module, model.arguments, ("lr",))
+        found = user_module.problems("model", model.module, model.arguments, ("lr",))
         if data.module is not None:
-            found += modules.problems("data", data.module, data.arguments, ("batch_size",))
+            found += user_module.problems("data", data.module, data.arguments, ("batch_size",))
         elif data.arguments:
             found.append(Problem("data.arguments", "there is no data.module that could take them"))
         if not found:
-            found += _without_effect(plan.config, modules.find("model", model.module))
+            found += _without_effect(plan.config, user_module.find("model", model.module))
         return found
 
     def load(self, data: LightningData, seed: int) -> Splits:
@@ -97,7 +78,7 @@ def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
         for key in OWN_OPTIMIZER
         if getattr(config.optim, key) != getattr(default, key)
     ]
-    if config.optim.lr != default.lr and not modules.takes(cls, "lr"):
+    if config.optim.lr != default.lr and not user_module.takes(cls, "lr"):
         found.append(Problem("optim.lr", f"{cls.__name__} takes no argument lr, so it would have no effect"))
     if config.data.workers:
         found.append(Problem("data.workers", "the module's own loaders read the data; give its DataLoader num_workers"))

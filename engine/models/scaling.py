@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import msgspec
 
 from engine.errors import Problem
-from engine.tasks.base import Options
+from engine.task import Options
 
 if TYPE_CHECKING:
     import torch

@@ -1,1 +1,1 @@
-"""The workloads, one a module."""
+"""The workloads that ship with tputui, one per module."""

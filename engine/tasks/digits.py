@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from engine.tasks.base import Options, Picture, Sizes, Splits, Task
+from engine.task import Options, Picture, Sizes, Splits, Task
 
 if TYPE_CHECKING:
     from pathlib import Path

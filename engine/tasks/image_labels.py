@@ -16,13 +16,13 @@ from engine.data.options import ImageData
 from engine.errors import Problem
 from engine.models import scaling
 from engine.models.scaling import ScaledModel, Scaling
-from engine.tasks.base import Dataset, Options, Picture, Splits
+from engine.task import Dataset, Options, Picture, Splits
 from engine.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.plan import Plan
+    from engine.task import Plan
 
 EFFICIENTNET = "efficientnet-"
 
@@ -97,7 +97,7 @@ class ImageLabels(Labelled):
         """Mirrors each image or not."""
         if self._flips == "none":
             return batch
-        from engine import augment
+        from engine.data import augment
 
         batch = augment.mirrored(batch, ["image"], 3)
         return augment.mirrored(batch, ["image"], 2) if self._flips == "both" else batch

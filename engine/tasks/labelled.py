@@ -16,7 +16,7 @@ from engine.data import sources
 from engine.data.options import SourceOptions
 from engine.data.rows import Ints, Rows
 from engine.errors import Problem, Refused
-from engine.tasks.base import Sizes, Task
+from engine.task import Sizes, Task
 
 if TYPE_CHECKING:
     import torch

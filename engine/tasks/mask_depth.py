@@ -18,12 +18,12 @@ from engine.data.options import ImageData
 from engine.errors import Problem, Refused
 from engine.models import scaling
 from engine.models.scaling import ScaledModel
-from engine.tasks.base import Dataset, Options, Picture, Sizes, Splits, Task
+from engine.task import Dataset, Options, Picture, Sizes, Splits, Task
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.plan import Plan
+    from engine.task import Plan
 
 Loss = Callable[..., Any]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -115,7 +115,7 @@ class MaskDepth(Task):
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Mirrors each image or not, and lights it anew."""
-        from engine import augment
+        from engine.data import augment
 
         if self._data.flips != "none":
             batch = augment.mirrored(batch, ["image", "mask", "depth", "depth_valid"], 3)

@@ -1,1 +1,1 @@
-"""What the XLA runtime is asked and told."""
+"""The XLA runtime: devices, syncs, counters and device memory."""

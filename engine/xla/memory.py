@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from engine.strategies.base import Strategy
+import torch
+
 from engine.xla import backend
 from tputui.telemetry.events import HbmReading, MemorySampled
 
@@ -15,23 +16,24 @@ SILENT = "the TPU's metric service has not answered"
 
 
 class Probe:
-    """Samples the memory of a strategy's cores."""
+    """Samples the memory of cores that share one device."""
 
-    def __init__(self, strategy: Strategy) -> None:
-        self._strategy = strategy
-        self._service = Service(strategy.core_ids)
+    def __init__(self, core_ids: list[int], device: torch.device) -> None:
+        self._core_ids = core_ids
+        self._device = device
+        self._service = Service(core_ids)
 
     def sample(self) -> MemorySampled:
         """The newest reading; returns at once."""
         if backend.kind() == "CPU":
             return _none(CPU_REASON)
-        if len(self._strategy.core_ids) > 1:
+        if len(self._core_ids) > 1:
             return self._service.sample()
         try:
-            info = backend.memory(self._strategy.device)
+            info = backend.memory(self._device)
         except RuntimeError as error:
             return _none(f"the runtime does not tell: {error}")
-        (core,) = self._strategy.core_ids
+        (core,) = self._core_ids
         reading = HbmReading(
             core=core,
             used_bytes=info["bytes_used"],

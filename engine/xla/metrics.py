@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from engine.sections import Sections
+from engine.section_timer import Sections
 from engine.xla import backend
-from engine.xla.ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, Ledger, Meanwhile, Total
+from engine.xla.compile_ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, Ledger, Meanwhile, Total
 from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}

@@ -15,9 +15,9 @@ from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import decode, encode
+from tputui.telemetry.compressed import seal
 from tputui.telemetry.journal import FOREIGN
 from tputui.telemetry.merge import open_tail, records_of
-from tputui.telemetry.sealed import seal
 
 
 def _journal(run_dir: Path) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.sets import cache
-from engine.sets.catalogue import CATALOGUE, find
-from engine.sets.fetch import source_text
+from engine.datasets import cache
+from engine.datasets.catalog import CATALOGUE, find
+from engine.datasets.fetch import source_text
 from tests.cli.helpers import one_sentence, tputui
 from tests.engine.archives import Registry, tar_of
 

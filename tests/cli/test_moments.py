@@ -13,8 +13,8 @@ from tests.cli.helpers import one_sentence, tputui
 from tests.recorded import T0, losses
 from tputui.cli.console import CommandError
 from tputui.cli.moments import moment, resolved
-from tputui.session import load_at
-from tputui.telemetry import control
+from tputui.session.session import load_at
+from tputui.telemetry import requests
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_moment_that_the_run_does_not_have_is_told(recorded_run: Path, text: s
 
 
 def test_a_moment_holds_nothing_from_later(recorded_run: Path) -> None:
-    control.submit(recorded_run, "stop", by="test", now=T0 + 9)
+    requests.submit(recorded_run, "stop", by="test", now=T0 + 9)
     snapshot = load_at(recorded_run, T0 + 7.5)
     assert (snapshot.now, snapshot.condition, snapshot.steps, snapshot.requests) == (T0 + 7.5, "running", 33, [])
     assert max(line.t for line in snapshot.logs) <= T0 + 7.5

@@ -148,7 +148,7 @@ def test_exported_weights_work_without_tputui_and_without_the_run(trained: Run, 
 
 def test_the_runtime_is_never_imported(trained: Run, tmp_path: Path) -> None:
     probe = (
-        "import sys; from engine import predict\n"
+        "import sys; from engine.commands import predict\n"
         "code = predict.main(sys.argv[1:]); print('torch_xla' in sys.modules, file=sys.stderr); sys.exit(code)"
     )
     weights = trained.dir / "checkpoints" / "last.pt"

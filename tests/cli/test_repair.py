@@ -11,12 +11,12 @@ import pytest
 from tests import recorded
 from tests.supervise.harness import Bench, wait_for
 from tests.telemetry.hostile import forged
-from tputui import session
 from tputui.cli.main import main
+from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode
-from tputui.telemetry.mend import mend
-from tputui.telemetry.sealed import seal
+from tputui.telemetry.compressed import seal
+from tputui.telemetry.repair import mend
 
 Capture = pytest.CaptureFixture[str]
 

@@ -11,7 +11,7 @@ import pytest
 from tests import recorded
 from tputui.cli.main import main
 from tputui.exit_codes import ExitCode
-from tputui.telemetry.layers import BYTES_MAX
+from tputui.telemetry.layer_table import BYTES_MAX
 
 TABLE = {
     "batch": 64,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.sets.catalogue import DataSet, Manager, Package
+from engine.datasets.catalog import DataSet, Manager, Package
 
 NAME = "made-up-numbers"
 VERSION = "1.0"

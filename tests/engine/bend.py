@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine.tasks.base import Options, Sizes, Splits, Task
+from engine.task import Options, Sizes, Splits, Task
 from tests.engine.mytask import ask_for_stop
 
 NUM_TRAIN = 264

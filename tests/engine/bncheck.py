@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine import machine, plan
+from engine import run_plan
+from engine.process import hardware
 from tputui import config
 
 STEPS = 6
@@ -43,12 +44,12 @@ def without_dropout(model: nn.Module) -> nn.Module:
 def main(num_cores: int) -> None:
     """Compares."""
     checked = config.parse(TEXT, "bncheck", [f"device.cores={num_cores}"])
-    here = machine.find({"PJRT_DEVICE": "CPU"})
-    os.environ.update(machine.environment(checked, here))
-    planned = plan.make(checked, here, "bncheck")
-    from engine import build
-    from engine.checkpoint import Position
-    from engine.learner import Learner
+    here = hardware.find({"PJRT_DEVICE": "CPU"})
+    os.environ.update(hardware.environment(checked, here))
+    planned = run_plan.make(checked, here, "bncheck")
+    from engine.checkpoint.position import Position
+    from engine.loop import build
+    from engine.loop.train_step import Learner
     from engine.xla import backend
 
     cores, task = build.strategy(planned), planned.task

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.workers import Run, make, runs_to_end
-from tputui.telemetry import control
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +31,10 @@ def interrupted(runs_dir: Path) -> Run:
     try:
         run.start()
         run.wait_for(ev.HeartbeatSent, lambda beat: beat.phase == "compiling")
-        control.submit(run.dir, "checkpoint", by="test", now=time.time())
+        requests.submit(run.dir, "checkpoint", by="test", now=time.time())
         run.wait_for(ev.RequestApplied)
         run.wait_for(ev.EpochStarted, lambda epoch: epoch.epoch == 2)
-        control.submit(run.dir, "stop", by="test", now=time.time())
+        requests.submit(run.dir, "stop", by="test", now=time.time())
         assert run.finish() == 4, run.log.read_text()
     finally:
         run.stop_if_alive()

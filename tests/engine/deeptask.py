@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from engine.tasks.base import Options, Sizes, Splits, Task
+from engine.task import Options, Sizes, Splits, Task
 
 
 class DeepData(Options, frozen=True, kw_only=True):

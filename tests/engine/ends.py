@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any, ClassVar
 
-from engine.tasks.base import Options, Splits
+from engine.task import Options, Splits
 from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
 
 

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import torch
 
-from engine import checkpoint, saves
-from engine.checkpoint import Checkpoint, Position, Store
-from engine.plan import Plan
+from engine.checkpoint import checkpoint_files
+from engine.checkpoint.checkpoint_files import Checkpoint, Store
+from engine.checkpoint.position import Position
+from engine.loop import checkpoint_manager
+from engine.task import Plan
 from tests import recorded
 from tests.engine.test_checkpoint import planned
 from tputui.telemetry import rundir
@@ -49,8 +51,10 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     reporter.flush()
     store, step, best = Store(run_dir, planned_for_ever()), 0, 1.0
     if source is not None:
-        saves.tidy(source)
-        resumed = saves.adopt_best(store, checkpoint.load(source, planned_for_ever()), source, sys.exit)
+        checkpoint_manager.tidy(source)
+        resumed = checkpoint_manager.adopt_best(
+            store, checkpoint_files.load(source, planned_for_ever()), source, sys.exit
+        )
         step, best = resumed.position.step, resumed.best or 1.0
     while True:
         step += 1
@@ -88,20 +92,20 @@ def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) 
 def check(run_dir: Path, first: int, done: int) -> Path:
     """What must hold of the checkpoints that it left; gives the last one."""
     folder = run_dir / rundir.CHECKPOINTS
-    for name in (checkpoint.LAST, checkpoint.BEST):
+    for name in (checkpoint_files.LAST, checkpoint_files.BEST):
         # Whole, and what was saved; else it is refused.
         step, best = read(folder / name)
-        assert step in (first + done, first + done + 1) or name == checkpoint.BEST, (name, step, first, done)
+        assert step in (first + done, first + done + 1) or name == checkpoint_files.BEST, (name, step, first, done)
         assert best == 0.5 ** (step // 3), "the best figure is that of its step"
     assert len(list(folder.glob("step-*.pt"))) <= KEEP + 2, (
         "those that are kept, the best one, and the one in the making"
     )
-    return folder / checkpoint.LAST
+    return folder / checkpoint_files.LAST
 
 
 def read(path: Path) -> tuple[int, float | None]:
     """Step and best figure of a checkpoint, every value of which was looked at."""
-    found = checkpoint.load(path, planned_for_ever())
+    found = checkpoint_files.load(path, planned_for_ever())
     assert bool((found.learner["model"]["w"] == found.position.step).all())
     return found.position.step, found.best
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from engine.tasks.lit_digits import DigitsDataModule, LitDigits
 from tputui.integrations.lightning import TputuiCallback
-from tputui.telemetry import control
+from tputui.telemetry import requests
 
 WIDTH = 8
 
@@ -110,7 +110,7 @@ class Stopping(LitDigits):
         if os.environ.get("STOP_AT") != str(self.global_step):
             return
         run_dir = Path(os.environ["TPUTUI_RUN_DIR"])
-        control.submit(run_dir, "stop", by="test", now=time.time())
+        requests.submit(run_dir, "stop", by="test", now=time.time())
         while b"RequestSeen" not in (run_dir / "worker-0.jsonl").read_bytes():
             threading.Event().wait(0.05)
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from engine.tasks.base import Options, Sizes, Splits, Task
-from tputui.telemetry import control
+from engine.task import Options, Sizes, Splits, Task
+from tputui.telemetry import requests
 
 
 class PointsData(Options, frozen=True, kw_only=True):
@@ -95,6 +95,6 @@ def ask_for_stop(run_dir: Path) -> None:
     """Asks once, and lets the evaluation go on when the worker has seen it."""
     if any((run_dir / "requests").iterdir()):
         return
-    control.submit(run_dir, "stop", by="test", now=time.time())
+    requests.submit(run_dir, "stop", by="test", now=time.time())
     while b"RequestSeen" not in (run_dir / "worker-0.jsonl").read_bytes():
         threading.Event().wait(0.05)

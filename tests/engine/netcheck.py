@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from engine import losses
-from engine.learner import to_device
+from engine.loop.train_step import to_device
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
 from engine.models.text import LstmClassifier
 from engine.models.unet import UNet
-from engine.strategies.spmd import Spmd
+from engine.parallel.spmd import Spmd
 from engine.xla import backend
 
 CORES = 8

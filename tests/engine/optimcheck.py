@@ -40,26 +40,27 @@ STEPS = 6
 def main() -> None:
     """Trains and tells."""
     settings = {text: [part.replace(";", ",") for part in text.split(",")] for text in sys.argv[1:]}
-    from engine import machine, plan
+    from engine import run_plan
+    from engine.process import hardware
     from tputui import config
 
-    here = machine.find({"PJRT_DEVICE": "CPU"})
+    here = hardware.find({"PJRT_DEVICE": "CPU"})
     first = config.parse(TEXT, "test.toml")
-    os.environ.update(machine.environment(first, here))
-    from engine import build
+    os.environ.update(hardware.environment(first, here))
+    from engine.loop import build
 
-    strategy = build.strategy(plan.make(first, here, "test.toml"))
+    strategy = build.strategy(run_plan.make(first, here, "test.toml"))
     found = {}
     for text, overrides in settings.items():
-        planned = plan.make(config.parse(TEXT, "test.toml", overrides), here, "test.toml")
+        planned = run_plan.make(config.parse(TEXT, "test.toml", overrides), here, "test.toml")
         found[text] = measured(planned, strategy)
     sys.stdout.write(json.dumps(found) + "\n")
 
 
 def measured(planned: Any, strategy: Any) -> dict[str, Any]:
     """What the engine made of a setting."""
-    from engine.checkpoint import Position
-    from engine.learner import Learner
+    from engine.checkpoint.position import Position
+    from engine.loop.train_step import Learner
     from engine.xla import backend
 
     train = planned.task.load(planned.data, 0).train

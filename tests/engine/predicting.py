@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.position import Position
 from tests.engine.workers import make
 from tputui.config import from_builtins
 from tputui.telemetry.rundir import read_manifest
@@ -18,25 +19,29 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     """A run directory with a checkpoint of the network's first weights."""
     import torch
 
-    from engine import checkpoint, machine, plan
+    from engine import run_plan
+    from engine.checkpoint import checkpoint_files
+    from engine.process import hardware
 
     run = make(tmp_path, name, list(overrides), text=text)
     sys.path.append(str(Path(__file__).parent))
-    planned = plan.make(
-        from_builtins(read_manifest(run.dir).config, "test.toml"), machine.find({"PJRT_DEVICE": "CPU"}), "test.toml"
+    planned = run_plan.make(
+        from_builtins(read_manifest(run.dir).config, "test.toml"), hardware.find({"PJRT_DEVICE": "CPU"}), "test.toml"
     )
     planned.task.load(planned.data, planned.config.seed)
     torch.manual_seed(3)
     learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
-    at = checkpoint.Position(epoch=2, batch=0, step=9, evaluating=False)
-    checkpoint.Store(run.dir, planned).save(checkpoint.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True)
+    at = Position(epoch=2, batch=0, step=9, evaluating=False)
+    checkpoint_files.Store(run.dir, planned).save(
+        checkpoint_files.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True
+    )
     return run.dir
 
 
 def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
     """What the engine tells of a prediction."""
-    from engine import predict
-    from engine.telling import Teller
+    from engine.commands import predict
+    from engine.commands.protocol import Teller
 
     at = {
         "force": True,

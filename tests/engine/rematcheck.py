@@ -15,7 +15,8 @@ import numpy as np
 def main() -> None:
     """Trains and tells."""
     num_cores, precision, rematerialise, steps, batch, blocks = sys.argv[1:7]
-    from engine import machine, plan
+    from engine import run_plan
+    from engine.process import hardware
     from tputui import config
 
     cores = num_cores if num_cores.startswith("[") else int(num_cores)
@@ -25,12 +26,13 @@ def main() -> None:
         f'[optim]\nname = "sgd"\nlr = 0.05\n[device]\ncores = {cores}\nprecision = "{precision}"\n'
     )
     checked = config.parse(text, "test.toml")
-    here = machine.find({"PJRT_DEVICE": "CPU"})
-    os.environ.update(machine.environment(checked, here))
-    planned = plan.make(checked, here, "test.toml")
-    from engine import build, remat
-    from engine.checkpoint import Position
-    from engine.learner import Learner
+    here = hardware.find({"PJRT_DEVICE": "CPU"})
+    os.environ.update(hardware.environment(checked, here))
+    planned = run_plan.make(checked, here, "test.toml")
+    from engine.checkpoint.position import Position
+    from engine.loop import build
+    from engine.loop.train_step import Learner
+    from engine.memory import remat
     from engine.xla import backend
 
     strategy = build.strategy(planned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from engine.tasks.base import Options, Picture, Sizes, Splits, Task
+from engine.task import Options, Picture, Sizes, Splits, Task
 
 NUM_TRAIN, NUM_VALID = 64, 21
 

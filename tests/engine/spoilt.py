@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from engine.data.sampler import permutation
-from engine.tasks.base import Options, Splits
+from engine.task import Options, Splits
 from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
 
 BATCH = 32

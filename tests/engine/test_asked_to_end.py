@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import sums
+from engine.checkpoint import checksums
 from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import make
 from tests.faults.gated import STEPS_PER_EPOCH, GateKeeper
 from tests.faults.harness import CONFIG, REPOSITORY, is_compiling
 from tests.supervise.harness import facts, is_running, wait_for
 from tputui.supervise.escalation import Timing
-from tputui.telemetry import control
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests
 
 pytestmark = pytest.mark.xla
 
@@ -78,7 +78,7 @@ class Held(Watched):
     def last(self) -> dict[str, int]:
         """Where the last checkpoint stands, which must be what was saved."""
         path = self.dir / "checkpoints" / "last.pt"
-        sums.require(path)
+        checksums.require(path)
         position: dict[str, int] = torch.load(path, weights_only=True)["position"]
         assert not list(path.parent.glob(".*"))
         return position
@@ -141,7 +141,7 @@ def test_a_run_whose_data_do_not_come_is_saved_and_stopped_where_that_is_the_pol
     (stall,) = facts(run.dir, "supervisor-0", ev.StallFound)
     assert "waiting for data" in stall.text
     assert stall.policy == "save-stop"
-    (request,) = control.read_all(run.dir)
+    (request,) = requests.read_all(run.dir)
     assert (request.kind, request.by) == ("stop", "stall")
     (applied,) = facts(run.dir, "worker-0", ev.RequestApplied)
     assert applied.t - stall.t < GRACE_S

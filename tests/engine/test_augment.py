@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine import augment
+from engine.data import augment
 
 
 def test_all_maps_of_an_example_are_mirrored_together_and_about_half_of_them() -> None:

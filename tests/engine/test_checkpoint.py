@@ -14,17 +14,21 @@ import numpy as np
 import pytest
 import torch
 
-from engine import checkpoint, files, machine, plan, resume, sums
-from engine.checkpoint import Checkpoint, Position, SaveFailed, Store
+from engine import run_plan
+from engine.checkpoint import atomic_write, checkpoint_files, checksums, resume
+from engine.checkpoint.checkpoint_files import Checkpoint, SaveFailed, Store
+from engine.checkpoint.position import Position
 from engine.errors import Refused
+from engine.process import hardware
+from engine.task import Plan
 from tests.engine.workers import DIGITS
 from tputui import config
 
-CPU = machine.Machine("CPU", 0, 0, "a test")
+CPU = hardware.Machine("CPU", 0, 0, "a test")
 
 
-def planned(*overrides: str) -> plan.Plan:
-    return plan.make(config.load(DIGITS, list(overrides)), CPU, "digits.toml")
+def planned(*overrides: str) -> Plan:
+    return run_plan.make(config.load(DIGITS, list(overrides)), CPU, "digits.toml")
 
 
 def at_step(step: int) -> Checkpoint:
@@ -39,14 +43,14 @@ def store(tmp_path: Path) -> Store:
 
 
 def names(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {sums.NAME}
+    return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {checksums.NAME}
 
 
 def test_what_was_saved_is_loaded(store: Store, tmp_path: Path) -> None:
     saved = store.save(at_step(25), periodic=False, best=False)
     assert saved.path == "checkpoints/step-00000025.pt"
     assert saved.bytes == (tmp_path / saved.path).stat().st_size
-    loaded = checkpoint.load(tmp_path / saved.path, planned())
+    loaded = checkpoint_files.load(tmp_path / saved.path, planned())
     assert loaded.position == at_step(25).position
     assert loaded.learner["model"]["w"].tolist() == [25.0] * 4
     assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
@@ -86,7 +90,7 @@ def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: Store, tmp_pat
     (new / "checkpoints").mkdir(parents=True)
     Store(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
     assert names(new) == {"best.pt"}
-    assert checkpoint.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
+    assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
 def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(store: Store, tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(store
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
     Store(new, planned()).adopt_best(ended, tmp_path / "checkpoints" / "last.pt")
-    assert checkpoint.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
+    assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
 
 
 def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path
     path = tmp_path / "best.pt"
     path.write_bytes(b"weights")
     with tempfile.TemporaryDirectory(dir=elsewhere) as there:
-        files.duplicate(path, Path(there) / "best.pt")
+        atomic_write.duplicate(path, Path(there) / "best.pt")
         assert (Path(there) / "best.pt").read_bytes() == b"weights"
         assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
 
@@ -122,7 +126,7 @@ def test_checkpoints_are_kept_where_the_disk_has_no_links(
         store.save(at_step(step), periodic=True, best=step == 2)
     kept = planned().config.checkpoint.keep
     assert names(tmp_path) == {f"step-{step:08d}.pt" for step in range(6 - kept, 6)} | {"last.pt", "best.pt"}
-    held = (checkpoint.load(tmp_path / "checkpoints" / f"{name}.pt", planned()) for name in ("last", "best"))
+    held = (checkpoint_files.load(tmp_path / "checkpoints" / f"{name}.pt", planned()) for name in ("last", "best"))
     assert [one.position.step for one in held] == [5, 2]
 
 
@@ -146,7 +150,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from engine.checkpoint import SaveFailed, Store
+from engine.checkpoint.checkpoint_files import SaveFailed, Store
 from tests.engine.test_checkpoint import at_step, planned
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Store(Path(sys.argv[1]), planned())
@@ -168,7 +172,7 @@ def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_pat
     assert done.returncode == 0, done.stderr
     assert "checkpoints/step-00000002.pt could not be written" in done.stdout
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
-    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
 def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(store: Store, tmp_path: Path) -> None:
@@ -178,9 +182,9 @@ def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(stor
     older = tmp_path / "older.pt"
     torch.save(content, older)
     default = planned().task.model_options().dropout  # type: ignore[attr-defined]
-    assert checkpoint.load(older, planned(f"model.dropout={default}")).position.step == 25
+    assert checkpoint_files.load(older, planned(f"model.dropout={default}")).position.step == 25
     with pytest.raises(Refused, match=r"model\.dropout"):
-        checkpoint.load(older, planned("model.dropout=0.77"))
+        checkpoint_files.load(older, planned("model.dropout=0.77"))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +203,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
 ) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     with pytest.raises(Refused) as refused:
-        checkpoint.load(tmp_path / saved.path, planned(override))
+        checkpoint_files.load(tmp_path / saved.path, planned(override))
     assert [problem.key for problem in refused.value.problems] == [key]
 
 
@@ -217,7 +221,7 @@ def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examp
     # 22 steps of 64 an epoch: epoch 3 has 10 of them behind it, 640 examples.
     at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
     path = tmp_path / store.save(at, periodic=True, best=False).path
-    half = checkpoint.load(path, planned("device.cores=4", "optim.lr=0.01"))
+    half = checkpoint_files.load(path, planned("device.cores=4", "optim.lr=0.01"))
     assert half.position == Position(epoch=3, batch=20, step=2 * 44 + 20, evaluating=False)
     assert half.new_settings
     settings, moved = half.notes
@@ -225,12 +229,12 @@ def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examp
     assert "optim.lr 0.0005 -> 0.01" in settings
     assert "epoch 3 continues after 20 of its 44 steps" in moved
     assert "step 54 counts as step 108" in moved
-    odd = checkpoint.load(path, planned("data.batch_per_core=12"))
+    odd = checkpoint_files.load(path, planned("data.batch_per_core=12"))
     assert odd.position == Position(epoch=3, batch=6, step=2 * 14 + 6, evaluating=False)
     assert not odd.new_settings
-    same_batch = checkpoint.load(path, planned("device.cores=4", "data.batch_per_core=16"))
+    same_batch = checkpoint_files.load(path, planned("device.cores=4", "data.batch_per_core=16"))
     assert same_batch.position == at.position
-    unchanged = checkpoint.load(path, planned())
+    unchanged = checkpoint_files.load(path, planned())
     assert (unchanged.position, unchanged.new_settings, unchanged.notes) == (at.position, False, ())
 
 
@@ -246,24 +250,24 @@ def test_a_boundary_of_an_epoch_stays_one_under_another_batch(
     store: Store, tmp_path: Path, at: Position, expected: Position
 ) -> None:
     path = tmp_path / store.save(at_step(1)._replace(position=at), periodic=True, best=False).path
-    assert checkpoint.load(path, planned("device.cores=4")).position == expected
+    assert checkpoint_files.load(path, planned("device.cores=4")).position == expected
 
 
 def test_another_optimizer_is_refused_with_what_to_write(store: Store, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
     with pytest.raises(Refused, match=r'optim\.name: .* write optim\.name = "adam"'):
-        checkpoint.load(path, planned("optim.name=sgd"))
+        checkpoint_files.load(path, planned("optim.name=sgd"))
 
 
 @pytest.mark.parametrize("override", ["checkpoint.monitor=accuracy", "checkpoint.mode=max"])
 def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(store: Store, tmp_path: Path, override: str) -> None:
     path = tmp_path / store.save(at_step(1)._replace(best_epoch=1), periodic=True, best=True).path
-    loaded = checkpoint.load(path, planned(override))
+    loaded = checkpoint_files.load(path, planned(override))
     assert (loaded.best, loaded.best_epoch) == (None, 0)
     (note,) = loaded.notes
     assert "checkpoint.monitor was loss (min)" in note
     assert "chosen anew" in note
-    assert checkpoint.load(path, planned()).best == 0.5
+    assert checkpoint_files.load(path, planned()).best == 0.5
 
 
 def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(store: Store, tmp_path: Path) -> None:
@@ -272,30 +276,30 @@ def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(sto
     del content["monitor"], content["data"]
     older = tmp_path / "older.pt"
     torch.save(content, older)
-    assert checkpoint.load(older, planned()).best is None
+    assert checkpoint_files.load(older, planned()).best is None
 
 
 def test_more_data_are_taken_from_the_next_epoch_on_and_refused_in_the_middle_of_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     text = tabular(tmp_path, 20)
-    store = Store(tmp_path, plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
+    store = Store(tmp_path, run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
     end = at_step(16)._replace(position=Position(epoch=3, batch=0, step=16, evaluating=False))
     boundary = tmp_path / store.save(end, periodic=True, best=False).path
     middle = tmp_path / store.save(at_step(11), periodic=True, best=False).path
     tabular(tmp_path, 40)
-    more = plan.make(config.parse(text, "t.toml"), CPU, "t.toml")
-    loaded = checkpoint.load(boundary, more)
+    more = run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml")
+    loaded = checkpoint_files.load(boundary, more)
     assert loaded.position == Position(epoch=3, batch=0, step=2 * more.steps_per_epoch, evaluating=False)
     assert "16 training and 4 validation examples then, 32 and 8 now" in loaded.notes[0]
     with pytest.raises(Refused, match=r"data: .* in the middle of epoch 2 of 16 training examples, and there are 32"):
-        checkpoint.load(middle, more)
+        checkpoint_files.load(middle, more)
 
 
 def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
     from engine.data import arrays
 
     def identity() -> dict[str, str]:
-        options = plan.make(config.parse(text, "t.toml"), CPU, "t.toml").data
+        options = run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml").data
         return dict(arrays.load(options, 0).identity)  # type: ignore[arg-type]
 
     text = tabular(tmp_path, 20)
@@ -324,14 +328,14 @@ def test_without_digests_no_flipped_bit_becomes_other_weights(store: Store, tmp_
         damaged[place] ^= 1 << place % 8
         flipped.write_bytes(damaged)
         try:
-            loaded = checkpoint.load(flipped, planned())
+            loaded = checkpoint_files.load(flipped, planned())
         except Refused:
             refused += 1
             continue
         assert loaded.position == whole.position, place
         assert all(torch.equal(loaded.learner["model"][name], weights[name]) for name in weights), place
     assert refused > 10
-    assert checkpoint.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
+    assert checkpoint_files.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -349,20 +353,20 @@ def test_a_checkpoint_is_its_owners_whatever_umask_the_users_code_has_set(
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "checkpoints").iterdir()}
-    assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", sums.NAME), 0o600)
+    assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", checksums.NAME), 0o600)
 
 
 def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     text = tabular(tmp_path, 20)
 
-    def of(*overrides: str) -> plan.Plan:
-        return plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")
+    def of(*overrides: str) -> Plan:
+        return run_plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")
 
     saved = Store(tmp_path, of()).save(at_step(1), periodic=True, best=False)
-    assert checkpoint.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
+    assert checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
     with pytest.raises(Refused) as refused:
-        checkpoint.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
+        checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
     assert [problem.key for problem in refused.value.problems] == ["data.valid_fraction"]
 
 
@@ -371,23 +375,23 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_a_sentence(tmp_path: Path, c
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(Refused, match="cannot be read as a checkpoint"):
-        checkpoint.load(path, planned())
+        checkpoint_files.load(path, planned())
     with pytest.raises(Refused, match="no such checkpoint"):
-        checkpoint.load(tmp_path / "none.pt", planned())
+        checkpoint_files.load(tmp_path / "none.pt", planned())
 
 
 def test_another_programs_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save({"model": {}}, path)
     with pytest.raises(Refused, match="not a checkpoint of this version"):
-        checkpoint.load(path, planned())
+        checkpoint_files.load(path, planned())
 
 
 def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Store, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     for override, expected in (("epochs=9", []), ("model.channels=8", ["model.channels"])):
         tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))
-        command = [sys.executable, "-P", "-m", "engine.describe", "digits", "--check"]
+        command = [sys.executable, "-P", "-m", "engine.commands.describe", "digits", "--check"]
         command += ["--resume", str(tmp_path / saved.path)]
         done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr

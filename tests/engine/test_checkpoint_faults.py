@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import checkpoint, saves, sums
-from engine.checkpoint import SaveFailed, Store
+from engine.checkpoint import checkpoint_files, checksums
+from engine.checkpoint.checkpoint_files import SaveFailed, Store
 from engine.errors import Refused
+from engine.loop import checkpoint_manager as saves
 from tests.another_user import another_user, needs_root
 from tests.engine.test_checkpoint import at_step, names, planned
 from tests.engine.workers import HERE, LINE, Run, make
-from tputui.telemetry import control
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests
 from tputui.telemetry.reporter import Reporter
 
 KILLS = 20
@@ -59,11 +60,11 @@ def broken_fsync(spoil: object) -> object:
 def test_the_list_of_digests_is_one_that_sha256sum_checks(store: Store, tmp_path: Path) -> None:
     for step in range(1, 6):
         saved = store.save(at_step(step), periodic=True, best=step == 2)
-    command = ["sha256sum", "--check", "--strict", sums.NAME]
+    command = ["sha256sum", "--check", "--strict", checksums.NAME]
     done = subprocess.run(command, cwd=tmp_path / "checkpoints", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {line.partition(":")[0] for line in done.stdout.splitlines()} == names(tmp_path)
-    assert saved.sha256 == sums.digest_of(tmp_path / saved.path)
+    assert saved.sha256 == checksums.digest_of(tmp_path / saved.path)
 
 
 def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
@@ -74,7 +75,7 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
     with pytest.raises(SaveFailed, match="what was read back from the disk is not what was written to it"):
         store.save(at_step(2), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
-    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
@@ -91,8 +92,8 @@ def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
             store.save(at_step(2), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
     store.save(at_step(3), periodic=True, best=False)
-    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 3
-    assert checkpoint.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
+    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 3
+    assert checkpoint_files.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
 def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
@@ -104,9 +105,9 @@ def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(os, "listdir", refuse)
         saved = store.save(at_step(1), periodic=True, best=True)
-    assert checkpoint.load(tmp_path / saved.path, planned()).position.step == 1
+    assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
     store.save(at_step(2), periodic=True, best=False)
-    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 2
+    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 2
 
 
 @pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
@@ -120,18 +121,18 @@ def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one
     for place in range(0, size, size // 16):
         flip(folder / "last.pt", place)
         with pytest.raises(Refused) as refused:
-            checkpoint.load(folder / name, planned())
+            checkpoint_files.load(folder / name, planned())
         (problem,) = refused.value.problems
         assert problem.sentence == (
             f"resume: {folder / name}: its bytes are not those that were saved, by their sha256 in SHA256SUMS; "
             f"{folder}/step-00000001.pt is sound: name that one instead"
         )
         flip(folder / "last.pt", place)
-    assert checkpoint.load(folder / name, planned()).position.step == 2
+    assert checkpoint_files.load(folder / name, planned()).position.step == 2
     flip(folder / "best.pt", size // 2)
     flip(folder / "last.pt", size // 2)
     with pytest.raises(Refused, match="none beside it is sound"):
-        checkpoint.load(folder / name, planned())
+        checkpoint_files.load(folder / name, planned())
 
 
 def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
@@ -139,16 +140,16 @@ def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
 ) -> None:
     store = Store(tmp_path, planned("checkpoint.keep=1"))
     store.save(at_step(1), periodic=True, best=True)
-    best, read, later = tmp_path / "checkpoints" / "best.pt", sums.read, iter((2, 3))
+    best, read, later = tmp_path / "checkpoints" / "best.pt", checksums.read, iter((2, 3))
 
-    def read_late(folder: Path) -> set[sums.Sum]:
+    def read_late(folder: Path) -> set[checksums.Sum]:
         for step in later:
             store.save(at_step(step), periodic=True, best=True)
         return read(folder)
 
-    monkeypatch.setattr(sums, "read", read_late)
-    assert sums.require(best) == sums.digest_of(best)
-    assert checkpoint.load(best, planned()).position.step == 3
+    monkeypatch.setattr(checksums, "read", read_late)
+    assert checksums.require(best) == checksums.digest_of(best)
+    assert checkpoint_files.load(best, planned()).position.step == 3
 
 
 def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: Path) -> None:
@@ -164,8 +165,8 @@ def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: P
 
 def test_a_checkpoint_of_which_nothing_is_written_down_is_read(store: Store, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
-    (tmp_path / "checkpoints" / sums.NAME).unlink()
-    assert checkpoint.load(tmp_path / saved.path, planned()).position.step == 1
+    (tmp_path / "checkpoints" / checksums.NAME).unlink()
+    assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
 
 
 def test_weights_that_are_no_numbers_take_the_place_of_none(store: Store, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_weights_that_are_no_numbers_take_the_place_of_none(store: Store, tmp_pa
         assert (saved.path, saved.unfit, saved.dropped) == ("checkpoints/non-finite.pt", "w", ())
     assert names(tmp_path) == before | {"non-finite.pt"}
     folder = tmp_path / "checkpoints"
-    steps = {name: checkpoint.load(folder / name, planned()).position.step for name in sorted(names(tmp_path))}
+    steps = {name: checkpoint_files.load(folder / name, planned()).position.step for name in sorted(names(tmp_path))}
     assert (steps["last.pt"], steps["best.pt"], steps["non-finite.pt"]) == (2, 1, 5)
 
 
@@ -243,21 +244,21 @@ def test_a_full_disk_refuses_the_request_with_its_reason_and_the_next_one_is_ser
     try:
         run.start()
         run.wait_for(ev.MetersReported)
-        control.submit(run.dir, "checkpoint", by="test", now=time.time())
+        requests.submit(run.dir, "checkpoint", by="test", now=time.time())
         saved = run.wait_for(ev.RequestApplied)
         fill(disk / "filler")
-        control.submit(run.dir, "checkpoint", by="test", now=time.time())
+        requests.submit(run.dir, "checkpoint", by="test", now=time.time())
         refused = run.wait_for(ev.RequestRefused)
         assert "No space left on device" in refused.why
         assert "could not be written" in refused.why
-        assert sums.require(disk / "last.pt")
+        assert checksums.require(disk / "last.pt")
         assert torch.load(disk / "last.pt", weights_only=True)["position"]["step"] >= saved.step
         assert not list(disk.glob(".*"))
         (disk / "filler").unlink()
-        control.submit(run.dir, "stop", by="test", now=time.time())
+        requests.submit(run.dir, "stop", by="test", now=time.time())
         assert run.finish() == 4, run.log.read_text()
         applied = run.all(ev.RequestApplied)
     finally:
         run.stop_if_alive()
     assert [event.kind for event in applied] == ["checkpoint", "stop"]
-    assert sums.require(disk / "last.pt")
+    assert checksums.require(disk / "last.pt")

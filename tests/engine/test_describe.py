@@ -1,4 +1,4 @@
-"""`python -m engine.describe`: what a task's options are, and what is wrong with a configuration."""
+"""`python -m engine.commands.describe`: what a task's options are, and what is wrong with a configuration."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from engine import machine
-from engine.describe import check
+from engine.commands.describe import check
 from engine.errors import Problem
+from engine.process import hardware
 from tests.engine.workers import DIGITS, HERE, LINE
 from tputui import config
 from tputui.exit_codes import ExitCode
 
-NO_TPU = machine.Machine("CPU", 0, 0, "a test")
+NO_TPU = hardware.Machine("CPU", 0, 0, "a test")
 
 
 def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "engine.describe", *arguments]
+    command = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 
 
@@ -40,7 +40,9 @@ def test_options_are_told_with_type_default_and_documentation() -> None:
     assert "validation" in fraction["doc"]
 
 
-@pytest.mark.parametrize("words", [["engine.describe", "digits"], ["engine.worker", "--help"], ["engine.ranks", "-h"]])
+@pytest.mark.parametrize(
+    "words", [["engine.commands.describe", "digits"], ["engine.worker", "--help"], ["engine.rank", "-h"]]
+)
 def test_a_python_that_drops_docstrings_says_the_same(words: list[str]) -> None:
     command = [sys.executable, "-P", "-m", *words]
     plain, dropped = (
@@ -48,7 +50,7 @@ def test_a_python_that_drops_docstrings_says_the_same(words: list[str]) -> None:
         for more in ({}, {"PYTHONOPTIMIZE": "2"})
     )
     assert (dropped.returncode, dropped.stderr) == (plain.returncode, plain.stderr) == (0, "")
-    if words[0] == "engine.describe":
+    if words[0] == "engine.commands.describe":
         assert dropped.stdout == plain.stdout
 
 
@@ -82,7 +84,7 @@ def test_memory_on_a_machine_without_torch_says_what_to_install(tmp_path: Path) 
             (tmp_path / package.name).symlink_to(package)
     tables = json.dumps(config.to_builtins(config.load(DIGITS)))
     done = subprocess.run(
-        [sys.executable, "-P", "-S", "-m", "engine.describe", "digits", "--check", "--memory"],
+        [sys.executable, "-P", "-S", "-m", "engine.commands.describe", "digits", "--check", "--memory"],
         input=tables,
         env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parents[1])])},
         capture_output=True,
@@ -103,7 +105,7 @@ def test_every_option_is_documented() -> None:
 
 def test_neither_description_nor_check_imports_torch_or_numpy() -> None:
     probe = (
-        "import sys, json; from engine.describe import main; "
+        "import sys, json; from engine.commands.describe import main; "
         "code = main(sys.argv[1:]); "
         "heavy = {'torch', 'torch_xla', 'numpy', 'sklearn'} & set(sys.modules); "
         "assert code == 0 and not heavy, (code, heavy)"
@@ -157,7 +159,7 @@ IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
         ("raise SystemExit('usage: mytask')", "task", "SystemExit: usage: mytask"),
         ("Line = 1 / 0", "task", "ZeroDivisionError"),
         (TASK.replace("    meters:", "    def __init__(self, x): ...\n    meters:"), "task", "TypeError"),
-        ("class Line: ...", "task", "it is no subclass of engine.tasks.base.Task"),
+        ("class Line: ...", "task", "it is no subclass of engine.task.Task"),
         (TASK.replace("def sizes", "def syzes"), "task", "sizes() is missing"),
         (TASK.replace('("loss",)', '"loss"'), "task", 'meters is no tuple of names that begins with "loss"'),
         (TASK.replace(IN_SIZES, "        return {}['images']"), "task", "sizes() failed: KeyError: 'images'"),
@@ -211,7 +213,7 @@ def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
 @pytest.mark.parametrize(
     ("override", "key", "words"),
     [
-        ("task=os:getcwd", "task", '"os:getcwd" is no task: it is no subclass of engine.tasks.base.Task'),
+        ("task=os:getcwd", "task", '"os:getcwd" is no task: it is no subclass of engine.task.Task'),
         ("task=digitz", "task", 'did you mean "digits"?'),
         ("model.chanels=8", "model.chanels", 'did you mean "channels"?'),
         ("data.valid_fracton=0.1", "data.valid_fracton", 'did you mean "valid_fraction"?'),
@@ -251,16 +253,16 @@ def test_tpu_cores_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
     other.mkdir()
     (other / "vendor").write_text("0x8086\n")
     (other / "device").write_text("0x0027\n")
-    found = machine.find({}, tmp_path)
+    found = hardware.find({}, tmp_path)
     assert (found.device, found.tpu_cores) == ("TPU", 8)
-    assert machine.find({"PJRT_DEVICE": "CPU"}, tmp_path).device == "CPU"
+    assert hardware.find({"PJRT_DEVICE": "CPU"}, tmp_path).device == "CPU"
 
 
 def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
-    tpu = machine.Machine("TPU", 4, 2, None)
+    tpu = hardware.Machine("TPU", 4, 2, None)
     for cores in ("8", "1", "[7]"):
-        assert machine.core_problems(config.load(DIGITS, [f"device.cores={cores}"]), tpu) == []
-    (problem,) = machine.core_problems(config.load(DIGITS, ["device.cores=4"]), tpu)
+        assert hardware.core_problems(config.load(DIGITS, [f"device.cores={cores}"]), tpu) == []
+    (problem,) = hardware.core_problems(config.load(DIGITS, ["device.cores=4"]), tpu)
     assert problem == Problem(
         "device.cores",
         '4 cannot be had: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
@@ -268,7 +270,7 @@ def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
 
 
 def test_one_core_of_a_tpu_opens_its_own_chip() -> None:
-    tpu = machine.Machine("TPU", 4, 2, None)
+    tpu = hardware.Machine("TPU", 4, 2, None)
     chosen = config.load(DIGITS, ["device.cores=[5]"])
-    assert machine.environment(chosen, tpu)["TPU_VISIBLE_CHIPS"] == "2"
-    assert machine.device_index(chosen, tpu) == 1
+    assert hardware.environment(chosen, tpu)["TPU_VISIBLE_CHIPS"] == "2"
+    assert hardware.device_index(chosen, tpu) == 1

@@ -22,8 +22,8 @@ from tests.engine.bend import NUM_TRAIN
 from tests.engine.test_strategies import BATCH, BEND, HERE
 from tests.engine.workers import Run, make
 from tests.supervise.harness import facts, wait_for
-from tputui.model.snapshot import Failure
-from tputui.session import load
+from tputui.session.session import load
+from tputui.state.snapshot import Failure
 from tputui.supervise import spawn
 from tputui.telemetry import events as ev
 

@@ -249,7 +249,7 @@ def test_a_file_that_exists_is_overwritten_only_by_force(tmp_path: Path) -> None
 def test_the_best_weights_of_a_run_start_another_one_with_their_last_layer_where_it_fits(tmp_path: Path) -> None:
     import torch
 
-    from engine import weights
+    from engine.checkpoint import weights
     from engine.models.resnet import ResNet
     from engine.models.weights import load, new_head
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from engine.data.bad_examples import Budget, Skips
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares, valid_shares
-from engine.data.skips import Budget, Skips
 from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split
 

@@ -13,9 +13,11 @@ import polars as pl
 import pytest
 import torch
 
-from engine import describe, machine, plan, predict
-from engine.tasks.base import Splits
-from engine.telling import Teller
+from engine import run_plan
+from engine.commands import describe, predict
+from engine.commands.protocol import Teller
+from engine.process import hardware
+from engine.task import Plan, Splits
 from tests.engine.workers import Run, make, runs_to_end
 from tputui import config
 from tputui.telemetry import events as ev
@@ -56,7 +58,7 @@ hidden = 4
 [device]
 cores = 1
 """
-HERE = machine.Machine("CPU", 0, 0, "a test")
+HERE = hardware.Machine("CPU", 0, 0, "a test")
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +84,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def planned(text: str, folder: Path, *overrides: str) -> plan.Plan:
+def planned(text: str, folder: Path, *overrides: str) -> Plan:
     parsed = config.parse(text.replace("{folder}", str(folder)), "t.toml", list(overrides))
-    return plan.make(parsed, HERE, "t.toml")
+    return run_plan.make(parsed, HERE, "t.toml")
 
 
-def loaded(made: plan.Plan) -> Splits:
+def loaded(made: Plan) -> Splits:
     return made.task.load(made.data, made.config.seed)
 
 
@@ -97,7 +99,7 @@ def problem(text: str, folder: Path, *overrides: str) -> str:
     return f"{found['key']}: {found['message']}"
 
 
-def one_step(made: plan.Plan) -> dict[str, Any]:
+def one_step(made: Plan) -> dict[str, Any]:
     """Outcomes and scores of a few validation examples under fresh weights."""
     splits = loaded(made)
     torch.manual_seed(0)

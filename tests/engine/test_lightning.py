@@ -15,7 +15,7 @@ import torch
 from tests.cli.helpers import tputui
 from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.telemetry import events as ev
-from tputui.telemetry import layers
+from tputui.telemetry import layer_table
 
 pytestmark = pytest.mark.xla
 
@@ -56,7 +56,7 @@ def stopped(runs_dir: Path) -> Run:
 
 
 def test_the_layers_of_a_module_are_kept_with_the_shapes_of_a_step(lit: Run) -> None:
-    table = layers.read(lit.dir)
+    table = layer_table.read(lit.dir)
     assert table.trainable == lit.one(ev.TrainingPlanned).num_parameters
     assert [64, 8, 8, 8] in (table.layers[0].shapes or [])
     assert [64, 10] in [shape for layer in table.layers for shape in layer.shapes or []]
@@ -129,8 +129,8 @@ PREDICTS = """
 import json, os, sys
 from pathlib import Path
 from engine.errors import Refused
-from engine.predict import Asked, predict
-from engine.telling import Teller
+from engine.commands.predict import Asked, predict
+from engine.commands.protocol import Teller
 run_dir, code = map(Path, sys.argv[1:])
 best, teller = run_dir / "checkpoints" / "best.pt", Teller(2)
 asked = [(None, split, None) for split in ("valid", "test", "train")]
@@ -261,13 +261,14 @@ REFUSED = {
 }
 CHECKS = """
 import sys
-from engine import machine, plan
+from engine import run_plan
 from engine.errors import Refused
+from engine.process import hardware
 from tputui import config
 text = sys.stdin.read()
 for override in sys.argv[1:]:
     try:
-        plan.make(config.parse(text, "tied.toml", [override]), machine.find({"PJRT_DEVICE": "CPU"}), "tied.toml")
+        run_plan.make(config.parse(text, "tied.toml", [override]), hardware.find({"PJRT_DEVICE": "CPU"}), "tied.toml")
         print("accepted")
     except Refused as refused:
         print("; ".join(problem.sentence for problem in refused.problems))

@@ -66,7 +66,7 @@ def test_csv_json_lines_and_arrays_hold_the_same(tmp_path: Path) -> None:
 def test_what_is_no_number_stays_what_it_is_and_wide_predictions_are_numbered(tmp_path: Path) -> None:
     import numpy as np
 
-    from engine.table import open_table
+    from engine.commands.prediction_writers import open_table
 
     for form in ("csv", "jsonl"):
         with open_table(str(tmp_path / form), form) as table:
@@ -80,8 +80,8 @@ def test_what_is_no_number_stays_what_it_is_and_wide_predictions_are_numbered(tm
 def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: Path) -> None:
     import numpy as np
 
+    from engine.commands.prediction_writers import open_table
     from engine.errors import Refused
-    from engine.table import open_table
 
     with (
         pytest.raises(Refused, match=r'"mask" has 9,216 values an example.*write --out FILE.npz'),
@@ -183,9 +183,9 @@ def test_weights_that_cannot_be_used_say_why(tmp_path: Path) -> None:
 
 
 def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> None:
-    from engine import weights
+    from engine.checkpoint import weights
+    from engine.commands.export import export
     from engine.errors import Refused
-    from engine.export import export
 
     run_dir = saved(tmp_path, "model.channels=4")
     told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
@@ -201,8 +201,8 @@ def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> N
 
 
 def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) -> None:
+    from engine.commands.export import export
     from engine.errors import Refused
-    from engine.export import export
 
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "config.json").write_text('{"mine": 1}')
@@ -223,9 +223,9 @@ def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) ->
 
 
 def test_safetensors_are_written_and_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
-    from engine import weights
+    from engine.checkpoint import weights
+    from engine.commands.export import export
     from engine.errors import Refused
-    from engine.export import export
 
     run_dir, target = saved(tmp_path, "model.channels=4"), tmp_path / "mine.safetensors"
     source = run_dir / "checkpoints" / "best.pt"

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine import machine, plan, samples
-from engine.tasks.base import Picture
+from engine import run_plan
+from engine.loop import sample_pictures
+from engine.process import hardware
+from engine.task import Picture, Plan
 from tests.engine.workers import LINE
 from tputui import config
 
@@ -36,13 +38,15 @@ pictures = 6
 """
 
 
-def planned(text: str, *overrides: str) -> plan.Plan:
-    return plan.make(config.parse(text, "t.toml", list(overrides)), machine.Machine("CPU", 0, 0, "a test"), "t.toml")
+def planned(text: str, *overrides: str) -> Plan:
+    return run_plan.make(
+        config.parse(text, "t.toml", list(overrides)), hardware.Machine("CPU", 0, 0, "a test"), "t.toml"
+    )
 
 
 def drawn(text: str, *overrides: str) -> list[Picture]:
     made = planned(text, *overrides)
-    return samples.draw(made, made.task.load(made.data, 0).train)
+    return sample_pictures.draw(made, made.task.load(made.data, 0).train)
 
 
 def test_images_are_drawn_with_their_labels() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine import machine
-from engine.describe import check
+from engine.commands.describe import check
 from engine.models.scaling import Scaling
-from engine.tasks.base import Task
+from engine.process import hardware
+from engine.task import Task
 from engine.tasks.image_labels import ImageLabels, ImageLabelsData, ImageLabelsModel
 from engine.tasks.mask_depth import MaskDepth, MaskDepthData, MaskDepthModel
 from tputui import config
@@ -70,7 +70,7 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(override: st
         f'task = "image_labels"\nepochs = 1\n[data]\nsource = "{CT / "train.csv"}"\nimage = "image"\n'
         'label = ["liver", "aorta"]\nlabel_kind = "binary"\nbatch_per_core = 8\n[device]\ncores = 1\n'
     )
-    found = check(config.parse(text, "t.toml", [override]), machine.Machine("CPU", 0, 0, "a test"), "t.toml")[
+    found = check(config.parse(text, "t.toml", [override]), hardware.Machine("CPU", 0, 0, "a test"), "t.toml")[
         "problems"
     ]
     (problem,) = found

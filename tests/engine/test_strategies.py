@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine import machine
 from engine.data.sampler import cut, permutation, valid_shares
+from engine.process import hardware
 from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make
 from tputui import config
-from tputui.model.liveness import judge
-from tputui.model.state import RunState
-from tputui.model.view import Surroundings, take
-from tputui.telemetry import control, rundir
+from tputui.state.liveness import judge
+from tputui.state.reducer import RunState
+from tputui.state.snapshot_builder import Surroundings, take
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail
 
 pytestmark = pytest.mark.xla
@@ -367,7 +367,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             made[name].wait_for(ev.MetersReported)
         os.kill(process_of_rank(made["killed"]).pid, 9)
         made["orphaned"].kill(9)
-        control.submit(made["ended"].dir, "stop_now", by="test", now=time.time())
+        requests.submit(made["ended"].dir, "stop_now", by="test", now=time.time())
         codes = {name: run.finish() for name, run in made.items()}
         assert codes == {"example": 3, "weights": 3, "killed": 3, "orphaned": -9, "ended": 4}
     finally:
@@ -417,18 +417,18 @@ def test_ranks_that_begin_with_different_weights_are_refused(broken: dict[str, R
 
 
 def test_one_core_needs_no_strategy_and_several_a_process_each() -> None:
-    cpu = machine.Machine("CPU", 0, 0, "made up")
-    tpu_v3, tpu_v5e = machine.Machine("TPU", 4, 2, None), machine.Machine("TPU", 8, 1, None)
+    cpu = hardware.Machine("CPU", 0, 0, "made up")
+    tpu_v3, tpu_v5e = hardware.Machine("TPU", 4, 2, None), hardware.Machine("TPU", 8, 1, None)
     for cores, on, expected in (("1", cpu, 1), ("[5]", cpu, 1), ("4", cpu, 4), ("8", tpu_v3, 4), ("8", tpu_v5e, 8)):
         checked = config.parse(BEND, "test.toml", ["device.strategy=replica", f"device.cores={cores}"])
-        assert machine.num_processes(checked, on) == expected
+        assert hardware.num_processes(checked, on) == expected
     four = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
-    assert machine.environment(four, cpu)["CPU_NUM_DEVICES"] == "1"
+    assert hardware.environment(four, cpu)["CPU_NUM_DEVICES"] == "1"
 
 
 def test_a_part_of_a_tpu_cannot_be_had() -> None:
     checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
-    (problem,) = machine.core_problems(checked, machine.Machine("TPU", 4, 2, None))
+    (problem,) = hardware.core_problems(checked, hardware.Machine("TPU", 4, 2, None))
     assert problem.sentence == (
         "device.cores: 4 cannot be had: a process on every chip drives all 8 TPU cores or one; "
         'write 8, "all", 1 or [k] with k from 0 to 7'

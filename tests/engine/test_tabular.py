@@ -17,13 +17,14 @@ from tputui.telemetry import events as ev
 
 torch = pytest.importorskip("torch")
 
-from engine import predict, weights  # noqa: E402
+from engine.checkpoint import weights  # noqa: E402
+from engine.commands import predict  # noqa: E402
+from engine.commands.protocol import Teller  # noqa: E402
 from engine.data import arrays  # noqa: E402
 from engine.data.options import ArrayData  # noqa: E402
 from engine.errors import Refused  # noqa: E402
 from engine.models.mlp import Mlp  # noqa: E402
 from engine.tasks.tabular import Tabular, TabularData, TabularModel  # noqa: E402
-from engine.telling import Teller  # noqa: E402
 
 NUM_ROWS, NUM_FEATURES = 240, 6
 CONFIG = """

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import machine, plan
-from engine.describe import check
+from engine import run_plan
+from engine.commands.describe import check
 from engine.errors import Refused
+from engine.process import hardware
 from tests.engine.workers import DIGITS
 from tputui import config
 
@@ -40,10 +41,10 @@ def host(tmp_path: Path, *devices: tuple[str, str]) -> Path:
     return pci
 
 
-def tpu_host(tmp_path: Path, name: str) -> machine.Machine:
+def tpu_host(tmp_path: Path, name: str) -> hardware.Machine:
     device, num_chips, _ = HOSTS[name]
     pci = host(tmp_path, (NVIC, "0x020000"), *[(device, "0xff0000")] * num_chips)
-    return machine.find({}, pci, tmp_path / "dev")
+    return hardware.find({}, pci, tmp_path / "dev")
 
 
 @pytest.mark.parametrize("strategy", ["spmd", "replica"])
@@ -58,10 +59,10 @@ def test_the_sample_trains_on_all_cores_of_every_tpu_host(tmp_path: Path, name: 
     assert facts["lr"] == pytest.approx(0.0005 * num_cores)
     assert facts["lr_rule"].startswith(f"0.0005 x {num_cores} cores")
     assert facts["device_warning"] is None
-    environment = machine.environment(loaded, found)
+    environment = hardware.environment(loaded, found)
     assert environment["PJRT_DEVICE"] == "TPU"
     assert ("TPU_VISIBLE_CHIPS" in environment) == (num_cores == 1)
-    planned = plan.make(loaded, found, "digits.toml")
+    planned = run_plan.make(loaded, found, "digits.toml")
     assert planned.num_processes == (found.chips if strategy == "replica" else 1)
 
 
@@ -77,10 +78,10 @@ def test_all_is_the_default_and_elsewhere_means_the_virtual_cores() -> None:
         'task = "digits"\nepochs = 2\n[data]\nbatch_per_core = 4\n[device]\nvirtual_cores = 6\n', "my.toml"
     )
     assert loaded.device.cores == "all"
-    here = machine.Machine("CPU", 0, 0, "a test")
-    planned = plan.make(loaded, here, "my.toml")
+    here = hardware.Machine("CPU", 0, 0, "a test")
+    planned = run_plan.make(loaded, here, "my.toml")
     assert (planned.config.num_cores, planned.config.global_batch) == (6, 24)
-    assert machine.environment(loaded, here)["CPU_NUM_DEVICES"] == "6"
+    assert hardware.environment(loaded, here)["CPU_NUM_DEVICES"] == "6"
     assert config.to_builtins(loaded)["device"]["cores"] == "all", "a run keeps what was written"
 
 
@@ -114,13 +115,13 @@ def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_wit
 ) -> None:
     loaded = config.load(DIGITS, ["data.global_batch=6"])
     with pytest.raises(Refused, match=r"data\.global_batch: 6 cannot be shared by 4 cores; 8 can"):
-        plan.make(loaded, tpu_host(tmp_path, "v4-8"), "digits.toml")
+        run_plan.make(loaded, tpu_host(tmp_path, "v4-8"), "digits.toml")
 
 
 def test_a_host_without_any_sign_of_a_tpu_is_not_warned_of(tmp_path: Path) -> None:
     # Every machine of Google's cloud has a network card and maybe disks of its vendor.
     pci = host(tmp_path, (NVIC, "0x020000"), ("0x001f", "0x010802"))
-    found = machine.find({}, pci, tmp_path / "dev")
+    found = hardware.find({}, pci, tmp_path / "dev")
     assert (found.device, found.warning) == ("CPU", None)
 
 
@@ -141,7 +142,7 @@ def test_virtual_cores_on_a_host_that_seems_to_have_a_tpu_are_warned_of(
     (tmp_path / "dev").mkdir()
     for name in files:
         (tmp_path / "dev" / name).touch()
-    found = machine.find(environ, host(tmp_path, *devices), tmp_path / "dev")
+    found = hardware.find(environ, host(tmp_path, *devices), tmp_path / "dev")
     facts = check(config.load(DIGITS), found, "digits.toml")["facts"]
     assert (facts["device"], facts["num_cores"]) == ("CPU", 8)
     assert facts["device_warning"].startswith("not training on a TPU: ")

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.engine.workers import HERE, LINE, Run, make, runs_to_end
-from tputui.telemetry import control, layers
 from tputui.telemetry import events as ev
+from tputui.telemetry import layer_table
+from tputui.telemetry import requests as control
 
 pytestmark = pytest.mark.xla
 
@@ -45,7 +46,7 @@ def test_what_is_trained_on_is_told_before_the_first_step(whole: Run) -> None:
 
 
 def test_the_layers_of_the_network_are_kept_with_the_shapes_of_a_step(whole: Run) -> None:
-    table = layers.read(whole.dir)
+    table = layer_table.read(whole.dir)
     assert table.batch == whole.one(ev.TrainingPlanned).global_batch
     assert table.trainable == whole.one(ev.TrainingPlanned).num_parameters
     assert table.layers[0].shapes == [[64, 32, 8, 8]]

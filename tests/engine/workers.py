@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tputui import __version__, config
-from tputui.telemetry import blocks, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.journal import Tail
 
 HERE = Path(__file__).parent
@@ -123,7 +123,7 @@ class Run:
         """Per-core losses by step."""
         rows: dict[int, list[float]] = {}
         for event in self.all(ev.StepsRecorded):
-            values: array[float] = blocks.unpack(event.block, event.n * event.cores)
+            values: array[float] = float_blocks.unpack(event.block, event.n * event.cores)
             for row in range(event.n):
                 assert event.first + row not in rows, "a step was recorded twice"
                 rows[event.first + row] = list(values[row * event.cores : (row + 1) * event.cores])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from engine.tasks.base import Options, Splits
+from engine.task import Options, Splits
 from tests.engine.mytask import Line, Points, PointsData, PointsModel
 
 NUM_CORES = 8

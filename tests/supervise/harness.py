@@ -41,13 +41,13 @@ _WORKER = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from threading import Event
-from tputui.telemetry import control, events as ev
+from tputui.telemetry import requests, events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
 run_dir = Path(sys.argv[1])
 reporter = Reporter(run_dir, "worker")
-inbox = control.Inbox(run_dir)
+inbox = requests.Inbox(run_dir)
 
 def beat(step):
     reporter.emit(ev.HeartbeatSent(t=time.time(), phase="executing", phase_s=0.0, step=step, epoch=1))

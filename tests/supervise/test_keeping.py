@@ -8,9 +8,9 @@ import pytest
 
 from tests import longrun, recorded
 from tests.supervise.harness import Bench, is_running, wait_for
+from tputui.cache import cache_file
 from tputui.cli.main import main
-from tputui.places import files
-from tputui.session import load
+from tputui.session.session import load
 
 LONG = """
 from array import array
@@ -38,8 +38,8 @@ def test_a_long_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: py
 
     run_dir = watched.run_dir
     assert (run_dir / "worker-0.jsonl").stat().st_size > 2 << 20
-    places = files.listed(run_dir)
-    assert files.read_head(places[-1]).offset == (run_dir / "worker-0.jsonl").stat().st_size
+    places = cache_file.listed(run_dir)
+    assert cache_file.read_head(places[-1]).offset == (run_dir / "worker-0.jsonl").stat().st_size
     assert longrun.num_read(run_dir) < 30
     assert load(run_dir).steps == 60_000
     assert f"{len(places)} sound place" in _check(run_dir, capsys)
@@ -52,7 +52,7 @@ def test_a_sealed_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: 
 
     run_dir = watched.run_dir
     sealed = run_dir / "worker-0.jsonl.zst"
-    head = files.read_head(files.listed(run_dir)[-1])
+    head = cache_file.read_head(cache_file.listed(run_dir)[-1])
     assert (head.journal, head.offset) == (sealed.name, sealed.stat().st_size)
     assert longrun.num_read(run_dir) < 30
     assert load(run_dir).steps == 60_000
@@ -73,7 +73,7 @@ def test_kill_9_of_the_supervisor_leaves_sound_places_and_the_rest_is_read(
         """.replace("\n        ", "\n")
     )
     pid, run_dir = watched.worker_pid(), watched.run_dir
-    wait_for(lambda: files.listed(run_dir), "a place", 60)
+    wait_for(lambda: cache_file.listed(run_dir), "a place", 60)
     watched.process.kill()
     watched.process.wait()
     (run_dir / "go").touch()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tputui.exit_codes import ExitCode
-from tputui.supervise.ending import Ending, WorkerEnd, judge
 from tputui.supervise.escalation import Escalation, Timing
-from tputui.supervise.host import HostSampler
-from tputui.supervise.logtail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
+from tputui.supervise.host_metrics import HostSampler
+from tputui.supervise.log_tail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
+from tputui.supervise.outcome import Ending, WorkerEnd, judge
 from tputui.telemetry import events as ev
 
 TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)

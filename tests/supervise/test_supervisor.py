@@ -12,8 +12,8 @@ import pytest
 from tests import recorded
 from tests.supervise.harness import Bench, facts, is_running, wait_for
 from tputui.supervise.__main__ import main
-from tputui.telemetry import control, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
 
 FOREVER = "while True: Event().wait(1)"
 ON_REQUEST_STOP = """
@@ -140,11 +140,11 @@ def test_a_second_sigterm_asks_to_stop_at_once(bench: Bench) -> None:
     watched.worker_pid()
 
     watched.process.terminate()
-    wait_for(lambda: control.read_all(watched.run_dir), "the first request")
+    wait_for(lambda: requests.read_all(watched.run_dir), "the first request")
     watched.process.terminate()
     watched.ended()
 
-    assert [request.kind for request in control.read_all(watched.run_dir)] == ["stop", "stop_now"]
+    assert [request.kind for request in requests.read_all(watched.run_dir)] == ["stop", "stop_now"]
 
 
 def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_its_children(bench: Bench) -> None:
@@ -165,7 +165,7 @@ def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_it
 
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
     assert "by force" in ended.reason
-    assert [request.kind for request in control.read_all(watched.run_dir)] == ["stop", "stop_now"]
+    assert [request.kind for request in requests.read_all(watched.run_dir)] == ["stop", "stop_now"]
     assert watched.said(ev.RequestRefused)[0].kind == "stop"
     assert watched.said(ev.RequestApplied)[0].kind == "stop_now"
     wait_for(lambda: not is_running(child), "the end of the worker's child")
@@ -200,7 +200,7 @@ def test_a_child_in_a_session_of_its_own_is_named_at_the_end(bench: Bench) -> No
         child = int(wait_for(lambda: _text(watched.run_dir / "child"), "the child"))
         sees = lambda: any(p.pid == child for s in watched.said(ev.HostSampled) for p in s.processes)  # noqa: E731
         wait_for(sees, "a sample with the child")
-        control.submit(watched.run_dir, "stop", by="test", now=time.time())
+        requests.submit(watched.run_dir, "stop", by="test", now=time.time())
         watched.ended()
         (warned,) = watched.said(ev.WarningRaised)
         assert f"(pid {child})" in warned.text
@@ -213,7 +213,7 @@ def test_stop_now_from_any_viewer_is_enforced(bench: Bench) -> None:
     watched = bench.supervise(FOREVER, kill_after_s=0.3)
     watched.worker_pid()
 
-    request = control.submit(watched.run_dir, "stop_now", by="a test", now=time.time())
+    request = requests.submit(watched.run_dir, "stop_now", by="a test", now=time.time())
     ended = watched.ended()
 
     assert ended.outcome == "stopped"
@@ -236,7 +236,7 @@ def test_a_request_that_nobody_answered_is_refused_with_the_reason(bench: Bench)
     watched = bench.supervise(FOREVER)
     pid = watched.worker_pid()
 
-    request = control.submit(watched.run_dir, "checkpoint", by="a test", now=time.time())
+    request = requests.submit(watched.run_dir, "checkpoint", by="a test", now=time.time())
     os.kill(pid, signal.SIGKILL)
     watched.ended()
 
@@ -314,7 +314,7 @@ def test_a_run_whose_directory_is_renamed_is_asked_and_ends_there(bench: Bench) 
     watched.worker_pid()
     wait_for(lambda: len(facts(watched.run_dir, "worker-0", ev.HeartbeatSent)) == 2, "that the worker looks")
     watched.run_dir = watched.run_dir.rename(watched.run_dir.with_name("renamed"))
-    control.submit(watched.run_dir, "stop_now", by="test", now=time.time())
+    requests.submit(watched.run_dir, "stop_now", by="test", now=time.time())
 
     ended = watched.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)

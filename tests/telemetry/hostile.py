@@ -17,7 +17,7 @@ from typing import Any
 
 from tests import recorded
 from tputui.telemetry.codec import journal_id_of
-from tputui.telemetry.sealed import SealError, seal
+from tputui.telemetry.compressed import SealError, seal
 
 NUMBERS = (
     *("0", "-1", "1", "3", "255", "1e999", "-1e999", "1e308", "-0.0", "5e-324", "0.1", "-2147483649", "4294967296"),

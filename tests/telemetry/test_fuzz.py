@@ -19,16 +19,16 @@ import zstandard
 from tests import recorded
 from tests.telemetry import fuzz
 from tests.telemetry.hostile import DEEP, forged
-from tputui import session
-from tputui.model.show import show_text
-from tputui.telemetry import blocks, control, rundir
+from tputui.session import session
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks, requests, rundir
 from tputui.telemetry.codec import DamagedLine, decode, encode
+from tputui.telemetry.compressed import SealedTail, SealError, seal
 from tputui.telemetry.damage import REGIONS_MAX, TOO_MANY, Damage
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.merge import open_tail, records_of
-from tputui.telemetry.plain import open_plain, read_small
-from tputui.telemetry.sealed import SealedTail, SealError, seal
+from tputui.telemetry.safe_open import open_plain, read_small
+from tputui.text.run_summary import show_text
 
 SECONDS_MAX = 20.0
 
@@ -111,11 +111,11 @@ def test_every_whole_number_of_a_fact_is_bounded() -> None:
             assert re.search(r"\bint\b", str(hint)) is None, f"{kind.__name__}.{name} is an int and should be an Int"
 
 
-@pytest.mark.parametrize("num_values", [-1, blocks.VALUES_MAX + 1, 10**30])
+@pytest.mark.parametrize("num_values", [-1, float_blocks.VALUES_MAX + 1, 10**30])
 @pytest.mark.parametrize("form", ["r", "z"])
 def test_a_block_that_claims_what_none_holds_is_not_decoded(num_values: int, form: str) -> None:
-    with pytest.raises(blocks.BlockError, match="no block holds more"):
-        blocks.unpack(form + "AAAA", num_values)
+    with pytest.raises(float_blocks.BlockError, match="no block holds more"):
+        float_blocks.unpack(form + "AAAA", num_values)
 
 
 @pytest.mark.parametrize("core", [1 << 40, -1])
@@ -144,8 +144,8 @@ def test_a_step_on_more_cores_than_any_pod_has_gets_no_room(tmp_path: Path) -> N
 def test_a_block_that_inflates_to_more_than_it_says_is_cut_short() -> None:
     bomb = "z" + base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
     began = time.monotonic()
-    with pytest.raises(blocks.BlockError):
-        blocks.unpack(bomb, 8)
+    with pytest.raises(float_blocks.BlockError):
+        float_blocks.unpack(bomb, 8)
     assert time.monotonic() - began < 0.1
 
 
@@ -261,7 +261,7 @@ def test_a_pipe_for_a_manifest_or_a_request_is_not_waited_for(recorded_run: Path
     (recorded_run / "run.json").unlink()
     os.mkfifo(recorded_run / "run.json")
     os.mkfifo(recorded_run / "requests" / "0-1.json")
-    assert control.read_all(recorded_run) == []
+    assert requests.read_all(recorded_run) == []
     with pytest.raises(rundir.RunNotFound, match="not a plain file"):
         rundir.read_manifest(recorded_run)
     assert session.load(recorded_run).steps == 66
@@ -273,7 +273,7 @@ def test_a_manifest_or_a_request_of_anything_is_refused_in_words(recorded_run: P
     (recorded_run / "requests" / "0-1.json").write_text('{"id":' + content)
     with pytest.raises(rundir.RunNotFound, match=r"run\.json"):
         rundir.read_manifest(recorded_run)
-    assert control.read_all(recorded_run) == []
+    assert requests.read_all(recorded_run) == []
 
 
 def test_a_file_that_should_be_small_is_not_read_when_it_is_not(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tests import recorded
+from tputui.telemetry.compressed import seal
 from tputui.telemetry.merge import Fact, Merge
-from tputui.telemetry.sealed import seal
 
 
 def everything(run_dir: Path, until: float = float("inf")) -> list[Fact]:

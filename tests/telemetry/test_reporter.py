@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tputui.telemetry import blocks
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.reporter import Reporter
 
@@ -36,7 +36,7 @@ def steps(run_dir: Path, metric: str = "loss") -> dict[int, list[float]]:
     rows: dict[int, list[float]] = {}
     for event in facts(run_dir):
         if isinstance(event, ev.StepsRecorded) and event.metric == metric:
-            values = blocks.unpack(event.block, event.n * event.cores)
+            values = float_blocks.unpack(event.block, event.n * event.cores)
             for row in range(event.n):
                 rows[event.first + row] = values[row * event.cores : (row + 1) * event.cores].tolist()
     return rows

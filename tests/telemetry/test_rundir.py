@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests import recorded
-from tputui.telemetry import control, rundir
+from tputui.telemetry import requests, rundir
 
 
 def test_a_new_run_is_its_owners_alone_and_says_what_was_asked(tmp_path: Path) -> None:
@@ -76,20 +76,20 @@ def test_of_a_process_on_another_host_nothing_is_claimed() -> None:
 
 def test_requests_are_handed_out_once_in_order(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
-    inbox = control.Inbox(run_dir)
+    inbox = requests.Inbox(run_dir)
     assert inbox.poll() == []
-    first = control.submit(run_dir, "checkpoint", by="test", now=10.0)
-    second = control.submit(run_dir, "stop", by="test", now=11.0)
+    first = requests.submit(run_dir, "checkpoint", by="test", now=10.0)
+    second = requests.submit(run_dir, "stop", by="test", now=11.0)
     assert inbox.poll() == [first, second]
     assert inbox.poll() == []
-    assert control.read_all(run_dir) == [first, second]
+    assert requests.read_all(run_dir) == [first, second]
 
 
 def test_a_file_that_is_no_request_is_passed_over(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "requests" / "0-x.json").write_text('{"kind": "format my disk"}')
-    request = control.submit(run_dir, "stop_now", by="test", now=11.0)
-    assert control.Inbox(run_dir).poll() == [request]
+    request = requests.submit(run_dir, "stop_now", by="test", now=11.0)
+    assert requests.Inbox(run_dir).poll() == [request]
 
 
 def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_requests_that_cannot_be_read_are_none_and_not_an_error(tmp_path: Path) 
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "requests").rmdir()
     (run_dir / "requests").write_text("a file where a directory should be")
-    assert control.Inbox(run_dir).poll() == []
-    assert control.read_all(run_dir) == []
+    assert requests.Inbox(run_dir).poll() == []
+    assert requests.read_all(run_dir) == []
 
 
 def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,16 +17,16 @@ from tests import recorded
 from tests.another_user import NOBODY, needs_root
 from tests.telemetry.test_fuzz import PACK, frame, read
 from tests.telemetry.test_journal import LINES, WHOLE
-from tputui import session
 from tputui.exit_codes import ExitCode
-from tputui.model.show import show_text
-from tputui.model.state import RunState
-from tputui.telemetry import control, rundir
+from tputui.session import session
+from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import decode
 from tputui.telemetry.journal import JournalWriter, Tail
 from tputui.telemetry.merge import Merge, open_tail, records_of
 from tputui.telemetry.reporter import Reporter
+from tputui.text.run_summary import show_text
 
 ENDS = [sum(map(len, LINES[: count + 1])) for count in range(len(LINES))]
 
@@ -284,11 +284,11 @@ AS_NOBODY = f"""
 import os, sys
 from pathlib import Path
 import encodings.idna
-from tputui import session
-from tputui.cli import asking, check, repair, show, stop
+from tputui.session import session
+from tputui.cli import requests as cli_requests, check, repair, show, stop
 from tputui.cli.main import main
 from tputui.supervise import __main__ as supervise, supervisor
-from tputui.telemetry import control
+from tputui.telemetry import requests
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
@@ -330,7 +330,7 @@ def test_another_user_cannot_write_a_request(open_to_all: Path) -> None:
         "except PermissionError: print('refused')\n"
     )
     assert as_nobody(program, run_dir).stdout == "refused\n"
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 @needs_root
@@ -355,10 +355,10 @@ def test_a_place_that_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> N
 def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
     program = (
         "import os, sys\nos.umask(0)\nfrom pathlib import Path\nfrom tests import recorded\n"
-        "from tputui.telemetry import control\nfrom tputui.telemetry.sealed import seal\n"
-        "from tputui.telemetry.reporter import Reporter\nfrom tputui.supervise.logtail import LogTail\n"
+        "from tputui.telemetry import requests\nfrom tputui.telemetry.compressed import seal\n"
+        "from tputui.telemetry.reporter import Reporter\nfrom tputui.supervise.log_tail import LogTail\n"
         "run_dir = recorded.write_run(Path(sys.argv[1]))\n"
-        "control.submit(run_dir, 'stop', by='test', now=1.0)\nLogTail(run_dir / 'worker-0.log').close()\n"
+        "requests.submit(run_dir, 'stop', by='test', now=1.0)\nLogTail(run_dir / 'worker-0.log').close()\n"
         "Reporter(run_dir, 'rank', 1).close()\nseal(run_dir / 'rank-1.jsonl')\n"
         "with open(run_dir / 'worker-0.jsonl', 'ab') as file: file.write(b'torn')\n"
     )
@@ -375,10 +375,10 @@ def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path) -> None:
     program = (
-        "import resource, sys\nfrom pathlib import Path\nfrom engine import files\npath = Path(sys.argv[1])\n"
-        "files.write(path, lambda file: file.write(b'old'))\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom engine.checkpoint import atomic_write\npath = Path(sys.argv[1])\n"
+        "atomic_write.write(path, lambda file: file.write(b'old'))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
-        "try: files.write(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"
+        "try: atomic_write.write(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"
         "except OSError as error: print(error.errno)\n"
     )
     path = tmp_path / "step-1.pt"
@@ -391,7 +391,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path)
 LEAVE_UNDER_A_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
-from engine.watch import leave
+from engine.process.monitor import leave
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter

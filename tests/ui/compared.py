@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tests.ui.driving import AppPilot, text, until
-from tputui.model.snapshot import Snapshot
+from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.screens.compare import CompareScreen
+from tputui.ui.compare.screen import CompareScreen
 
 
 class Served:

@@ -12,9 +12,9 @@ from tests.ui.driving import AppPilot, text, until
 from tputui import config
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
-from tputui.ui.launch.desk import Launch, Option, Problem, TaskDescription, Unable, Verdict
-from tputui.ui.screens.launcher import LauncherScreen
-from tputui.ui.screens.runs import RunsScreen
+from tputui.ui.launch.screen import LauncherScreen
+from tputui.ui.launch.service import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.runs.screen import RunsScreen
 
 NOW = recorded.T0 + 11
 TOML = """# A small one.

@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.ui import made
-from tputui.model.snapshot import Snapshot
+from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
+from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 
 AppPilot = Pilot[MonitorResult]
 

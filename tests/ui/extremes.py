@@ -13,29 +13,29 @@ import msgspec
 
 from tests import recorded
 from tests.ui.test_panels import joined
-from tputui.model.compare import compare
-from tputui.model.lines import Teller, last_lines
-from tputui.model.show import show_text, to_show
-from tputui.model.snapshot import Snapshot
-from tputui.model.state import RunState
-from tputui.model.textchart import loss_chart
-from tputui.model.view import Surroundings, take
+from tputui.compare.compare import compare
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import Surroundings, take
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode, encode
+from tputui.text.chart import loss_chart
+from tputui.text.lines import Teller, last_lines
+from tputui.text.run_summary import show_text, to_show
+from tputui.ui.charts.chart_view import VIEWS, Look, Window
 from tputui.ui.charts.domain import X_KINDS
-from tputui.ui.charts.look import VIEWS, Look, Window
-from tputui.ui.comparison.sight import Sight
-from tputui.ui.home.rows import row_of
-from tputui.ui.logs.logfold import folded
-from tputui.ui.logs.logview import Rows
-from tputui.ui.widgets.body import PANEL_TYPES
-from tputui.ui.widgets.chart import LossPanel
-from tputui.ui.widgets.compared import ComparedPart
-from tputui.ui.widgets.comparedbody import PANEL_TYPES as COMPARED_TYPES
-from tputui.ui.widgets.header import Header
+from tputui.ui.compare.body import PANEL_TYPES as COMPARED_TYPES
+from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.runs import ComparedPart
+from tputui.ui.monitor.body import PANEL_TYPES
+from tputui.ui.monitor.header import Header
+from tputui.ui.monitor.log_fold import folded
+from tputui.ui.monitor.log_view import Rows
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.runs.preview import PreviewPart, RunPreview
+from tputui.ui.runs.rows import row_of
+from tputui.ui.runs.table import FIELDS, cell
 from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.preview import PreviewPart, RunPreview
-from tputui.ui.widgets.runs import FIELDS, cell
 
 FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 253402300800.0)
 INTS = (0, -1, ev.INT_MAX, -ev.INT_MAX, 1 << 53, 1 << 31)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.model.snapshot import (
+from tputui.state.snapshot import (
     CheckpointView,
     CoreColumn,
     CoreView,
@@ -40,7 +40,7 @@ from tputui.model.snapshot import (
     XlaView,
 )
 from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample, StepPrograms
-from tputui.ui.pump import Player
+from tputui.ui.base.reader_thread import Player
 
 NOW = 1_760_000_100.0
 STEPS = 330

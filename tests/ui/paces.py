@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.ui import made
-from tputui.model.snapshot import EpochStart, MemoryPoint, Plan, Segment, Snapshot, ThroughputPoint, ThroughputView
+from tputui.state.snapshot import EpochStart, MemoryPoint, Plan, Segment, Snapshot, ThroughputPoint, ThroughputView
 from tputui.telemetry.events import MeterReading
 
 CONFIG: dict[str, Any] = {

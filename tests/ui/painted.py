@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from tests.ui import made
-from tputui.model.snapshot import PicturesView, Snapshot
+from tputui.state.snapshot import PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 
 SIDE = 48

@@ -16,21 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui import made
-from tputui.model.snapshot import CoreColumn, Segment, Snapshot
-from tputui.ui.charts import heat, history, layers, loss, overlay, timeline, watch
+from tputui.state.snapshot import CoreColumn, Segment, Snapshot
+from tputui.ui.charts import axis, events_line, heatmap, history, layers, loss, outlier, overlay
+from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, Look, ViewKind, Window
+from tputui.ui.charts.columns import gather
 from tputui.ui.charts.domain import X_KINDS, Domain, Grounds, grounds_of
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.look import LEAST_SPAN, VIEWS, Look, ViewKind, Window
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.scene import Whole
+from tputui.ui.charts.outlier import CoreWatch
 from tputui.ui.charts.segments import SegmentMemory
-from tputui.ui.charts.smooth import WEIGHTS, smoothed
-from tputui.ui.charts.watch import CoreWatch
-from tputui.ui.draw import axis
-from tputui.ui.draw.braille import Canvas
-from tputui.ui.draw.columns import gather
-from tputui.ui.draw.lines import Line, Span, width_of
-from tputui.ui.draw.sparkline import evenly
+from tputui.ui.charts.smoothing import WEIGHTS, smoothed
+from tputui.ui.charts.sparkline import evenly
+from tputui.ui.charts.visible_data import Whole
+from tputui.ui.render.braille import Canvas
+from tputui.ui.render.lines import Line, Span, width_of
 
 
 def text(lines: list[Line]) -> str:
@@ -264,28 +263,28 @@ def test_a_guide_stands_where_nothing_else_does() -> None:
     assert text([second]) == f" {layers.GUIDE} "
 
 
-@given(st.lists(st.tuples(st.integers(0, 29), st.sampled_from(timeline.KINDS)), max_size=40))
+@given(st.lists(st.tuples(st.integers(0, 29), st.sampled_from(events_line.KINDS)), max_size=40))
 def test_the_gravest_event_of_a_cell_is_shown(happened: list[tuple[int, str]]) -> None:
     marks = [made.mark(kind, cell, "x") for cell, kind in happened]  # type: ignore[arg-type]
-    found = timeline.strip(marks, lambda mark: mark.step, 30)
+    found = events_line.strip(marks, lambda mark: mark.step, 30)
     for cell in range(30):
         kinds = [kind for at, kind in happened if at == cell]
-        assert found.get(cell) == (timeline.SIGNS[min(kinds, key=timeline.KINDS.index)] if kinds else None)
-    assert width_of(timeline.over([Span("-" * 12), Span("=" * 18)], found)) == 30
+        assert found.get(cell) == (events_line.SIGNS[min(kinds, key=events_line.KINDS.index)] if kinds else None)
+    assert width_of(events_line.over([Span("-" * 12), Span("=" * 18)], found)) == 30
 
 
 def test_every_kind_of_event_has_a_sign_of_its_own() -> None:
-    assert len({sign.mark for sign in timeline.SIGNS.values()}) == len(timeline.SIGNS)
-    assert timeline.sign_of("of_the_future").word == "of the future"
+    assert len({sign.mark for sign in events_line.SIGNS.values()}) == len(events_line.SIGNS)
+    assert events_line.sign_of("of_the_future").word == "of the future"
 
 
 def test_events_stand_below_the_chart_at_their_steps() -> None:
     lines = drawn(made.running(), Look(), 107, 20).splitlines()
     strip = lines[-1]
-    best = strip.index(timeline.SIGNS["best"].mark)
+    best = strip.index(events_line.SIGNS["best"].mark)
     assert best == pytest.approx(6 + 109 / axis.with_room(329) * 100, abs=1)
-    assert strip.index(timeline.SIGNS["compile"].mark) == 6
-    assert all(timeline.SIGNS["best"].mark not in line for line in lines[:-1])
+    assert strip.index(events_line.SIGNS["compile"].mark) == 6
+    assert all(events_line.SIGNS["best"].mark not in line for line in lines[:-1])
 
 
 def test_one_core_is_one_line() -> None:
@@ -296,12 +295,12 @@ def test_one_core_is_one_line() -> None:
 
 def test_a_low_chart_has_the_events_on_its_axis() -> None:
     lines = drawn(made.running(), Look(), 60, 8).splitlines()
-    assert timeline.SIGNS["best"].mark in lines[-2]
+    assert events_line.SIGNS["best"].mark in lines[-2]
 
 
 @pytest.mark.parametrize("view", ["band", "overlay", "heat"])
 def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
-    assert drawn(made.diverged(), Look(view=view)).splitlines()[-3].count(timeline.SIGNS["non_finite"].mark) == 9
+    assert drawn(made.diverged(), Look(view=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
 
 
 # Views.
@@ -392,7 +391,7 @@ def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
 
 def test_the_map_marks_the_core_that_is_not_finite() -> None:
     rows = map_rows(made.diverged(), Look(view="heat"))
-    bad = timeline.SIGNS["non_finite"].mark
+    bad = events_line.SIGNS["non_finite"].mark
     assert rows["3"].rstrip().endswith(bad)
     assert sum(bad in row for row in rows.values()) == 1
 
@@ -405,8 +404,8 @@ def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
     below = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
     assert "\u2588" in above["2"]
     assert "\u2586" in below["2"]
-    assert not set(above["2"]) & set(heat.LOWER[1:])
-    assert not set(below["2"]) & set(heat.SHADES[1:])
+    assert not set(above["2"]) & set(heatmap.LOWER[1:])
+    assert not set(below["2"]) & set(heatmap.SHADES[1:])
 
 
 def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
@@ -420,14 +419,14 @@ def test_a_map_of_one_core_and_a_logarithmic_one_tell_the_loss() -> None:
     for cores in (1, 8):
         row = map_rows(made.running(cores), Look(view="heat", log=True))["0"].rstrip()
         assert row[0] == "\u2588"
-        levels = [heat.SHADES.index(char) for char in row]
+        levels = [heatmap.SHADES.index(char) for char in row]
         assert max(levels[-20:]) <= 1
         assert all(later <= before + 1 for before, later in itertools.pairwise(levels))
 
 
 @given(st.integers(1, 4096), st.integers(1, 60))
 def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
-    groups = watch.grouped(cores, rows)
+    groups = outlier.grouped(cores, rows)
     assert [core for group in groups for core in group] == list(range(cores))
     assert len(groups) <= rows
     assert len(groups[0]) == 1 or cores > rows

@@ -21,26 +21,25 @@ from tests.ui.compared import Bench, Served, first_reading
 from tests.ui.driving import AppPilot, until
 from tests.ui.test_panels import joined
 from tests.ui.test_pictures import DRAWN_BY
-from tputui.model.compare import compare
-from tputui.model.snapshot import Snapshot
-from tputui.ui import keys
-from tputui.ui.charts import several
-from tputui.ui.charts.smooth import WEIGHTS
-from tputui.ui.comparison import comparelayout
-from tputui.ui.comparison.comparing import CompareReader, Reading
-from tputui.ui.comparison.curves import Curve, curves, known_meters
-from tputui.ui.comparison.grid import GridRow, grid
-from tputui.ui.comparison.sight import Sight
-from tputui.ui.draw.lines import width_of
-from tputui.ui.draw.table import Cell
-from tputui.ui.layout import Box
-from tputui.ui.screens.compare import CompareScreen
-from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.widgets.compared import ComparedPart, ComparedRunsPanel
-from tputui.ui.widgets.comparedbody import PANEL_TYPES, CompareBody
-from tputui.ui.widgets.comparedcurves import ComparedCurvesPanel, cell_at, place_of, told
-from tputui.ui.widgets.comparedtables import ComparedConfigPanel, ComparedFiguresPanel
+from tputui.compare.compare import compare
+from tputui.state.snapshot import Snapshot
+from tputui.ui.base import keymap
+from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.compare import layout, multi_run_chart
+from tputui.ui.compare.body import PANEL_TYPES, CompareBody
+from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.curves import Curve, curves, known_meters
+from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, place_of, told
+from tputui.ui.compare.grid import GridRow, grid
+from tputui.ui.compare.reader import CompareReader, Reading
+from tputui.ui.compare.runs import ComparedPart, ComparedRunsPanel
+from tputui.ui.compare.screen import CompareScreen
+from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
+from tputui.ui.help import HelpScreen
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.render.lines import width_of
+from tputui.ui.render.table import Cell
+from tputui.ui.widgets.layout import Box
 from tputui.ui.widgets.panel import Panel
 
 Compare = Callable[..., bool]
@@ -103,14 +102,14 @@ def test_every_line_has_the_letter_of_its_run_on_it() -> None:
 )
 def test_a_chart_without_a_value_to_show_says_why(value: float, said: str) -> None:
     curve = Curve(0, [1.0, 2.0], [value, value], [], [])
-    drawing = several.draw([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
+    drawing = multi_run_chart.draw([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
     assert drawing is not None
     assert said in joined(drawing.lines)
 
 
 def test_no_letter_stands_in_a_gap() -> None:
     curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
-    drawing = several.draw([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
+    drawing = multi_run_chart.draw([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
     assert drawing is not None
     assert joined(drawing.lines).count("A") == 1
 
@@ -216,7 +215,7 @@ def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: i
         xs = sorted(x for x, _ in pairs)
         values = [value for _, value in pairs]
         found.append(Curve(run, xs, values, [], [x for x, v in zip(xs, values, strict=True) if not math.isfinite(v)]))
-    drawing = several.draw(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
+    drawing = multi_run_chart.draw(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
     if drawing is not None:
         assert len(drawing.lines) == height
         assert max(width_of(line) for line in drawing.lines) <= width
@@ -270,11 +269,11 @@ def test_a_table_shows_every_column_and_the_base_in_each_piece(widths: list[int]
     assert max(width_of(line) for line in lines) <= width
 
 
-@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(comparelayout.PANELS), st.booleans(), st.integers(2, 8))
+@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(layout.PANELS), st.booleans(), st.integers(2, 8))
 def test_the_panels_tile_the_screen_with_the_selected_one_in_sight(
     width: int, height: int, selected: str, maximised: bool, num_runs: int
 ) -> None:
-    boxes = comparelayout.arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
+    boxes = layout.arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
     assert selected in boxes
     assert sum(box.width * box.height for box in boxes.values()) == width * height
     if not maximised and width >= 50 and height >= 10:
@@ -287,7 +286,7 @@ def test_the_panels_tile_the_screen_with_the_selected_one_in_sight(
 
 
 def test_every_key_has_an_action_and_a_sentence() -> None:
-    for key in keys.COMPARE:
+    for key in keymap.COMPARE:
         name = key.action.partition("(")[0]
         assert name.startswith("app.") or hasattr(CompareScreen, f"action_{name}"), key.action
         assert key.help

@@ -12,8 +12,8 @@ import pytest
 from tests import recorded
 from tests.ui import extremes
 from tputui.cli.main import main
-from tputui.model.view import Surroundings, take
-from tputui.model.writer import METERS_MAX
+from tputui.state.process_state import METERS_MAX
+from tputui.state.snapshot_builder import Surroundings, take
 from tputui.telemetry import events as ev
 
 EVERY = 31

@@ -11,10 +11,10 @@ from textual import events
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, until
 from tputui import ui
-from tputui.model.snapshot import LogLine, Snapshot
+from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.pump import FRAME_S
-from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.base.reader_thread import FRAME_S
+from tputui.ui.monitor.screen import MonitorScreen
 
 KEYS = 150
 LINES = 400

@@ -13,18 +13,18 @@ from tests.ui import made
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.painted import SHADES, paint, pictured, view
 from tests.ui.test_pictures import DRAWN_BY, Compare
-from tputui.model.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
+from tputui.state.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
-from tputui.ui.draw.halfblocks import UPPER_HALF, Pixels, coloured
-from tputui.ui.draw.lines import width_of
-from tputui.ui.draw.mosaic import Drawer, Example, Mosaic, Tile
-from tputui.ui.draw.pngs import scaled
-from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.screens.pictures import PICTURES_MAX, PicturesScreen
-from tputui.ui.screens.skipped import SkippedScreen
-from tputui.ui.widgets.gallery import GalleryPanel, GalleryPart, why_none
+from tputui.ui.help import HelpScreen
+from tputui.ui.monitor.gallery import GalleryPanel, GalleryPart, why_none
+from tputui.ui.monitor.pictures import PICTURES_MAX, PicturesScreen
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.monitor.skipped import SkippedScreen
+from tputui.ui.render.halfblocks import UPPER_HALF, Pixels, coloured
+from tputui.ui.render.image_files import scaled
+from tputui.ui.render.image_grid import Drawer, Example, Mosaic, Tile
+from tputui.ui.render.lines import width_of
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
 

@@ -10,15 +10,15 @@ import pytest
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import Snapshot
-from tputui.telemetry import control
-from tputui.ui import keys
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import requests
 from tputui.ui.app import ScreenApp
-from tputui.ui.playing import next_speed, play_or_pause, seek_by
-from tputui.ui.screens.confirm import ConfirmStop
-from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.monitor import MonitorResult, MonitorScreen
-from tputui.ui.widgets.body import PANEL_TYPES, Body
+from tputui.ui.base import keymap
+from tputui.ui.help import HelpScreen
+from tputui.ui.monitor.body import PANEL_TYPES, Body
+from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
+from tputui.ui.widgets.dialogs import ConfirmStop
+from tputui.ui.widgets.player import next_speed, play_or_pause, seek_by
 
 ENDED = [made.finished(), made.failed(), made.changed(made.running(), condition="lost")]
 
@@ -52,7 +52,7 @@ def test_c_writes_a_request_and_says_so(run_dir: Path) -> None:
         await until(pilot, lambda: "checkpoint: asked" in text(pilot.app.screen))
 
     drive(monitor(made.running(), run_dir=run_dir), script)
-    assert [(request.kind, request.by) for request in control.read_all(run_dir)] == [("checkpoint", "screen")]
+    assert [(request.kind, request.by) for request in requests.read_all(run_dir)] == [("checkpoint", "screen")]
 
 
 def test_s_asks_how_and_writes_that_request(run_dir: Path) -> None:
@@ -68,11 +68,11 @@ def test_s_asks_how_and_writes_that_request(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         for number, pressed in enumerate(ways, start=1):
             await pilot.press(*pressed)
-            await until(pilot, lambda number=number: len(control.read_all(run_dir)) == number)  # type: ignore[misc]
+            await until(pilot, lambda number=number: len(requests.read_all(run_dir)) == number)  # type: ignore[misc]
         await until(pilot, lambda: "stop at once: asked" in text(pilot.app.screen))
 
     drive(monitor(made.running(), run_dir=run_dir), script)
-    assert [request.kind for request in control.read_all(run_dir)] == list(ways.values())
+    assert [request.kind for request in requests.read_all(run_dir)] == list(ways.values())
 
 
 def test_s_can_be_cancelled(run_dir: Path) -> None:
@@ -84,7 +84,7 @@ def test_s_can_be_cancelled(run_dir: Path) -> None:
             assert isinstance(pilot.app.screen, MonitorScreen)
 
     drive(monitor(made.running(), run_dir=run_dir), script)
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 def refuses(app: ScreenApp, run_dir: Path, why: str) -> None:
@@ -96,7 +96,7 @@ def refuses(app: ScreenApp, run_dir: Path, why: str) -> None:
             await until(pilot, lambda what=what: f"{what}: {why}" in text(pilot.app.screen))  # type: ignore[misc]
 
     drive(app, script)
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 @pytest.mark.parametrize("snapshot", ENDED, ids=lambda snapshot: snapshot.condition)
@@ -210,7 +210,7 @@ def test_help_tells_every_key_and_panel() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
         shown = text(pilot.app.screen)
-        for key in keys.in_force(keys.MONITOR, replaying=False):
+        for key in keymap.in_force(keymap.MONITOR, replaying=False):
             assert key.shown in shown
         for panel in PANEL_TYPES:
             assert panel.what[:30] in shown

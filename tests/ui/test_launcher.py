@@ -11,15 +11,15 @@ import pytest
 from tests import recorded
 from tests.ui.desks import TOML, HandDesk, edit, home, make_place, pick
 from tests.ui.driving import AppPilot, drive, text, until
-from tputui.ui import keys
-from tputui.ui.screens.confirm import LeaveChanged
-from tputui.ui.screens.help import HelpScreen
-from tputui.ui.screens.launcher import LauncherScreen
-from tputui.ui.screens.launcher_pick import PickScreen
-from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.screens.runs import RunsScreen
-from tputui.ui.widgets.fields import FieldsPanel
-from tputui.ui.widgets.launchhead import LaunchHead
+from tputui.ui.base import keymap
+from tputui.ui.help import HelpScreen
+from tputui.ui.launch.fields import FieldsPanel
+from tputui.ui.launch.header import LaunchHead
+from tputui.ui.launch.picker import PickScreen
+from tputui.ui.launch.screen import LauncherScreen
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.runs.screen import RunsScreen
+from tputui.ui.widgets.dialogs import LeaveChanged
 
 
 @pytest.fixture
@@ -369,10 +369,10 @@ def test_a_read_only_view_starts_nothing(place: Path) -> None:
     drive(home(place, read_only=True), script, size=(100, 30))
 
 
-@pytest.mark.parametrize("table", [keys.OFFERS, keys.LAUNCH])
-def test_help_tells_every_key(place: Path, table: tuple[keys.Key, ...]) -> None:
+@pytest.mark.parametrize("table", [keymap.OFFERS, keymap.LAUNCH])
+def test_help_tells_every_key(place: Path, table: tuple[keymap.Key, ...]) -> None:
     async def script(pilot: AppPilot) -> None:
-        await (pick if table is keys.OFFERS else edit)(pilot)
+        await (pick if table is keymap.OFFERS else edit)(pilot)
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
         for key in table:

@@ -15,19 +15,19 @@ from textual.events import MouseScrollUp
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import LogLine, Snapshot
-from tputui.session import Session
+from tputui.session.session import Session
+from tputui.state.snapshot import LogLine, Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
-from tputui.ui.hands.viewstate import Views
-from tputui.ui.logs import patience
-from tputui.ui.logs.logfold import folded, lanes_of, taken_apart
-from tputui.ui.logs.logstore import LINES_MAX, LogStore
-from tputui.ui.logs.logview import Rows, Sieve, Sifter, compiled, sifted
-from tputui.ui.logs.older import older_lines
-from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.widgets.log import LogPanel
+from tputui.ui.base.preferences import Views
+from tputui.ui.monitor import regex_safety
+from tputui.ui.monitor.log import LogPanel
+from tputui.ui.monitor.log_fold import folded, lanes_of, taken_apart
+from tputui.ui.monitor.log_older import older_lines
+from tputui.ui.monitor.log_store import LINES_MAX, LogStore
+from tputui.ui.monitor.log_view import Rows, Sieve, Sifter, compiled, sifted
+from tputui.ui.monitor.screen import MonitorScreen
 
 T = made.NOW - 100
 
@@ -447,7 +447,7 @@ def test_strangers_lines_are_inert() -> None:
     "typed", ["(a+)+$", "(a|aa)*b", "((x*)y)+", r"(?:\d+,?){5,}", "(a+){20}", "([ab]+|c)+", "(.*)*"]
 )
 def test_what_may_take_for_ever_is_not_tried(typed: str) -> None:
-    assert compiled(typed) == (None, patience.WHY_NOT)
+    assert compiled(typed) == (None, regex_safety.WHY_NOT)
 
 
 @pytest.mark.parametrize(

@@ -11,29 +11,29 @@ from textual import events as _events
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.cli.viewing import parting
-from tputui.model.snapshot import Mark, Plan, Snapshot
-from tputui.session import Session
-from tputui.ui import keys
+from tputui.cli.open_run import parting
+from tputui.session.session import Session
+from tputui.state.snapshot import Mark, Plan, Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.charts import timeline
-from tputui.ui.charts.look import Look, Window
-from tputui.ui.draw.lines import width_of
-from tputui.ui.hands.viewstate import Views
-from tputui.ui.playing import by_step, by_time
-from tputui.ui.pump import PlayerState
-from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.base import keymap
+from tputui.ui.base.preferences import Views
+from tputui.ui.base.reader_thread import PlayerState
+from tputui.ui.charts import events_line
+from tputui.ui.charts.chart_view import Look, Window
+from tputui.ui.monitor.body import Body
+from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.epochs import EpochsPanel
+from tputui.ui.monitor.events import EventsPanel
+from tputui.ui.monitor.header import Behind, Header
+from tputui.ui.monitor.log import LogPanel
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.memory import MemoryPanel
+from tputui.ui.monitor.pace import PacePanel
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.monitor.xla import XlaPanel
+from tputui.ui.render.lines import width_of
 from tputui.ui.widgets.bars import PlayerBar
-from tputui.ui.widgets.body import Body
-from tputui.ui.widgets.chart import LossPanel
-from tputui.ui.widgets.cores import CoresPanel
-from tputui.ui.widgets.epochs import EpochsPanel
-from tputui.ui.widgets.events import EventsPanel
-from tputui.ui.widgets.header import Behind, Header
-from tputui.ui.widgets.log import LogPanel
-from tputui.ui.widgets.memory import MemoryPanel
-from tputui.ui.widgets.pace import PacePanel
-from tputui.ui.widgets.xla import XlaPanel
+from tputui.ui.widgets.player import by_step, by_time
 
 WIDE = (160, 45)
 
@@ -59,7 +59,7 @@ def live_player() -> made.HandPlayer:
 
 
 def test_no_key_of_the_monitor_does_two_things() -> None:
-    pressed = [key for entry in keys.MONITOR for key in entry.keys.split(",")]
+    pressed = [key for entry in keymap.MONITOR for key in entry.keys.split(",")]
     assert len(pressed) == len(set(pressed))
 
 
@@ -676,7 +676,7 @@ def test_the_bar_of_the_player_shows_what_matters() -> None:
     state = _state(player)
     bar.show(state, marks=[Mark(t=player.start + 50, step=1, kind="non_finite", text="x", core=None)])
     line = "".join(span.text for span in bar.paint(120, 1)[0])
-    assert timeline.SIGNS["non_finite"].mark in line
+    assert events_line.SIGNS["non_finite"].mark in line
     assert "playing x1" in line
     bar.show(state._replace(live=True), replaying=False)
     assert "\u25cf live" in "".join(span.text for span in bar.paint(120, 1)[0])
@@ -770,7 +770,7 @@ def test_pace_tells_speed_step_time_and_both_ends() -> None:
 def test_pace_draws_a_chart_with_the_events_where_there_is_room() -> None:
     said = panel_text(PacePanel, made.running(), 100, 30)
     assert "\u250c" not in said
-    assert timeline.SIGNS["best"].mark in said.splitlines()[-1]
+    assert events_line.SIGNS["best"].mark in said.splitlines()[-1]
     assert "s" in said.splitlines()[-2]
 
 

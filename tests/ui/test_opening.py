@@ -7,9 +7,9 @@ from rich.style import Style
 
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, until
-from tputui.ui.out.theme import DARK, THEMES
-from tputui.ui.widgets.base import Drawn
-from tputui.ui.widgets.chart import LossPanel
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.terminal.themes import DARK, THEMES
+from tputui.ui.widgets.line_widget import Drawn
 
 WIDE = (160, 45)
 

@@ -15,26 +15,27 @@ from msgspec.structs import replace
 from tests.recorded import T0, opened, steps_recorded
 from tests.ui import made
 from tests.ui.desks import MEMORY
-from tputui.model import format as fmt
-from tputui.model.compare import compare
-from tputui.model.snapshot import NonFinite, OutlierView, RequestView, Snapshot
-from tputui.model.state import RunState
-from tputui.model.view import Surroundings, take
+from tputui import formatting as fmt
+from tputui.compare.compare import compare
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import NonFinite, OutlierView, RequestView, Snapshot
+from tputui.state.snapshot_builder import Surroundings, take
 from tputui.telemetry.events import StepPrograms
-from tputui.ui import layout, words
-from tputui.ui.draw.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
-from tputui.ui.home.rows import row_of
-from tputui.ui.layout import Box, arrange
-from tputui.ui.out.glyphs import to_ascii
-from tputui.ui.widgets.body import PANEL_TYPES
-from tputui.ui.widgets.chart import LossPanel
-from tputui.ui.widgets.cores import CoresPanel
-from tputui.ui.widgets.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
-from tputui.ui.widgets.header import Header
-from tputui.ui.widgets.memory import MemoryPanel
-from tputui.ui.widgets.meters import MetersPanel
+from tputui.ui.base import status_text
+from tputui.ui.monitor.body import PANEL_TYPES
+from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
+from tputui.ui.monitor.header import Header
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.memory import MemoryPanel
+from tputui.ui.monitor.meters import MetersPanel
+from tputui.ui.monitor.xla import XlaPanel
+from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
+from tputui.ui.runs.rows import row_of
+from tputui.ui.terminal.ascii_fallback import to_ascii
+from tputui.ui.widgets import layout
+from tputui.ui.widgets.layout import Box, arrange
 from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.xla import XlaPanel
 
 ALL: list[Callable[[], Snapshot]] = [
     made.running,
@@ -120,9 +121,9 @@ def test_the_header_fits_80_cells_with_its_figures() -> None:
 
 
 def test_every_condition_has_a_word_and_a_sign() -> None:
-    signs = {(sign.mark, sign.word) for sign in words.CONDITIONS.values()}
+    signs = {(sign.mark, sign.word) for sign in status_text.CONDITIONS.values()}
     assert len(signs) == 7
-    for condition, sign in words.CONDITIONS.items():
+    for condition, sign in status_text.CONDITIONS.items():
         assert f"{sign.mark} {sign.word}" in header_text(made.changed(made.running(), condition=condition))
 
 
@@ -144,7 +145,7 @@ def test_a_run_with_a_nan_is_a_warning_for_good_and_says_where_it_began(conditio
     said = header_text(run)
     assert f"\u25b2 {word}" in said
     assert "880 NaN/inf from all 8 cores, step 1" in said
-    assert words.sign_of(run.condition, 880).tone == "warn"
+    assert status_text.sign_of(run.condition, 880).tone == "warn"
 
 
 @pytest.mark.parametrize("condition", ["running", "done", "lost"])
@@ -172,12 +173,12 @@ def request(**changes: Any) -> RequestView:
 
 def test_receipts() -> None:
     asked = request(state="requested", seen_phase=None)
-    assert words.receipt(asked, []) == "checkpoint: asked for; the run has not answered yet"
-    assert words.receipt(request(state="seen"), []) == "checkpoint: seen while evaluating"
+    assert status_text.receipt(asked, []) == "checkpoint: asked for; the run has not answered yet"
+    assert status_text.receipt(request(state="seen"), []) == "checkpoint: seen while evaluating"
     refused = request(state="refused", why="it ends already", kind="stop_now")
-    assert words.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
+    assert status_text.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
     stopped = request(kind="stop", path=None, applied_step=9)
-    assert words.receipt(stopped, []) == "stop: seen while evaluating -> applied at step 9"
+    assert status_text.receipt(stopped, []) == "stop: seen while evaluating -> applied at step 9"
 
 
 def test_cores_tell_loss_step_and_state() -> None:

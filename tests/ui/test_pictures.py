@@ -11,10 +11,10 @@ import textual
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, first_frame, monitor, until
-from tputui.model.snapshot import Snapshot
-from tputui.session import Session
+from tputui.session.session import Session
+from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.screens.monitor import MonitorScreen
+from tputui.ui.monitor.screen import MonitorScreen
 
 DRAWN_BY = "8.2.8"
 SIZES = [(80, 24), (160, 45), (200, 50)]

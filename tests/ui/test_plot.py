@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ui import made
-from tputui.model.snapshot import Segment
-from tputui.ui.draw import axis
-from tputui.ui.draw.braille import ABOVE, BELOW, Canvas
-from tputui.ui.draw.columns import columns
-from tputui.ui.draw.lines import Line, width_of
-from tputui.ui.draw.plot import NON_FINITE_MARK, dot_row, plot
+from tputui.state.snapshot import Segment
+from tputui.ui.charts import axis
+from tputui.ui.charts.columns import columns
+from tputui.ui.charts.plot import NON_FINITE_MARK, dot_row, plot
+from tputui.ui.render.braille import ABOVE, BELOW, Canvas
+from tputui.ui.render.lines import Line, width_of
 
 
 def text(line: Line) -> str:

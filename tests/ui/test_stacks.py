@@ -11,13 +11,13 @@ import pytest
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.model.snapshot import ProcessStacks, Snapshot, StacksView
-from tputui.telemetry import control
+from tputui.state.snapshot import ProcessStacks, Snapshot, StacksView
+from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, ThreadStack
-from tputui.ui import keys
 from tputui.ui.app import ScreenApp
-from tputui.ui.screens.monitor import MonitorScreen
-from tputui.ui.screens.stacks import StacksScreen
+from tputui.ui.base import keymap
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.monitor.stacks import StacksScreen
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
     frames = [
         CodeFrame(file="/usr/lib/python3.11/threading.py", line=324, function="Condition.wait", owner="library"),
         CodeFrame(file="/home/me/reader\x1b[31m.py", line=31, function="Reader.fetch", owner="user"),
-        *[CodeFrame(file="engine/trainer.py", line=n, function="train", owner="tputui") for n in range(6)],
+        *[CodeFrame(file="engine/loop/trainer.py", line=n, function="train", owner="tputui") for n in range(6)],
     ]
     process = ProcessStacks(
         t=t,
@@ -60,14 +60,14 @@ def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tu
         assert "6 calls of tputui" in shown
         assert "besides: MainThread" in shown
         assert "\x1b" not in shown
-        await until(pilot, lambda: len(control.read_all(run_dir)) == 1)
+        await until(pilot, lambda: len(requests.read_all(run_dir)) == 1)
         await pilot.press("X")
-        await until(pilot, lambda: len(control.read_all(run_dir)) == 2)
+        await until(pilot, lambda: len(requests.read_all(run_dir)) == 2)
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, MonitorScreen)
 
     drive(monitor(with_stacks(), run_dir=run_dir), script, size=size)
-    assert {(request.kind, request.by) for request in control.read_all(run_dir)} == {("stacks", "screen")}
+    assert {(request.kind, request.by) for request in requests.read_all(run_dir)} == {("stacks", "screen")}
 
 
 async def open_stacks(pilot: AppPilot) -> None:
@@ -83,7 +83,7 @@ def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
         assert isinstance(pilot.app.screen, MonitorScreen)
 
     drive(monitor(made.running(), run_dir=run_dir, read_only=True), script)
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) ->
         assert "X asks again" not in text(pilot.app.screen)
 
     drive(monitor(with_stacks(), player=made.HandPlayer(), run_dir=run_dir), script)
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_other
         await until(pilot, lambda: "stacks: this view is read-only" in text(pilot.app.screen).splitlines()[-1])
 
     drive(monitor(with_stacks(), run_dir=run_dir, read_only=True), script, size=(80, 24))
-    assert control.read_all(run_dir) == []
+    assert requests.read_all(run_dir) == []
 
 
 @pytest.mark.parametrize("age_s", [math.inf, -math.inf, math.nan, -1e300])
@@ -133,4 +133,4 @@ def test_stacks_of_any_claimed_moment_are_shown(run_dir: Path, age_s: float) -> 
 
 
 def test_the_help_tells_of_it() -> None:
-    assert any(key.action == "stacks" and "stacks" in key.help for key in keys.MONITOR)
+    assert any(key.action == "stacks" and "stacks" in key.help for key in keymap.MONITOR)

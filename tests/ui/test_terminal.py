@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tputui.ui.out.terminal import EXIT_CODE, is_gone
+from tputui.ui.terminal.hangup import EXIT_CODE, is_gone
 
 VIEWER = """
 import signal, sys
 from pathlib import Path
 # Said either way: where the tests run under nohup, ignoring it is inherited.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[2] == "ignore" else signal.SIG_DFL)
-from tputui.session import Session
+from tputui.session.session import Session
 from tputui.ui.app import run_monitor
 result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
 sys.exit(7 if result.reason == "quit" and result.snapshot is not None and result.snapshot.steps == 66 else 1)
@@ -118,7 +118,7 @@ def test_gone_is_only_what_was_a_terminal(tmp_path: Path) -> None:
 BROKEN = """
 import sys
 from tputui.cli.main import main
-from tputui.ui.widgets.header import Header
+from tputui.ui.monitor.header import Header
 Header.paint = lambda self, width, height: [1 / 0]
 sys.exit(main(["replay", sys.argv[1], "--at", "end"]))
 """

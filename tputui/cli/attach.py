@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tputui import session
-from tputui.cli import viewing
+from tputui.cli import open_run
+from tputui.cli.arguments import add_run_argument, existing_parent, find_run, parent_of, runs_in
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.parser import Parser, exit_codes
 from tputui.cli.runs import created
-from tputui.cli.selecting import add_run_argument, existing_parent, find_run, parent_of, runs_in
 from tputui.cli.values import count_or_all
 from tputui.exit_codes import ExitCode
-from tputui.model.snapshot import ENDED
+from tputui.session import session
+from tputui.state.snapshot import ENDED
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Shows a run and follows it: the live screen in a terminal; with --no-ui the newest lines of what
@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, optional=True, help="name of a run, or its directory; else the newest that is running")
     parser.add_option("--read-only", action="store_true", help="ask nothing of the run from the screen")
-    viewing.add_view_options(parser)
+    open_run.add_view_options(parser)
     parser.add_option(
         "--lines",
         type=count_or_all,
@@ -49,11 +49,11 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Shows the run."""
     run_dir = find_run(args.run, parent_of(args)) if args.run is not None else _newest_running(existing_parent(args))
     try:
-        snapshot = viewing.watch(run_dir, args, read_only=args.read_only, earlier=args.lines)
+        snapshot = open_run.watch(run_dir, args, read_only=args.read_only, earlier=args.lines)
     except KeyboardInterrupt:
         narrate("left; the run goes on")
         return ExitCode.DONE
-    return viewing.code_of(snapshot)
+    return open_run.code_of(snapshot)
 
 
 def _newest_running(parent: Path) -> Path:

@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui import completeness
+from tputui.cache.verify import Audit, Finding
+from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import add_run_argument, chosen_run
-from tputui.completeness import JournalFile
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
-from tputui.model.state import RunState
-from tputui.model.values import makes_sense
-from tputui.places.audit import Audit, Finding
-from tputui.session import manifest_damage
+from tputui.formatting import inert
+from tputui.session import truncation
+from tputui.session.session import manifest_damage
+from tputui.session.truncation import JournalFile
+from tputui.state.reducer import RunState
+from tputui.state.step_values import makes_sense
 from tputui.telemetry import rundir
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import (
@@ -93,8 +93,8 @@ def examine(run_dir: Path, audit: Audit | None = None) -> tuple[list[Reading], l
     regions = [*manifest_damage(run_dir, state), *_regions(readings)]
     files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
     manifest = rundir.manifest_if_readable(run_dir)
-    regions += completeness.misplaced(state, files, manifest.run if manifest else None)
-    regions += completeness.missing(state, files, regions, over=_is_over(readings, state))
+    regions += truncation.misplaced(state, files, manifest.run if manifest else None)
+    regions += truncation.missing(state, files, regions, over=_is_over(readings, state))
     for reading in readings:
         if reading.tail is not None:
             reading.tail.close()
@@ -119,7 +119,7 @@ def _read(path: Path, name: str, state: RunState, audit: Audit | None) -> Readin
             elif isinstance(record.event, StepsDropped):
                 dropped += max(0, record.event.num_steps)
             ended = ended or isinstance(record.event, RunEnded | TrainingEnded)
-            if isinstance(record.event, completeness.EVIDENCE):
+            if isinstance(record.event, truncation.EVIDENCE):
                 state.apply(name, record.seq, record.event)
             if isinstance(record.event, JournalOpened) and writer is None:
                 writer = rundir.process_of(record.event)

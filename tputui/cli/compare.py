@@ -6,16 +6,16 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tputui import session
-from tputui.cli import viewing
+from tputui.cli import open_run
+from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import find_run, parent_of
+from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
+from tputui.compare.table import FigureRow, figure_rows, notes
+from tputui.config_diff import DiffRow
 from tputui.exit_codes import ExitCode
-from tputui.model.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
-from tputui.model.comparetable import FigureRow, figure_rows, notes
-from tputui.model.configdiff import DiffRow
-from tputui.model.format import inert
+from tputui.formatting import inert
+from tputui.session import session
 
 DESCRIPTION = """Shows 2 to 8 runs side by side: curves overlaid, figures (pace after the warm-up, compiling, peak
 memory, meters), the keys on which their configurations differ, and for each run whether it is faster than the
@@ -41,17 +41,17 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--once", action="store_true", help="print tables of what is true now, and end")
     parser.add_option("--json", action="store_true", help="print one JSON object; implies --once")
     parser.add_option("--read-only", action="store_true", help="ask nothing of a run that is opened from the screen")
-    viewing.add_screen_options(parser)
+    open_run.add_screen_options(parser)
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Compares the runs."""
     run_dirs = _chosen(args)
     base = _base(args, run_dirs)
-    if viewing.wants_screen(no_ui=args.once, as_json=args.json):
+    if open_run.wants_screen(no_ui=args.once, as_json=args.json):
         from tputui.ui.app import run_compare
 
-        run_compare(run_dirs, base=base, read_only=args.read_only, options=viewing.view_options(args))
+        run_compare(run_dirs, base=base, read_only=args.read_only, options=open_run.view_options(args))
         return ExitCode.DONE
     comparison = compare([session.load(run_dir) for run_dir in run_dirs], base)
     if args.json:

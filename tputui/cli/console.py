@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
+from tputui.formatting import inert
 from tputui.telemetry.codec import escape_surrogates
 
 _WEB_DRIVER = "web_driver"

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tputui import formatting as fmt
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
 from tputui.supervise import spawn
 
 DESCRIPTION = """`data list` prints a table of the data sets that public packages ship: name, what it is, examples,
@@ -133,7 +133,7 @@ def _fetch(name: str, to: str | None, as_json: bool) -> ExitCode:
 def _engine(words: list[str]) -> bytes:
     """Has the engine do it, telling on stderr what it tells; returns its answer. Raises `CommandError`."""
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "engine.sets", *words],
+        [sys.executable, "-P", "-m", "engine.datasets", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

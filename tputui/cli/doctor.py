@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tputui import __version__, tpus
-from tputui.cli import environment, stale
+from tputui import __version__, tpu_hardware
+from tputui import formatting as fmt
+from tputui.cli import environment, orphans
+from tputui.cli.arguments import parent_of
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
-from tputui.model.format import inert
+from tputui.formatting import inert
 from tputui.versions import version_problem
 
 DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
@@ -74,14 +74,14 @@ def _end_stale(*, ask: bool) -> bool:
     """Ends the holders that were left behind, each only where a yes is typed if it is asked; whether any was."""
     ended = False
     for pid in dict.fromkeys(holder.pid for holder in environment.find_devices(environment.ROOT).holders):
-        found = stale.owned(pid)
+        found = orphans.owned(pid)
         if found is None or found.supervised:
             continue
         who = f"process {pid} of your run {inert(found.run_dir.name)}, whose supervisor is gone"
         if ask and not _is_yes(f"End {who}? It is asked to save and stop first. [y/N] "):
             continue
         try:
-            narrate(f"{who}: {stale.end(found)}")
+            narrate(f"{who}: {orphans.end(found)}")
             ended = True
         except OSError as error:
             narrate(f"{who}: it cannot be ended: {error.strerror}")
@@ -118,7 +118,7 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
     if not chips.known:
         cores = os.cpu_count() or 1
         text = f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs"
-        if signs := tpus.signs(chips, environ, root / "dev"):
+        if signs := tpu_hardware.signs(chips, environ, root / "dev"):
             text = f"no TPU that tputui knows, but signs of one: {', '.join(signs)}; training would use virtual cores"
             yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
         else:
@@ -148,7 +148,7 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
 
 def _held(holder: environment.Holder) -> Finding:
     """Who holds a device, and what frees it."""
-    text, found = f"{holder.device} is held by process {holder.pid} ({holder.command})", stale.owned(holder.pid)
+    text, found = f"{holder.device} is held by process {holder.pid} ({holder.command})", orphans.owned(holder.pid)
     if found is None:
         return Finding("bad", "device", text, f"kill {holder.pid}")
     text += f", which trains your run {inert(found.run_dir.name)}"

@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui import tpus
-from tputui.tpus import Chips
+from tputui import tpu_hardware
+from tputui.tpu_hardware import Chips
 from tputui.versions import version_problem
 
 ROOT = Path("/")
@@ -70,7 +70,7 @@ def find_devices(root: Path = ROOT) -> Devices:
     """The TPU chips of this host."""
     files = _device_files(root / "dev")
     holders, num_hidden = _find_holders(root / "proc", files) if files else ([], 0)
-    return Devices(tpus.chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)
+    return Devices(tpu_hardware.chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)
 
 
 def _device_files(dev: Path) -> list[str]:

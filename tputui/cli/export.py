@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tputui import formatting as fmt
+from tputui.cli.arguments import parent_of
 from tputui.cli.console import say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of
 from tputui.cli.weights import ask_engine, choose
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
 
 DESCRIPTION = """Writes the weights that a run kept as a plain state dict, which torch.load(FILE, weights_only=True)
 and load_state_dict take anywhere, or as .safetensors where that package is installed. The file is read back and
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     chosen = choose(args.run, args.weights, parent_of(args))
     folder = chosen.run_dir if chosen.run_dir is not None else chosen.path.absolute().parent
     to = Path(args.to).absolute() if args.to else folder.absolute() / DEFAULT_NAME
-    result = ask_engine("engine.export", [*chosen.argv, "--to", str(to)])
+    result = ask_engine("engine.commands.export", [*chosen.argv, "--to", str(to)])
     if args.json:
         say_json(result, indent=2)
         return ExitCode.DONE

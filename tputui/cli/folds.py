@@ -15,16 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui import config, headless, session
-from tputui.cli import starting, viewing
+from tputui import config
+from tputui import formatting as fmt
+from tputui.cli import launch, open_run
+from tputui.cli.arguments import parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.environment import environment_problem
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
-from tputui.model.snapshot import ENDED, EpochView, Snapshot, best_epoch
+from tputui.session import session
+from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch
 from tputui.telemetry import rundir
+from tputui.text import headless
 
 DESCRIPTION = """Trains one run for each fold of the configuration's data, one after the other, and prints a line a
 fact on the way; `tputui attach` shows the running one live. In the end it prints a table: each fold's best epoch with
@@ -132,12 +134,12 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     first = _loaded(args, None)
-    num_folds = int(starting.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
+    num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
         words = f'{args.config}: task "{first.task}" finds no folds in this data; `tputui run` trains it once'
         raise CommandError(ExitCode.USAGE, words)
     for number in range(num_folds):
-        starting.check_with_engine(_loaded(args, number), args.config, None, args.set)
+        launch.check_with_engine(_loaded(args, number), args.config, None, args.set)
     return num_folds, first.task
 
 
@@ -163,17 +165,17 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
             words = f"{before.name} is {snapshot.condition}; wait for it, or stop it first"
             raise CommandError(ExitCode.USAGE, words)
         with contextlib.suppress(CommandError):
-            resume = starting.last_checkpoint(before)
+            resume = launch.last_checkpoint(before)
         name = _next_name(parent, name)
     argv = ["tputui", *sys.argv[1:]]
     loaded = _loaded(args, number)
-    run_dir = starting.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
+    run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
     narrate(f"fold {number} of {of}: run {name}" + (f", going on from {resume}" if resume else ""))
-    with viewing.ctrl_c_stops(run_dir):
-        supervisor = starting.start(run_dir)
+    with open_run.ctrl_c_stops(run_dir):
+        supervisor = launch.start(run_dir)
         snapshot = _follow(run_dir, quiet=args.json)
-        starting.wait_settled(supervisor)
-    return _told(number, snapshot, parent, first), viewing.code_of(snapshot)
+        launch.wait_settled(supervisor)
+    return _told(number, snapshot, parent, first), open_run.code_of(snapshot)
 
 
 def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:

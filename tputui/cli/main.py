@@ -184,13 +184,13 @@ def _add_runs_dir(parser: Parser, default: str | None) -> None:
 def _without_a_command(args: argparse.Namespace) -> ExitCode:
     """The list of runs: live in a terminal, else printed."""
     from tputui.cli import runs
+    from tputui.cli.arguments import existing_parent
     from tputui.cli.console import has_screen
-    from tputui.cli.selecting import existing_parent
 
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)
-    from tputui.cli.desk import EngineDesk
+    from tputui.cli.launcher_service import EngineDesk
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)

@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tputui import session
+from tputui import formatting as fmt
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
+from tputui.session import session
 from tputui.telemetry import events as ev
 
 FORMS = "01:12:30 or 90s since the start, step:1200, epoch:3, a time of the day as T14:03:07, 2025-10-09T14:03:07, end"

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tputui import formatting as fmt
+from tputui.cli.arguments import parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import parent_of
 from tputui.cli.values import positive_int
 from tputui.cli.weights import ask_engine, choose
 from tputui.exit_codes import ExitCode
-from tputui.model import format as fmt
 
 DESCRIPTION = """Predicts on the CPU, in a process that needs neither a TPU nor torch_xla, with any batch size, from
 the weights that a run kept. INPUT is a file or folder that the run's task can read; --split takes the run's own
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     words += ["--code", args.code] if args.code is not None else []
     words += ["--out", args.out] if args.out is not None else []
     words += ["--force"] if args.force else []
-    _tell(ask_engine("engine.predict", words), to_stdout=args.out == STDOUT, as_json=args.json)
+    _tell(ask_engine("engine.commands.predict", words), to_stdout=args.out == STDOUT, as_json=args.json)
     return ExitCode.DONE
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
+from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.check import Reading, examine, lives, lost_records, region_line
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
+from tputui.formatting import inert
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.mend import REPORT, Mended, NothingReadable, mend
+from tputui.telemetry.repair import REPORT, Mended, NothingReadable, mend
 from tputui.telemetry.rundir import MANIFEST
 
 DESCRIPTION = """Writes a sound copy of a damaged run beside it, RUN-repaired or DIR: every record that can be

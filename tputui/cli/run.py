@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from tputui import config
-from tputui.cli import starting, viewing
+from tputui.cli import launch, open_run
+from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.environment import environment_problem
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import find_run, parent_of
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import rundir
 
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--name", metavar="NAME", help="name of the run; else the time and the task")
     parser.add_option("--resume", metavar="RUN", help="go on from the last checkpoint of that run")
     parser.add_option("--detach", action="store_true", help="start it, print its name and leave")
-    viewing.add_view_options(parser)
+    open_run.add_view_options(parser)
     parser.know_keys(config.keys_by_name())
 
 
@@ -55,14 +55,14 @@ def run(args: argparse.Namespace) -> ExitCode:
             "and begins with a letter or a digit",
         )
     loaded, resume = _checked(args, parent)
-    run_dir = starting.create_run(
+    run_dir = launch.create_run(
         parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=["tputui", *sys.argv[1:]]
     )
-    with viewing.ctrl_c_stops(run_dir) as interrupts:
-        supervisor = starting.start(run_dir)
+    with open_run.ctrl_c_stops(run_dir) as interrupts:
+        supervisor = launch.start(run_dir)
         if args.detach:
             return _tell_started(run_dir, as_json=args.json)
-        if not viewing.wants_screen(no_ui=args.no_ui, as_json=args.json):
+        if not open_run.wants_screen(no_ui=args.no_ui, as_json=args.json):
             return _show(run_dir, supervisor, args, interrupts)
     return _show(run_dir, supervisor, args)
 
@@ -76,8 +76,8 @@ def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, 
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
-    resume = starting.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
-    starting.check_with_engine(loaded, args.config, resume, args.set)
+    resume = launch.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
+    launch.check_with_engine(loaded, args.config, resume, args.set)
     return loaded, resume
 
 
@@ -93,11 +93,11 @@ def _show(
     run_dir: Path,
     supervisor: subprocess.Popen[bytes],
     args: argparse.Namespace,
-    interrupts: viewing.Interrupts | None = None,
+    interrupts: open_run.Interrupts | None = None,
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
-    snapshot = viewing.watch(run_dir, args, interrupts=interrupts)
-    code = viewing.code_of(snapshot)
+    snapshot = open_run.watch(run_dir, args, interrupts=interrupts)
+    code = open_run.code_of(snapshot)
     if snapshot.exit_code is not None:
-        starting.wait_settled(supervisor)
+        launch.wait_settled(supervisor)
     return code

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tputui import session
+from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import existing_parent, runs_in
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
+from tputui.formatting import inert
+from tputui.session import session
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Prints a table of the runs, newest first: name, state, epoch, step, loss, age, cores and

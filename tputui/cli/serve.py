@@ -9,13 +9,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tputui import session
+from tputui.cli.arguments import add_run_argument, find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import add_run_argument, find_run, parent_of
 from tputui.cli.values import port
 from tputui.exit_codes import ExitCode
-from tputui.model.snapshot import ENDED
+from tputui.session import session
+from tputui.state.snapshot import ENDED
 
 DESCRIPTION = """Serves the screen to a browser: the list of runs, or RUN: live while it trains, as a replay once it
 ended. Bound to 127.0.0.1; the address that it prints holds a secret, which every request must have. Nothing can be
@@ -43,15 +43,15 @@ def run(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.ENVIRONMENT, "serve: a browser needs an extra: pip install 'tputui[serve]'")
     parent = parent_of(args)
     run_dir = find_run(args.run, parent) if args.run is not None else None
-    from tputui.ui import serving
+    from tputui.ui import web
 
     try:
-        listening = serving.listen(args.port)
+        listening = web.listen(args.port)
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"serve: port {args.port}: {error.strerror}") from error
     title = f"tputui: {run_dir.name}" if run_dir is not None else "tputui"
     command = command_line(parent, run_dir, control=args.allow_control)
-    serving.serve(command, listening, title, partial(_announce, control=args.allow_control))
+    web.serve(command, listening, title, partial(_announce, control=args.allow_control))
     return ExitCode.DONE
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from tputui import session
+from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import add_run_argument, chosen_run
 from tputui.cli.values import count_or_all
 from tputui.exit_codes import ExitCode
-from tputui.model import show
-from tputui.telemetry import layers
+from tputui.session import session
+from tputui.telemetry import layer_table
+from tputui.text import run_summary
 
 DESCRIPTION = """Prints what is true of a run: state, progress, losses by core, meters, epochs with their
 timings, XLA counters, memory, checkpoints, requests, values that are not finite, and what of the journals
@@ -32,9 +32,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--epochs",
         type=count_or_all,
-        default=show.EPOCHS_SHOWN,
+        default=run_summary.EPOCHS_SHOWN,
         metavar="N",
-        help=f"print the newest N epochs and the best one, or `all` ({show.EPOCHS_SHOWN})",
+        help=f"print the newest N epochs and the best one, or `all` ({run_summary.EPOCHS_SHOWN})",
     )
 
 
@@ -44,20 +44,20 @@ def run(args: argparse.Namespace) -> ExitCode:
         return _show_model(args)
     snapshot = session.load(chosen_run(args))
     if args.json:
-        say_json(show.to_show(snapshot), indent=2)
+        say_json(run_summary.to_show(snapshot), indent=2)
     else:
-        say(show.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
+        say(run_summary.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
     return ExitCode.DONE
 
 
 def _show_model(args: argparse.Namespace) -> ExitCode:
     """Prints the table of layers."""
     try:
-        table = layers.read(chosen_run(args))
-    except layers.NoTable as error:
+        table = layer_table.read(chosen_run(args))
+    except layer_table.NoTable as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     if args.json:
         say_json(table, indent=2)
     else:
-        say(layers.text(table))
+        say(layer_table.text(table))
     return ExitCode.DONE

@@ -8,15 +8,15 @@ from threading import Event as Pause
 
 import msgspec
 
-from tputui.cli.asking import add_wait_option, submit
+from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.selecting import add_run_argument, chosen_run
+from tputui.cli.requests import add_wait_option, submit
 from tputui.exit_codes import ExitCode
-from tputui.model import xray
-from tputui.model.format import inert
-from tputui.model.snapshot import ENDED, Snapshot, StacksView
-from tputui.session import Session
+from tputui.formatting import inert
+from tputui.session.session import Session
+from tputui.state import process_stacks
+from tputui.state.snapshot import ENDED, Snapshot, StacksView
 
 DESCRIPTION = """Asks every training process of a run where its threads are, and prints the Python stacks: your own
 code first, calls of tputui and of libraries folded. Nothing is stopped, and it works while a program is compiled
@@ -86,5 +86,5 @@ def _print(view: StacksView | None, *, as_json: bool) -> None:
     if as_json:
         say_json(msgspec.to_builtins(view), indent=2)
     elif view is not None:
-        for line in xray.page(view):
+        for line in process_stacks.page(view):
             say(inert(line))

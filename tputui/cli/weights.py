@@ -1,6 +1,6 @@
 """Which weights a command is about, and the engine command that uses them in a process of its own.
 
-Torch-free: the engine is started by command line, and tells what it does on a pipe (`engine.telling`).
+Torch-free: the engine is started by command line, and tells what it does on a pipe (`engine.commands.protocol`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from tputui.cli.arguments import find_run
 from tputui.cli.console import CommandError, narrate
-from tputui.cli.selecting import find_run
 from tputui.exit_codes import ExitCode
-from tputui.model.format import inert
+from tputui.formatting import inert
 from tputui.supervise import spawn
 from tputui.telemetry import rundir
 from tputui.versions import missing_sentence

@@ -1,1 +1,1 @@
-"""Callbacks for trainers of other makers: thin shells over the reporter, imported by nobody in tputui."""
+"""Callbacks for other trainers: thin shells over the reporter, imported by nothing in tputui."""

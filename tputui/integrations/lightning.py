@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.shell import Harmless, Shell, harmless
+from tputui.integrations.callback_run import Harmless, Shell, harmless
 from tputui.telemetry import events as ev
 
 REPORT_INTERVAL_S = 1.0

@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.telemetry.plain import read_small
+from tputui.telemetry.safe_open import read_small
 
 SAMPLES_KEPT = 5
 """Readings before the newest one that is compared: a count may rise a moment before the end of a process is seen."""

@@ -14,22 +14,22 @@ import sys
 import time
 from pathlib import Path
 
+from tputui.cache.cache_writer import Frame, Keeper
 from tputui.exit_codes import ExitCode
-from tputui.places.keeper import Frame, Keeper
-from tputui.supervise import ending, lastwords, spawn
+from tputui.supervise import outcome, output_tail, spawn
 from tputui.supervise.escalation import Escalation, Timing
-from tputui.supervise.host import HostSampler
-from tputui.supervise.ledger import Ledger, journals_of, worker_journals
-from tputui.supervise.logtail import LogTail
-from tputui.supervise.report import FailureReport
+from tputui.supervise.failure_report import FailureReport
+from tputui.supervise.host_metrics import HostSampler
+from tputui.supervise.log_tail import LogTail
 from tputui.supervise.signals import SignalPipe, signals_caught
-from tputui.supervise.stackfetch import StackFetcher
-from tputui.supervise.stalls import StallWatch
-from tputui.telemetry import control, rundir
+from tputui.supervise.stack_signal import StackFetcher
+from tputui.supervise.stall_policy import StallWatch
+from tputui.supervise.worker_state import Ledger, journals_of, worker_journals
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.compressed import SealError, seal
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.sealed import SealError, seal
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
 """Requests after which training goes on."""
@@ -58,8 +58,8 @@ class Supervisor:
         self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
         self._stalls = StallWatch(self._manifest.config, self._ledger, self._escalation, self._reporter)
         self._stacks = StackFetcher(self._run_dir, self._tell_stacks)
-        self._inbox = control.Inbox(self._run_dir)
-        self._requests: list[control.Request] = []
+        self._inbox = requests.Inbox(self._run_dir)
+        self._requests: list[requests.Request] = []
         self._killed = False
         self._exited: ev.WorkerExited | None = None
         self._journal_failure: str | None = None
@@ -82,7 +82,7 @@ class Supervisor:
                 worker = spawn.start_worker(self._argv, self._log_path)
             except OSError as error:
                 words = f"the training process could not be started: {error}"
-                return self._end(ending.Ending("failed", ExitCode.FAILED, words))
+                return self._end(outcome.Ending("failed", ExitCode.FAILED, words))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
             return self._end(self._judge(worker))
@@ -107,7 +107,7 @@ class Supervisor:
             t=time.time(),
             pid=worker.pid,
             exit_code=worker.returncode if worker.returncode >= 0 else None,
-            signal=ending.signal_name(worker.returncode),
+            signal=outcome.signal_name(worker.returncode),
         )
         self._reporter.emit(self._exited)
         if left := host.survivors():
@@ -155,14 +155,14 @@ class Supervisor:
         if kind is None:
             return
         try:
-            control.submit(self._run_dir, kind, by=by, now=time.time())
+            requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
             _say(f"the request {kind} could not be written, so the worker is sent SIGTERM: {error}")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
 
-    def _judge(self, worker: subprocess.Popen[bytes]) -> ending.Ending:
+    def _judge(self, worker: subprocess.Popen[bytes]) -> outcome.Ending:
         """Reads what is left to read, answers what nobody answered, and says how it ended."""
         try:
             self._tell_log(final=True)
@@ -170,7 +170,7 @@ class Supervisor:
             self._take_requests()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
-        end = ending.WorkerEnd(
+        end = outcome.WorkerEnd(
             returncode=worker.returncode,
             stop_asked=any(request.kind not in HARMLESS for request in self._requests),
             killed=self._killed,
@@ -179,13 +179,13 @@ class Supervisor:
             self._report.worker_ended(end, self._exited)
         killed = worker.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
-        last = lastwords.read(self._log_path)
+        last = output_tail.read(self._log_path)
         # Of an end in native code the lines before its stack; what the interpreter prints after it explains nothing.
-        words = ending.judge(end, self._ledger.training_ended, self._ledger.failure, last.lines or last.head)
+        words = outcome.judge(end, self._ledger.training_ended, self._ledger.failure, last.lines or last.head)
         self._answer_the_unanswered(words)
         return words
 
-    def _answer_the_unanswered(self, words: ending.Ending) -> None:
+    def _answer_the_unanswered(self, words: outcome.Ending) -> None:
         for request in self._requests:
             if request.id in self._ledger.answered:
                 continue
@@ -198,7 +198,7 @@ class Supervisor:
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
             self._reporter.emit(receipt)
 
-    def _end(self, words: ending.Ending) -> ExitCode:
+    def _end(self, words: outcome.Ending) -> ExitCode:
         """Writes the end record, then tidies up."""
         self._reporter.emit(
             ev.RunEnded(

@@ -1,1 +1,1 @@
-"""The wire: what a run says, and how it is kept."""
+"""Telemetry: the events of a run, their journals, the reporter and the run directory."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, Record, decode, encode, journal_id_of
 from tputui.telemetry.damage import Damage, add_damage, repeated
 from tputui.telemetry.events import Event, WarningRaised
-from tputui.telemetry.plain import next_data, open_plain
+from tputui.telemetry.safe_open import next_data, open_plain
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20

@@ -19,10 +19,10 @@ from typing import NamedTuple, Protocol
 from tputui.telemetry import rundir
 from tputui.telemetry.clock import T_MAX, run_time
 from tputui.telemetry.codec import Record
+from tputui.telemetry.compressed import SealedTail
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event, JournalOpened
 from tputui.telemetry.journal import READ_BYTES, Bookmark, Position, Tail
-from tputui.telemetry.sealed import SealedTail
 
 DISCOVERY_INTERVAL_S = 0.5
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tputui import __version__
-from tputui.telemetry import blocks, secrets
+from tputui.telemetry import float_blocks, redaction
 from tputui.telemetry.events import (
     FORMAT_VERSION,
     Event,
@@ -39,7 +39,7 @@ from tputui.telemetry.events import (
 )
 from tputui.telemetry.journal import SUFFIX, WHY_CHARS_MAX, JournalWriter
 from tputui.telemetry.rundir import this_process
-from tputui.telemetry.steps import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
+from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
 
 QUEUE_BYTES_MAX = 16 << 20
 """Facts waiting for the disk: beyond this the oldest droppable ones go. 20 s of 8 cores at 1,000 steps/s is 0.6 MB."""
@@ -157,7 +157,7 @@ class Reporter:
             pid_started=me.pid_started,
             run=run_dir.resolve().name,
             version=__version__,
-            blocks=blocks.ENCODING,
+            blocks=float_blocks.ENCODING,
         )
 
     def _warn(self, text: str) -> None:
@@ -248,18 +248,18 @@ def _as_event(item: Event | RawSteps) -> Event:
 def _without_secrets(event: Event) -> Event:
     """The event with secrets masked in the fields in which words of users, commands and libraries stand."""
     if isinstance(event, LogWritten):
-        line = secrets.masked_text(event.line)
+        line = redaction.masked_text(event.line)
         return event if line is event.line else msgspec.structs.replace(event, line=line)
     if isinstance(event, RunStarted):
-        argv, config = secrets.masked_argv(event.argv), secrets.masked(event.config)
+        argv, config = redaction.masked_argv(event.argv), redaction.masked(event.config)
         return msgspec.structs.replace(event, argv=argv, config=config)
     if isinstance(event, WorkerStarted):
-        return msgspec.structs.replace(event, argv=secrets.masked_argv(event.argv))
+        return msgspec.structs.replace(event, argv=redaction.masked_argv(event.argv))
     if isinstance(event, FailureRaised):
         return msgspec.structs.replace(event, message=_masked(event.message), traceback=_masked(event.traceback))
     if isinstance(event, FailureReported):
         words = {name: _masked(getattr(event, name)) for name in ("message", "stack")}
-        return msgspec.structs.replace(event, **words, log=[secrets.masked_text(line) for line in event.log])
+        return msgspec.structs.replace(event, **words, log=[redaction.masked_text(line) for line in event.log])
     name = _WORDS.get(type(event))
     return event if name is None else msgspec.structs.replace(event, **{name: _masked(getattr(event, name))})
 
@@ -268,7 +268,7 @@ def _masked(text: str) -> str:
     """A text of any length with secrets masked. Cut first: masking 50 MB takes longer than a process has to end."""
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]} ... {len(text) - TEXT_CHARS_MAX} characters are left out"
-    return secrets.masked_text(text)
+    return redaction.masked_text(text)
 
 
 _WORDS: dict[type[Event], str] = {

@@ -28,11 +28,11 @@ from typing import Any
 
 import msgspec
 
-from tputui.telemetry import secrets
+from tputui.telemetry import redaction
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.plain import read_small
+from tputui.telemetry.safe_open import read_small
 
 MANIFEST = "run.json"
 REQUESTS = "requests"
@@ -103,7 +103,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
     `UnicodeEncodeError` where a path in the manifest is not UTF-8.
     """
     manifest = msgspec.structs.replace(
-        manifest, config=secrets.masked(manifest.config), argv=secrets.masked_argv(manifest.argv)
+        manifest, config=redaction.masked(manifest.config), argv=redaction.masked_argv(manifest.argv)
     )
     content = encode_manifest(manifest)
     run_dir = parent / manifest.run

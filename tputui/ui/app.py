@@ -16,17 +16,17 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tputui.ui.hands.hands import HandsApp
-from tputui.ui.hands.viewstate import Views, state_path
-from tputui.ui.out.looks import Looks, looks_of
-from tputui.ui.out.terminal import ending_with_it
+from tputui.ui.base.preferences import Views, state_path
+from tputui.ui.base_app import HandsApp
+from tputui.ui.terminal.capabilities import Looks, looks_of
+from tputui.ui.terminal.hangup import ending_with_it
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
 
-    from tputui.ui.launch.desk import Desk
-    from tputui.ui.pump import Source
-    from tputui.ui.screens.monitor import MonitorResult
+    from tputui.ui.base.reader_thread import Source
+    from tputui.ui.launch.service import Desk
+    from tputui.ui.monitor.screen import MonitorResult
 
 
 class ScreenBroke(Exception):
@@ -98,14 +98,14 @@ def run_monitor(
     """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
 
     def opened() -> Screen[MonitorResult]:
-        from tputui.ui.screens.monitor import MonitorScreen
+        from tputui.ui.monitor.screen import MonitorScreen
 
         return MonitorScreen(session, run_dir, read_only=read_only)
 
     result = _run(opened, options, " reading the run ...", f"the run is in {run_dir} and is not affected")
     if result is not None:
         return result
-    from tputui.ui.screens.monitor import MonitorResult
+    from tputui.ui.monitor.screen import MonitorResult
 
     return MonitorResult("quit", None)
 
@@ -116,7 +116,7 @@ def run_list(
     """Shows the runs of a directory until the user leaves; Enter opens one. `desk` starts runs."""
 
     def opened() -> Screen[MonitorResult]:
-        from tputui.ui.screens.runs import RunsScreen
+        from tputui.ui.runs.screen import RunsScreen
 
         return RunsScreen(runs_dir, desk=desk, read_only=read_only)
 
@@ -129,7 +129,7 @@ def run_compare(
     """Shows 2 to 8 runs side by side until the user leaves; `base` is the index of the run that others stand beside."""
 
     def opened() -> Screen[MonitorResult]:
-        from tputui.ui.screens.compare import CompareScreen
+        from tputui.ui.compare.screen import CompareScreen
 
         return CompareScreen(run_dirs, base=base, read_only=read_only)
 

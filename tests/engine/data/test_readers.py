@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine import footprint
+from engine.data.bad_examples import Budget, Skips
 from engine.data.feed import DatasetError, Feed
 from engine.data.readers import WINDOW_S, Reader, Waiting, WrongBatch, remedy
 from engine.data.sampler import train_shares
-from engine.data.skips import Budget, Skips
 from engine.errors import BadExample, Refused
+from engine.memory import estimate
 
 COUNT, BATCH = 96, 32
 WAIT_S = 60.0
@@ -137,7 +137,7 @@ def test_what_is_no_batch_is_refused_by_the_method_that_returned_it(value: Any, 
     with pytest.raises(WrongBatch, match=says):
         Reader(Returns(value)).read(np.arange(3))
     with pytest.raises(Refused, match=r"task: load\(\): the training dataset's fetch\(\) returned"):
-        footprint.shapes(Returns(value))
+        estimate.shapes(Returns(value))
 
 
 def test_in_training_a_wrong_batch_names_method_and_split() -> None:

@@ -6,15 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tputui.model.snapshot import CoreColumn
-from tputui.ui.charts import frame, layers
+from tputui.state.snapshot import CoreColumn
+from tputui.ui.charts import axis, frame, layers
+from tputui.ui.charts.columns import Column
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, domain_of, finish, hidden_by_log, rows_for, scale_of
-from tputui.ui.draw import axis
-from tputui.ui.draw.braille import DOTS_X, Canvas
-from tputui.ui.draw.columns import Column
+from tputui.ui.charts.visible_data import (
+    Chart,
+    Scene,
+    cursor_cell,
+    domain_of,
+    finish,
+    hidden_by_log,
+    rows_for,
+    scale_of,
+)
+from tputui.ui.render.braille import DOTS_X, Canvas
 
 
 class Setting(NamedTuple):

@@ -9,9 +9,9 @@ import bisect
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
-from tputui.model import format as fmt
-from tputui.model.snapshot import ENDED, Segment, Snapshot
-from tputui.ui.draw import axis
+from tputui import formatting as fmt
+from tputui.state.snapshot import ENDED, Segment, Snapshot
+from tputui.ui.charts import axis
 
 XKind = Literal["step", "epoch", "time", "examples"]
 X_KINDS: tuple[XKind, ...] = get_args(XKind)

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tputui.ui.charts import axis
 from tputui.ui.charts.domain import Domain
-from tputui.ui.charts.timeline import SIGNS, Sign, line_of
-from tputui.ui.draw import axis
-from tputui.ui.draw.braille import DOTS_X, DOTS_Y
-from tputui.ui.draw.lines import Line, Span
+from tputui.ui.charts.events_line import SIGNS, Sign, line_of
+from tputui.ui.render.braille import DOTS_X, DOTS_Y
+from tputui.ui.render.lines import Line, Span
 
 NON_FINITE_MARK = SIGNS["non_finite"].mark
 CURSOR_MARK = "\u25b4"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tputui.model.snapshot import Segment
+from tputui.state.snapshot import Segment
 from tputui.ui.charts import band
-from tputui.ui.charts.look import Look
-from tputui.ui.charts.scene import Chart, Whole, cut
+from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.visible_data import Chart, Whole, cut
 
 LEAST_CHART = 7
 """Lines from which a chart is worth its axes."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.ui.draw.braille import ABOVE, BELOW, Canvas, text_of
-from tputui.ui.draw.lines import Line, Span, Tone
+from tputui.ui.render.braille import ABOVE, BELOW, Canvas, text_of
+from tputui.ui.render.lines import Line, Span, Tone
 
 GUIDE = "\u250a"
 """Stands in the empty cells of a guide."""

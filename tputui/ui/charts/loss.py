@@ -6,19 +6,19 @@ import bisect
 import math
 from collections.abc import Sequence
 
-from tputui.model import format as fmt
-from tputui.model.snapshot import CoreColumn, Mark, OutlierView, Segment
-from tputui.ui.charts import band, heat, multiples, overlay
+from tputui import formatting as fmt
+from tputui.state.snapshot import CoreColumn, Mark, OutlierView, Segment
+from tputui.ui.charts import band, heatmap, overlay, small_multiples
+from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.frame import NON_FINITE_MARK
-from tputui.ui.charts.heat import HeatMemory
-from tputui.ui.charts.look import Look
-from tputui.ui.charts.multiples import MultiplesMemory
-from tputui.ui.charts.scene import Chart, Scene, Whole, cut
+from tputui.ui.charts.heatmap import HeatMemory
+from tputui.ui.charts.outlier import CoreWatch, column_at
 from tputui.ui.charts.segments import SegmentMemory
-from tputui.ui.charts.smooth import smoothed
-from tputui.ui.charts.timeline import sign_of
-from tputui.ui.charts.watch import CoreWatch, column_at
-from tputui.ui.draw.lines import Line, Span, clean
+from tputui.ui.charts.small_multiples import MultiplesMemory
+from tputui.ui.charts.smoothing import smoothed
+from tputui.ui.charts.visible_data import Chart, Scene, Whole, cut
+from tputui.ui.render.lines import Line, Span, clean
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
 
@@ -52,9 +52,9 @@ class LossChart:
         if scene.look.view == "overlay":
             return overlay.draw(scene, width, height)
         if scene.look.view == "multiples":
-            return multiples.draw(scene, width, height, self._spans)
+            return small_multiples.draw(scene, width, height, self._spans)
         if scene.look.view == "heat":
-            return heat.draw(scene, width, height, self._heat)
+            return heatmap.draw(scene, width, height, self._heat)
         return band.draw(scene, width, height)
 
 

@@ -6,12 +6,12 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from tputui.model.snapshot import CoreColumn
+from tputui.state.snapshot import CoreColumn
 from tputui.ui.charts import layers
 from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.scene import Chart, Scene, cursor_cell, finish, hidden_by_log, sampled
-from tputui.ui.draw.braille import Canvas
+from tputui.ui.charts.visible_data import Chart, Scene, cursor_cell, finish, hidden_by_log, sampled
+from tputui.ui.render.braille import Canvas
 
 LINES_MAX = 64
 """More lines than that cannot be told apart, and cost a frame."""

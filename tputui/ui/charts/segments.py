@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tputui.model.snapshot import Segment
-from tputui.ui.draw.columns import Column, runs_of
+from tputui.state.snapshot import Segment
+from tputui.ui.charts.columns import Column, runs_of
 
 
 class SegmentMemory:

@@ -1,1 +1,1 @@
-"""Starting a run without its widgets: the form, its checks, and what a configuration can begin with."""
+"""The launcher: a configuration picked, edited, checked and started."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tputui.ui.launch.desk import Desk, Launch, TaskDescription, Unable, Verdict
+from tputui.ui.launch.service import Desk, Launch, TaskDescription, Unable, Verdict
 
 CALM_S = 0.15
 """Seconds without a change before a check begins."""

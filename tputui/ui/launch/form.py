@@ -14,10 +14,10 @@ import msgspec
 
 from tputui import config
 from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
-from tputui.fielddocs import field_docs
-from tputui.ui.launch.desk import Option, Problem, TaskDescription
+from tputui.field_docs import field_docs
 from tputui.ui.launch.schema import Field, Wrong, read, shown
-from tputui.ui.launch.toml import inline
+from tputui.ui.launch.service import Option, Problem, TaskDescription
+from tputui.ui.launch.toml_values import inline
 
 NAME = "name"
 """Key of the run's name, which is none of the configuration."""

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tputui.ui.launch.toml import inline
+from tputui.ui.launch.toml_values import inline
 
 Schema = Mapping[str, Any]
 

@@ -1,1 +1,1 @@
-"""The panels and bars of the screens. Each draws a part of a snapshot and knows nothing else."""
+"""Widgets that several screens share: panels, bars, lists, inputs and dialogs."""

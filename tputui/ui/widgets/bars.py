@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from tputui.model.snapshot import Mark
-from tputui.ui.charts import timeline
-from tputui.ui.draw.lines import Line, Span, bar, clean, fit, width_of
-from tputui.ui.keys import Key
-from tputui.ui.out.looks import keys_told
-from tputui.ui.pump import PlayerState
-from tputui.ui.widgets.base import Drawn
+from tputui.state.snapshot import Mark
+from tputui.ui.base.keymap import Key
+from tputui.ui.base.reader_thread import PlayerState
+from tputui.ui.charts import events_line
+from tputui.ui.render.lines import Line, Span, bar, clean, fit, width_of
+from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.widgets.line_widget import Drawn
 
 _TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "resume", "best"})
 """Kinds of events that stand on the bar of the player; the others would fill it."""
@@ -98,12 +98,12 @@ class PlayerBar(Drawn):
 
     def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
         """The bar with the events that matter on it."""
-        ticks = timeline.strip(
+        ticks = events_line.strip(
             [mark for mark in self._marks if mark.kind in _TICKS],
             lambda mark: round((mark.t - state.start) / length * (room - 1)) if length else -1,
             room,
         )
-        return timeline.over(bar(share, room, "good" if state.live and not self._over else "info"), ticks)
+        return events_line.over(bar(share, room, "good" if state.live and not self._over else "info"), ticks)
 
 
 class KeyBar(Drawn):

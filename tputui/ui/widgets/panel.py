@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from textual import events
 from textual.message import Message
 
-from tputui.model.snapshot import Snapshot
-from tputui.ui.draw.lines import Line, Span, Tone, fit, width_of
-from tputui.ui.widgets.base import Drawn, told
+from tputui.state.snapshot import Snapshot
+from tputui.ui.render.lines import Line, Span, Tone, fit, width_of
+from tputui.ui.widgets.line_widget import Drawn, told
 
 PartT = TypeVar("PartT")
 

@@ -1,0 +1,259 @@
+"""Checkpoints: written whole or not at all, kept by a rule, and refused where they do not fit.
+
+`step-N.pt` is written beside its final name, made durable, read back and renamed; `last.pt` and `best.pt` are further
+names of such a file, or copies where the disk has no links. Weights that are not finite are kept apart as
+`non-finite.pt`, and take the place of none. They load on any machine with `torch.load(path, weights_only=True)`; a
+digest of each stands beside them. Must not touch a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+
+from engine import non_finite
+from engine.checkpoint import atomic_write, checksums, resume
+from engine.checkpoint.position import Position
+from engine.errors import Problem, Refused
+from engine.task import Plan
+from tputui.telemetry.rundir import CHECKPOINTS
+
+FORMAT = 1
+LAST = "last.pt"
+BEST = "best.pt"
+NON_FINITE = "non-finite.pt"
+"""The newest weights that are NaN or infinite."""
+_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
+
+
+class SaveFailed(Exception):
+    """No checkpoint was written, and the older ones stand; the text says why."""
+
+
+class Checkpoint(NamedTuple):
+    """What a run goes on from."""
+
+    position: Position
+    learner: dict[str, Any]
+    """State of network, optimizer, scheduler and the host's random numbers."""
+    meters: dict[str, list[float]]
+    """Training meters of the running epoch."""
+    best: float | None
+    """Best monitored figure so far."""
+    best_epoch: int = 0
+    """Epoch of it; 0 where there is none."""
+    losses: tuple[tuple[float, float], ...] = ()
+    """Mean training and validation loss of each epoch that has ended."""
+    buffers: frozenset[str] = frozenset()
+    """Names of the weights that are no parameters; not in the file."""
+    identity: Mapping[str, str] = MappingProxyType({})
+    """`Splits.identity` of the data that it was trained on."""
+    new_settings: bool = False
+    """Whether the settings of the optimizer are the configuration's, not those in the state; not in the file."""
+    notes: tuple[str, ...] = ()
+    """What is not as it was in the run that it continues, a sentence each; not in the file."""
+
+    @property
+    def ends_best_epoch(self) -> bool:
+        """Whether it was saved at the end of the best epoch so far."""
+        at = self.position
+        return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
+
+
+class Saved(NamedTuple):
+    """A checkpoint on disk."""
+
+    path: str
+    """Relative to the run directory."""
+    bytes: int
+    seconds: float
+    dropped: tuple[str, ...] = ()
+    """Older checkpoints that were removed for it, relative to the run directory."""
+    sha256: str = ""
+    """Digest of the file, as it was read back."""
+    unfit: str = ""
+    """Which weights in it are NaN or infinite, in words; empty where none is. It is none to go on from then."""
+
+
+class Store:
+    """The checkpoints of a run."""
+
+    def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`identity` is that of the splits."""
+        self._directory = run_dir / CHECKPOINTS
+        self._plan = plan
+        self._identity = identity
+        self._periodic: list[Path] = []
+        self._asked_for: set[Path] = set()
+        self._sums = checksums.read(self._directory)
+        """Of every file here. Of a name that was about to change when a save broke off, both."""
+
+    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
+        """Writes a checkpoint as the last one, and as the best where it is; one that is not finite as neither.
+
+        Raises `SaveFailed`.
+        """
+        began = time.monotonic()
+        content = self.content(checkpoint)
+        unfit = non_finite.named(non_finite.unfit(self.weights(content), checkpoint.buffers))
+        path = self._directory / (NON_FINITE if unfit else f"step-{checkpoint.position.step:08d}.pt")
+        besides = [] if unfit else [LAST, BEST] if best else [LAST]
+        try:
+            written = atomic_write.write_checked(
+                path, partial(torch.save, content), partial(self._note_sum, [path.name, *besides])
+            )
+            for name in besides:
+                atomic_write.duplicate(path, self._directory / name)
+            atomic_write.sync_directory(self._directory)
+        except (OSError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0].replace(str(self._directory), CHECKPOINTS)
+            raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
+        dropped = () if unfit else self._retain(path, periodic)
+        self._settle_sums([path.name, *besides], written.sha256)
+        seconds = time.monotonic() - began
+        return Saved(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
+
+    def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """What stands in the file."""
+        return _content(checkpoint, self._plan, self._identity)
+
+    def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The network's weights in it."""
+        found: dict[str, torch.Tensor] = content["learner"]["model"]
+        return found
+
+    def _note_sum(self, names: list[str], digest: str) -> None:
+        """Writes a digest down for names that its file is about to have, besides those of the files that have them."""
+        self._sums |= {(name, digest) for name in names}
+        checksums.write(self._directory, self._sums)
+
+    def _settle_sums(self, names: list[str], digest: str) -> None:
+        """The names are its file's now; strikes out what is of no file any more."""
+        # The longer list that was written before says nothing wrong.
+        with contextlib.suppress(OSError):
+            there = {path.name for path in self._directory.iterdir()}
+            stand = {(name, known) for name, known in self._sums if name in there}
+            self._sums = {(name, known) for name, known in stand if name not in names or known == digest}
+            checksums.write(self._directory, self._sums)
+
+    def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
+        """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
+
+        If `resumed` is of the end of the best epoch, its own weights are the best ones: the run may have been killed
+        before it named them `best.pt`. Raises `SaveFailed` if the best weights are missing.
+        """
+        path = source.resolve() if resumed.ends_best_epoch else source.resolve().parent / BEST
+        try:
+            if not resumed.ends_best_epoch and load_best(path) != resumed.best:
+                raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
+            self._note_sum([BEST], checksums.require(path))
+            atomic_write.duplicate(path, self._directory / BEST)
+            atomic_write.sync_directory(self._directory)
+        except checksums.Misread as error:
+            raise SaveFailed(f"{path}: {error}") from error
+        except OSError as error:
+            raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
+
+    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
+        """Drops the oldest periodic ones and says which, but none that was asked for, nor the best, nor the last."""
+        dropped: list[str] = []
+        if not periodic:
+            self._asked_for.add(path)
+        elif path not in self._periodic:
+            self._periodic.append(path)
+        beyond = self._periodic[: -self._plan.config.checkpoint.keep]
+        for old in beyond:
+            if old in self._asked_for:
+                self._periodic.remove(old)
+            elif not self._is_named_besides(old):
+                self._periodic.remove(old)
+                old.unlink(missing_ok=True)
+                dropped.append(f"{CHECKPOINTS}/{old.name}")
+        return tuple(dropped)
+
+    def _is_named_besides(self, path: Path) -> bool:
+        others = (self._directory / name for name in (LAST, BEST))
+        return any(other.exists() and path.exists() and other.samefile(path) for other in others)
+
+
+def load(path: Path, plan: Plan) -> Checkpoint:
+    """Reads a checkpoint that goes on under the plan. Raises `Refused` naming every key that differs."""
+    try:
+        checksums.require(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
+    except checksums.Misread as error:
+        raise Refused([Problem("resume", f"{path}: {error}")]) from None
+    except _UNREADABLE as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        message = f"{path}: not a checkpoint of this version (format {found} where {FORMAT} is read)"
+        raise Refused([Problem("resume", message)])
+    position = Position(**content["position"])
+    data = content.get("data")
+    going = resume.resumption(content["fingerprint"], data, position, plan, path)
+    losses = tuple((train, valid) for train, valid in content.get("losses", ()))
+    best, best_epoch, notes = content["best"], content.get("best_epoch", 0), list(going.notes)
+    if best is not None and content.get("monitor") != _monitor(plan):
+        notes.append(_new_criterion(content.get("monitor"), plan))
+        best, best_epoch = None, 0
+    return Checkpoint(
+        going.position,
+        content["learner"],
+        content["meters"],
+        best,
+        best_epoch,
+        losses,
+        identity=data["identity"] if data is not None else {},
+        new_settings=going.new_settings,
+        notes=tuple(notes),
+    )
+
+
+def load_best(path: Path) -> float | None:
+    """The best figure that a checkpoint tells. Raises `SaveFailed` where it cannot be read."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        figure: float | None = content["best"]
+    except FileNotFoundError:
+        raise SaveFailed(f"there is no {path}") from None
+    except (*_UNREADABLE, TypeError) as error:
+        raise SaveFailed(f"{path} cannot be read as a checkpoint") from error
+    return figure
+
+
+def _monitor(plan: Plan) -> list[str]:
+    """What the best figure is of."""
+    return [plan.config.checkpoint.monitor, plan.config.checkpoint.mode]
+
+
+def _new_criterion(saved: list[str] | None, plan: Plan) -> str:
+    was = f"was {saved[0]} ({saved[1]})" if saved else "is not known"
+    monitor, mode = _monitor(plan)
+    return f"checkpoint.monitor {was} in the checkpoint and is {monitor} ({mode}) now, so the best epoch is chosen anew"
+
+
+def _content(checkpoint: Checkpoint, plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "fingerprint": resume.fingerprint(plan),
+        "data": resume.data_of(plan, identity),
+        "monitor": _monitor(plan),
+        "position": checkpoint.position._asdict(),
+        "learner": checkpoint.learner,
+        "meters": checkpoint.meters,
+        "best": checkpoint.best,
+        "best_epoch": checkpoint.best_epoch,
+        "losses": checkpoint.losses,
+    }

@@ -1,0 +1,316 @@
+"""Weights that a run left behind, put back into the task's network on the CPU.
+
+Reads checkpoints, plain state dicts (`.pt`) and `.safetensors`. Must not import the runtime: importing it replaces
+layers of torch, and a network made then runs on nothing but its devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from engine import task_registry
+from engine.checkpoint import checksums
+from engine.errors import Problem, Refused
+from engine.process import user_code
+from engine.task import Options, Task
+from tputui.config import RunConfig, from_builtins
+from tputui.telemetry.rundir import RunNotFound, read_manifest
+
+BEST = "best.pt"
+SAFETENSORS = ".safetensors"
+LIGHTNING = "lightning"
+OURS = "engine"
+"""The package that the tasks of tputui are in."""
+DESCRIPTION_FORMAT = 1
+_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
+
+State = dict[str, torch.Tensor]
+
+
+class Workload(NamedTuple):
+    """What the weights belong to."""
+
+    config: RunConfig
+    task: Task
+    data: Options
+    model: Options
+
+
+class Weights(NamedTuple):
+    """Parameters and buffers by name, on the CPU, and what the file tells of them."""
+
+    path: Path
+    state: State
+    step: int | None
+    """Training steps that made them; None where the file does not tell."""
+    figure: float | None
+    """What the run's own validation said of them; None where the file does not tell."""
+    fingerprint: dict[str, Any] | None
+    """Configuration keys that they were trained under, where the file is a checkpoint."""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside exported weights, as `NAME.json`: all that is needed to use them."""
+
+    format: int
+    """Version of this description."""
+    config: dict[str, Any]
+    """The configuration that they were trained under."""
+    cwd: str
+    """Directory in which a user's own modules and relative paths are looked for."""
+    weights: str
+    """File that they were taken from."""
+    step: int | None = None
+    """Training steps that made them."""
+    monitor: str | None = None
+    """Validation meter that `figure` is of."""
+    figure: float | None = None
+    """What the run's own validation said of them."""
+
+
+def description_of(path: Path) -> Path:
+    """Where the description of exported weights lies."""
+    return path.with_suffix(".json")
+
+
+def read(path: Path) -> Weights:
+    """The weights in a file, refused in one sentence where there are none. Raises `Refused`."""
+    content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
+    if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
+        return _of_checkpoint(path, content)
+    if not _is_state(content):
+        raise Refused([Problem("weights", f"{path}: holds neither a checkpoint nor a state dict")])
+    found = described(path)
+    if found is None:
+        return Weights(path, dict(content), None, None, None)
+    return Weights(path, dict(content), found.step, found.figure, None)
+
+
+def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
+    try:
+        # Lightning's own checkpoints keep the weights beside an empty learner.
+        state = content["learner"].get("model") or content["state_dict"]
+        fingerprint, step = dict(content["fingerprint"]), content["position"]["step"]
+        best = content["best"] if path.name == BEST else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refused([Problem("weights", f"{path}: is a checkpoint of another version, or damaged")]) from error
+    if not _is_state(state):
+        raise Refused([Problem("weights", f"{path}: is a checkpoint without weights")])
+    return Weights(path, dict(state), step, best, fingerprint)
+
+
+def _is_state(content: object) -> bool:
+    """Whether these are tensors by name."""
+    return isinstance(content, Mapping) and bool(content) and all(map(torch.is_tensor, content.values()))
+
+
+class NotMade(Refused):
+    """The task cannot make its network, for want of the files that it was trained on."""
+
+
+class Origin(NamedTuple):
+    """The configuration that weights were trained under; untrusted, like the file that it is from."""
+
+    config: RunConfig
+    source: str
+    """What to call it in messages."""
+    cwd: str | None
+    """Where its relative paths start; nothing is imported from there."""
+    run_dir: Path | None
+    """The run that it is from; None for a file of weights by itself."""
+
+
+def origin(weights: Weights, run_dir: Path | None) -> Origin:
+    """The weights' configuration: from the run, else the checkpoint itself, else the description beside them.
+
+    Raises `Refused` or `ConfigError`.
+    """
+    if run_dir is not None:
+        try:
+            manifest = read_manifest(run_dir)
+        except RunNotFound as error:
+            raise Refused([Problem("run", str(error))]) from error
+        tables, source, cwd = manifest.config, manifest.config_path, manifest.cwd
+    elif weights.fingerprint is not None:
+        tables, source, cwd = _from_fingerprint(weights.fingerprint), str(weights.path), None
+    else:
+        found = described(weights.path)
+        if found is None:
+            message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
+            raise Refused([Problem("weights", message)])
+        tables, source, cwd = found.config, str(description_of(weights.path)), found.cwd
+    config = from_builtins(tables, source)
+    cores = (weights.fingerprint or {}).get("device.cores")
+    # "all" was a number on the machine that trained.
+    return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
+
+
+def workload(found: Origin, code: Path | None) -> Workload:
+    """The task with its options.
+
+    Moves to the directory that the run was started in, if it is still there, so that the configuration's own paths
+    are found. Code of the user's own is imported from `code`, the folder that the user named; without it from the
+    current directory, and that only for a run. Raises `Refused`.
+    """
+    if own := _code_named(found.config):
+        _allow_code(own, found, code)
+    if found.cwd is not None and Path(found.cwd).is_dir():
+        os.chdir(found.cwd)
+    task, data, model = task_registry.with_options(task_registry.find(found.config.task), found.config, found.source)
+    return Workload(found.config, task, data, model)
+
+
+def _code_named(config: RunConfig) -> list[str]:
+    """Each `module:Class` in the configuration that is not part of tputui."""
+    targets: list[Any] = [task_registry.KNOWN.get(config.task, config.task)]
+    if config.task == LIGHTNING:
+        targets += [config.model.get("module"), config.data.options.get("module")]
+    return [
+        target
+        for target in targets
+        if isinstance(target, str) and ":" in target and target.partition(":")[0].partition(".")[0] != OURS
+    ]
+
+
+def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
+    """Makes the user's own modules importable and imports them. Raises `Refused` where that is not allowed."""
+    named = f'{found.run_dir or found.source} needs code that is not part of tputui: "{own[0]}"'
+    trust = "that runs the code, so only do it if you trust it"
+    if code is None and found.run_dir is None:
+        # A file says nothing of where its code is, so the current directory is not the user's choice of code.
+        raise Refused([Problem("task", f"{named}; name its folder with --code DIR; {trust}")])
+    folder = Path.cwd() if code is None else code
+    if not folder.is_dir():
+        raise Refused([Problem("--code", f"{folder}: no such folder")])
+    user_code.allow(folder, found.run_dir if code is None else None)
+    for target in own:
+        module = target.partition(":")[0]
+        try:
+            importlib.import_module(module)
+        except (user_code.CameAlong, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+                continue  # A package that the user's code needs; whoever finds the task says which.
+            why = f"there is no module {module} in {folder}" if error.name else str(error)
+            hint = f"run this in the folder of that code, or name the folder with --code DIR; {trust}"
+            raise Refused([Problem("task", f"{named}, and {why}; {hint}")]) from error
+        except (Exception, SystemExit):
+            continue  # As above.
+
+
+def network(work: Workload, weights: Weights) -> torch.nn.Module:
+    """The task's network with the weights in it, for evaluation. Raises `NotMade`, and `Refused` if they do not fit."""
+    torch.manual_seed(work.config.seed)
+    options = work.model
+    if isinstance(getattr(options, "weights", None), str):
+        # The weights that training started from are replaced anyway, and their file may be gone.
+        options = msgspec.structs.replace(options, weights="")
+    try:
+        model = work.task.model(options, work.data)
+    except (OSError, ValueError) as error:
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        raise NotMade([Problem("", f"the network cannot be made: {said}")]) from error
+    fill(model, weights)
+    return model.eval()
+
+
+def fill(model: torch.nn.Module, weights: Weights) -> None:
+    """Puts the weights in the network. Raises `Refused` if they do not fit."""
+    try:
+        model.load_state_dict(weights.state)
+    except RuntimeError as error:
+        raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
+
+
+def require_fit(found: Origin, weights: Weights) -> None:
+    """Raises `Refused` if the weights are not those of the configured network.
+
+    Imports no code but tputui's, so that of a task of the user's own nothing is known, and nothing is checked.
+    """
+    if found.config.task not in task_registry.KNOWN or found.config.task == LIGHTNING:
+        return
+    here = Path.cwd()
+    try:
+        with contextlib.suppress(NotMade):
+            network(workload(found, None), weights)
+    finally:
+        os.chdir(here)
+
+
+def has_safetensors() -> bool:
+    """Whether the package is installed."""
+    return importlib.util.find_spec("safetensors") is not None
+
+
+def safetensors_torch() -> Any:
+    """The package's half for torch. Raises `Refused` where it is not installed."""
+    if not has_safetensors():
+        raise Refused([Problem("weights", f"the package safetensors is not installed, which {SAFETENSORS} files need")])
+    return importlib.import_module("safetensors.torch")
+
+
+def _misfit(error: RuntimeError) -> str:
+    """The first thing that torch names, in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return lines[1] if len(lines) > 1 else lines[0]
+
+
+def _read_torch(path: Path) -> Any:
+    try:
+        checksums.require(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise Refused([Problem("weights", f"{path}: no such file")]) from None
+    except checksums.Misread as error:
+        raise Refused([Problem("weights", f"{path}: {error}")]) from None
+    except _UNREADABLE as error:
+        message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
+        raise Refused([Problem("weights", message)]) from error
+
+
+def _read_safetensors(path: Path) -> Any:
+    if not path.is_file():
+        raise Refused([Problem("weights", f"{path}: no such file")])
+    load = safetensors_torch().load_file
+    try:
+        return load(path)
+    except Exception as error:  # The package's own error is a plain Exception.
+        message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
+        raise Refused([Problem("weights", message)]) from error
+
+
+def described(path: Path) -> Description | None:
+    """What stands beside exported weights; None where nothing does. Raises `Refused` where it is something else."""
+    beside = description_of(path)
+    try:
+        found = msgspec.json.decode(beside.read_bytes(), type=Description)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        message = f"{beside}: cannot be read as the description of {path.name}: {error}"
+        raise Refused([Problem("weights", message)]) from error
+    if found.format != DESCRIPTION_FORMAT:
+        message = f"{beside}: is of format {found.format} where {DESCRIPTION_FORMAT} is read"
+        raise Refused([Problem("weights", message)])
+    return found
+
+
+def _from_fingerprint(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with the keys that a checkpoint keeps; the rest does not matter to its weights."""
+    tables: dict[str, Any] = {"task": fingerprint.get("task"), "epochs": 1, "seed": fingerprint.get("seed", 0)}
+    tables["data"] = {"batch_per_core": 1}
+    tables["model"] = {}
+    for key, value in fingerprint.items():
+        table, _, name = key.partition(".")
+        if table in ("data", "model") and name:
+            tables[table][name] = value
+    return tables

@@ -1,0 +1,1 @@
+"""Engine commands that tputui starts by command line: `describe`, `predict` and `export`."""

@@ -1,0 +1,175 @@
+"""Options of a task, and whether a configuration can be trained: `python -P -m engine.commands.describe TASK`.
+
+    TASK                     print the options with types, defaults and documentation as JSON
+    TASK --check             read a configuration as JSON on stdin; print its problems and figures as JSON
+    TASK --check --resume P  the same, and whether the checkpoint P goes on under that configuration
+    TASK --check --memory    the same, and the memory that a step is predicted to take on one core
+    TASK --layers CONFIG     print the layers of the network in a TOML file: output shapes and parameter counts
+
+Exits with 0 where it could answer, 2 where there is no such task or the input is no configuration. Imports torch
+only to read a checkpoint, to predict memory and to list layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from engine import run_plan, task_registry
+from engine.errors import Problem, Refused
+from engine.process import hardware, user_code, versions
+from engine.task import Options, Plan
+from tputui.config import ConfigError, RunConfig, from_builtins, load
+from tputui.exit_codes import ExitCode
+from tputui.field_docs import class_doc, field_docs
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -P -m engine.commands.describe", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("task", help="name of a task, or module:Class")
+    parser.add_argument("--check", action="store_true", help="check the configuration given as JSON on stdin")
+    parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
+    parser.add_argument("--memory", action="store_true", help="with --check: also predict the memory of a step")
+    parser.add_argument("--layers", type=Path, metavar="CONFIG", help="print the layers of a configuration as text")
+    parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
+    arguments = parser.parse_args(argv)
+    user_code.allow_here()
+    answer: Any
+    try:
+        # What the user's modules print must not mix with the answer.
+        with contextlib.redirect_stdout(sys.stderr):
+            if arguments.check:
+                answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume, memory=arguments.memory)
+            elif arguments.layers is not None:
+                answer = _layers(load(arguments.layers), str(arguments.layers))
+            else:
+                answer = describe(arguments.task)
+    except (Refused, ConfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.USAGE
+    sys.stdout.write((answer if isinstance(answer, str) else json.dumps(answer)) + "\n")
+    return ExitCode.DONE
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The task's options by table. Raises `Refused` where there is no such task."""
+    task = task_registry.find(name)
+    return {
+        "task": name,
+        "doc": class_doc(type(task)),
+        "meters": list(task.meters),
+        "options": {"data": _options(task.data_options), "model": _options(task.model_options)},
+    }
+
+
+def check(
+    config: RunConfig, found: hardware.Machine, source: str, resume: Path | None = None, *, memory: bool = False
+) -> dict[str, Any]:
+    """The problems of a configuration on a machine, and its figures where it can be trained.
+
+    With `memory` also the `MemoryForecast` of a step, or under `memory_why` why there is none.
+    """
+    problems: list[Problem] = []
+    facts: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    try:
+        planned = run_plan.make(config, found, source)
+        facts = planned.facts()
+        if resume is not None:
+            from engine.checkpoint import checkpoint_files
+
+            checkpoint_files.load(resume, planned)
+        told = _memory(planned) if memory else {}
+    except Refused as refused:
+        problems = refused.problems
+    return {"problems": [problem._asdict() for problem in problems], "facts": facts, **told}
+
+
+def _layers(config: RunConfig, source: str) -> str:
+    """The table of layers. Raises `Refused`."""
+    planned = run_plan.make(config, hardware.find(os.environ), source)
+    if planned.has_own_loop:
+        message = "a task with a loop of its own alone knows its network; `tputui show RUN --model` lists its layers"
+        raise Refused([Problem("task", message)])
+    if (lacking := versions.problem()) is not None:
+        raise Refused([Problem("", lacking)])
+    from engine.memory import estimate, layer_table
+    from tputui.telemetry.layer_table import text
+
+    try:
+        return text(layer_table.of(planned, planned.task.load(planned.data, planned.config.seed).train))
+    except estimate.Unpredictable as error:
+        raise Refused([Problem("task", str(error))]) from error
+
+
+def _memory(planned: Plan) -> dict[str, Any]:
+    """What a step is predicted to take, or why that cannot be told."""
+    if planned.has_own_loop:
+        return {"memory": None, "memory_why": "a task with a loop of its own alone knows its network"}
+    try:
+        from engine.memory import advice, estimate
+
+        splits = planned.task.load(planned.data, planned.config.seed)
+        try:
+            return {"memory": msgspec.to_builtins(advice.event(advice.make(planned, splits.train)))}
+        except estimate.Unpredictable as error:
+            return {"memory": None, "memory_why": str(error)}
+    except Refused:
+        raise
+    except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
+        lacking = versions.problem() if isinstance(error, ImportError) else None
+        return {"memory": None, "memory_why": lacking or task_registry.reason(error)}
+
+
+def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> dict[str, Any]:
+    try:
+        tables = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source}: not a configuration as JSON: {error}") from None
+    return check(from_builtins(tables, source), hardware.find(os.environ), source, resume, memory=memory)
+
+
+def _options(cls: type[Options]) -> list[dict[str, Any]]:
+    docs = field_docs(cls)
+    types = get_type_hints(cls, include_extras=True)
+    schemas = _schemas(cls)
+    return [
+        {
+            "key": field.name,
+            "type": _type_name(types[field.name]),
+            "default": None if field.default is msgspec.NODEFAULT else field.default,
+            "doc": docs.get(field.name, ""),
+            "schema": schemas[field.encode_name],
+        }
+        for field in msgspec.structs.fields(cls)
+    ]
+
+
+def _schemas(cls: type[Options]) -> dict[str, Any]:
+    """What each key takes, as JSON schema: bounds, choices, and the default where it has one, made ones included."""
+    _, components = msgspec.json.schema_components([cls])
+    properties: dict[str, Any] = components[cls.__name__]["properties"]
+    for field in msgspec.structs.fields(cls):
+        if field.default_factory is not msgspec.NODEFAULT:
+            properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
+    return properties
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint.__name__ if isinstance(hint, type) else str(hint).removeprefix("typing.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

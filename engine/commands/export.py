@@ -1,0 +1,126 @@
+"""Exports weights for use without tputui: `python -P -m engine.commands.export --weights FILE --to FILE`.
+
+`tputui export` starts it. Writes a state dict (`.pt`, `.safetensors`), reads it back and compares, and puts beside it
+what the weights belong to. Must import neither the runtime nor code that the run names. Exits with 0 written,
+2 refused, 3 failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from engine.checkpoint import weights
+from engine.checkpoint.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, Origin, State, Weights
+from engine.commands.protocol import Teller, serve
+from engine.errors import Problem, Refused
+from tputui import config
+from tputui.telemetry import rundir
+
+
+def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
+    """Writes the weights in `source` to `to`, and what they belong to beside it. Raises `Refused`."""
+    target = to.absolute()
+    _check_free(target)
+    learned = weights.read(source)
+    origin = weights.origin(learned, run_dir)
+    weights.require_fit(origin, learned)
+    # Each with memory of its own: what shares memory is saved once, and cannot be saved as safetensors at all.
+    state = {name: value.clone().contiguous() for name, value in learned.state.items()}
+    try:
+        size = _write(target, state)
+        described = msgspec.json.format(msgspec.json.encode(_description(learned, origin, source)))
+        rundir.write_atomically(weights.description_of(target), described)
+    except OSError as error:
+        raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; name another --to")]) from error
+    return {
+        "path": str(target),
+        "description": str(weights.description_of(target)),
+        "bytes": size,
+        "tensors": len(state),
+        "values": sum(value.numel() for value in state.values()),
+        "weights": str(source),
+        "step": learned.step,
+    }
+
+
+def _check_free(target: Path) -> None:
+    """Raises `Refused` where what is written beside the weights would take the place of something else."""
+    beside = weights.description_of(target)
+    if beside == target:
+        raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is what is told of them")])
+    try:
+        described = weights.described(target)
+    except Refused as error:
+        message = f"{beside}: is no description of weights, and would be overwritten; name another --to"
+        raise Refused([Problem("", message)]) from error
+    if target.exists() and described is None:
+        message = f"{target}: exists and was not written by export ({beside.name} is missing); name another --to"
+        raise Refused([Problem("", message)])
+
+
+def _write(target: Path, state: State) -> int:
+    """Writes the file whole or not at all, once what was written reads as it is to be."""
+    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+    try:
+        temporary.touch(mode=0o600)
+        if target.suffix == SAFETENSORS:
+            weights.safetensors_torch().save_file(state, temporary)
+        else:
+            torch.save(state, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        _compare(weights.read(temporary).state, state, target)
+        size = temporary.stat().st_size
+        temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return size
+
+
+def _compare(found: State, wanted: State, target: Path) -> None:
+    """Raises where a file does not hold what was written; a disk or a full quota may do that."""
+    differing = [name for name in wanted if name not in found or not _same(found[name], wanted[name])]
+    if differing or len(found) != len(wanted):
+        raise RuntimeError(f"{target}: reads otherwise than it was written: {', '.join(differing[:3])}")
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether all bits are the same, those of a NaN included."""
+    alike = one.dtype == other.dtype and one.shape == other.shape
+    return alike and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+def _description(learned: Weights, origin: Origin, source: Path) -> Description:
+    return Description(
+        format=DESCRIPTION_FORMAT,
+        config=config.to_builtins(origin.config),
+        cwd=origin.cwd or os.getcwd(),
+        weights=str(source),
+        step=learned.step,
+        monitor=origin.config.checkpoint.monitor if learned.figure is not None else None,
+        figure=learned.figure,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -P -m engine.commands.export", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")
+    parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
+    args = parser.parse_args(argv)
+    return serve(Teller(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

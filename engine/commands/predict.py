@@ -1,0 +1,339 @@
+"""Predicts on the CPU with the weights of a run: `python -P -m engine.commands.predict --weights FILE --out FILE`.
+
+`tputui predict` starts it. Must not import the runtime, so that it runs where there is none, with any batch size.
+Exits with 0 predicted, 2 refused, 3 failed; what it tells goes to --tell-fd, see `engine.commands.protocol`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine import task_registry
+from engine.checkpoint import weights
+from engine.checkpoint.weights import Origin, Weights, Workload
+from engine.commands.prediction_writers import STDOUT, Arrays, Table, open_table
+from engine.commands.protocol import Teller, serve
+from engine.data.readers import Reader, WrongBatch
+from engine.errors import BadExample, Problem, Refused
+from engine.task import Dataset, Identified, Options, Task
+from tputui.config import RunConfig
+
+INPUT = "input"
+
+
+SPLITS = ("train", "valid", "test")
+NO_LABELS = "No labels in input: metrics skipped"
+
+
+class Asked(NamedTuple):
+    """What is to be predicted, and where to."""
+
+    weights: Path
+    run_dir: Path | None
+    source: Path | None
+    """A user's file; None where a split of the run is asked for."""
+    split: str | None
+    out: str | None
+    """File to write, or - for standard output; None is `predictions` with the ending of its form."""
+    form: str
+    batch: int
+    code: Path | None = None
+    """Folder that the user's own code is in, if they named one."""
+    labels: Path | None = None
+    """`.npy` file with the labels of `source`."""
+    force: bool = False
+    """Whether `out` may be a file that exists."""
+
+    @property
+    def what(self) -> str:
+        """The examples, in words."""
+        return f"the split {self.split}" if self.split is not None else str(self.source)
+
+
+class Judge:
+    """What the predictions are worth, where the examples come with their labels."""
+
+    def __init__(self, task: Task, *, must: bool) -> None:
+        """`must`: the examples have labels, so that a missing one is a fault."""
+        self.why_not: str | None = None
+        self._task = task
+        self._must = must
+        self._count = 0
+        self._sums: dict[str, float] = {}
+        self._judged: dict[str, list[npt.NDArray[Any]]] = {}
+
+    def add(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> None:
+        """Takes a batch in."""
+        if self.why_not is not None:
+            return
+        try:
+            outcomes = self._task.outcomes(predictions, batch)
+            judged = self._task.judged(predictions, batch)
+        except KeyError as error:
+            if self._must:
+                raise
+            self.why_not = f'{NO_LABELS} (no "{error.args[0]}")'
+            return
+        for name in self._task.meters:
+            self._sums[name] = self._sums.get(name, 0.0) + float(outcomes[name].double().sum())
+        for name, values in to_numpy(judged).items():
+            self._judged.setdefault(name, []).append(values)
+        self._count += len(next(iter(outcomes.values())))
+
+    def figures(self) -> dict[str, float] | None:
+        """Means over the examples by meter, then the task's scores; None where nothing could be judged."""
+        if self.why_not is not None or not self._count:
+            return None
+        means = {name: total / self._count for name, total in self._sums.items()}
+        whole = {name: np.concatenate(parts) for name, parts in self._judged.items()}
+        return {**means, **(self._task.score(whole) if whole else {})}
+
+
+class LeftOut:
+    """Examples of a split that cannot be used: as many as training may leave out are left out here too."""
+
+    def __init__(self, limit: int, teller: Teller) -> None:
+        self._limit = limit
+        self._teller = teller
+        self._count = 0
+
+    def add(self, bad: BadExample, *, known: bool) -> None:
+        """Leaves one more out. Raises `Refused` where it may not be, or is none of those asked for (not `known`)."""
+        self._count += 1
+        if not known or self._count > self._limit:
+            raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
+        self._teller.note(f"left out: {bad} ({self._count} of at most {self._limit})")
+
+
+def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
+    """Predicts, writes the table and says what came of it. Raises `Refused`."""
+    learned = weights.read(asked.weights)
+    origin = weights.origin(learned, asked.run_dir)
+    if origin.config.task == weights.LIGHTNING:
+        return _lightning(learned, origin, asked)
+    out = _free(asked)
+    work = weights.workload(origin, asked.code)
+    model, examples = _made(work, learned, asked, teller)
+    if "torch_xla" in sys.modules:
+        teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
+    began = time.monotonic()
+    judge = Judge(work.task, must=asked.split in ("train", "valid"))
+    with open_table(out, asked.form) as table:
+        _fill(table, work, model, examples, judge, asked, teller)
+    return {
+        "rows": table.rows,
+        "columns": table.columns,
+        "out": out,
+        "seconds": time.monotonic() - began,
+        "batch": asked.batch,
+        "figures": judge.figures(),
+        "figures_reason": judge.why_not,
+        **_about(learned, work.config, asked),
+    }
+
+
+def _lightning(learned: Weights, origin: Origin, asked: Asked) -> dict[str, Any]:
+    """What a LightningModule logs on a split; of its predictions nothing is known, so no rows are written."""
+    how = "--split valid and --split test evaluate its own loaders"
+    if asked.split is None:
+        message = f"a LightningModule reads no files of yours here; {how}, and load_from_checkpoint loads it elsewhere"
+        raise Refused([Problem(INPUT, message)])
+    if asked.out is not None:
+        raise Refused([Problem("--out", f"of a LightningModule no rows are written; {how}")])
+    work = weights.workload(origin, asked.code)
+    from engine.lightning.evaluation import evaluate
+    from engine.lightning.user_module import LightningData, LightningModel
+
+    assert isinstance(work.data, LightningData)
+    assert isinstance(work.model, LightningModel)
+    began = time.monotonic()
+    found = evaluate(work.config, work.data, work.model, partial(weights.fill, weights=learned), asked.split)
+    return {
+        "rows": found.examples,
+        "columns": [],
+        "out": None,
+        "seconds": time.monotonic() - began,
+        "batch": work.config.global_batch,
+        "figures": found.figures or None,
+        "figures_reason": None if found.figures else "the module logs nothing there",
+        **_about(learned, work.config, asked),
+    }
+
+
+def _about(learned: Weights, config: RunConfig, asked: Asked) -> dict[str, Any]:
+    """Which weights were used on what, and what the run itself said of them."""
+    monitor = config.checkpoint.monitor
+    return {
+        "of": asked.split or str(asked.source),
+        "task": config.task,
+        "weights": str(asked.weights),
+        "step": learned.step,
+        "precision": "fp32",
+        "trained_precision": config.device.precision,
+        "own_figure": {monitor: learned.figure} if learned.figure is not None and asked.split == "valid" else None,
+    }
+
+
+def _free(asked: Asked) -> str:
+    """Where to write, as an absolute path or `-`. Raises `Refused` if that would overwrite something."""
+    if asked.out == STDOUT:
+        return STDOUT
+    path = Path(asked.out if asked.out is not None else f"predictions.{asked.form}").absolute()
+    if path.exists() and not path.is_file():
+        raise Refused([Problem("", f"{path}: is not a regular file; name another --out, or - for standard output")])
+    if path.exists() and not asked.force:
+        raise Refused([Problem("", f"{path}: exists; name another --out, or overwrite it with --force")])
+    return str(path)
+
+
+def _made(work: Workload, learned: Weights, asked: Asked, teller: Teller) -> tuple[torch.nn.Module, Dataset]:
+    """The network and the examples.
+
+    Splits that train and validate come first, since the task learns from them what its network is to be; other
+    examples come last, since they may be read by what the weights hold, such as a vocabulary.
+    """
+    if asked.split in ("train", "valid"):
+        examples = _split(work, asked.split)
+        return weights.network(work, learned), examples
+    if getattr(work.data, "balanced", False):
+        # The loss of the validation weighs labels by how frequent they are in the training rows.
+        try:
+            _split(work, "train")
+        except Refused as refused:
+            teller.note(f"the loss is not balanced as in validation, for want of the training labels: {refused}")
+    model = weights.network(work, learned)
+    return model, _unseen(work, asked)
+
+
+def _split(work: Workload, split: str) -> Dataset:
+    """A split that the run saw. Raises `Refused`."""
+    try:
+        splits = work.task.load(work.data, work.config.seed)
+    except (OSError, ValueError, BadExample) as error:
+        raise _refusal(f"the split {split}", error) from error
+    return splits.train if split == "train" else splits.valid
+
+
+def _unseen(work: Workload, asked: Asked) -> Dataset:
+    """The user's file, or the test split. Raises `Refused`."""
+    task, name = work.task, work.config.task
+    try:
+        if asked.source is None:
+            return task.test_split(work.data)
+        return task.inputs(_with_labels(work, asked.labels), asked.source)
+    except NotImplementedError:
+        lacking = f'the task "{name}" reads no files of yours: it has no inputs(); --split valid works'
+        if asked.source is None:
+            lacking = f'the task "{name}" has no test split: it has no test_split(); name a file of examples instead'
+        raise Refused([Problem("--split test" if asked.source is None else INPUT, lacking)]) from None
+    except (OSError, ValueError, BadExample) as error:
+        raise _refusal(asked.what, error) from error
+
+
+def _with_labels(work: Workload, labels: Path | None) -> Options:
+    """The task's options, whose file of labels is the input's and not that of training. Raises `Refused`."""
+    if hasattr(work.data, "labels_file"):
+        return msgspec.structs.replace(work.data, labels_file="" if labels is None else str(labels))
+    if labels is not None:
+        message = f'the task "{work.config.task}" reads labels from INPUT itself, in the column that training used'
+        raise Refused([Problem("--labels", message)])
+    return work.data
+
+
+def _refusal(what: str, error: Exception) -> Refused:
+    said = str(error) or type(error).__name__
+    return Refused([Problem("", said if what in said else f"{what}: {said}")])
+
+
+def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
+    """On the host, in a format that numpy knows."""
+    return {
+        name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+        for name, value in tensors.items()
+    }
+
+
+def _fill(
+    table: Table, work: Workload, model: torch.nn.Module, examples: Dataset, judge: Judge, asked: Asked, teller: Teller
+) -> None:
+    total = len(examples)
+    left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
+    with contextlib.closing(Reader(examples, work.config.data.workers)) as reader:
+        for wanted in _batches(total, asked.batch):
+            # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
+            indices, batch = _fetch(reader, wanted, left_out, asked)
+            if not len(indices):
+                continue
+            with torch.inference_mode():
+                predictions = work.task.predict(model, batch)
+                judge.add(predictions, batch)
+            found = to_numpy(predictions)
+            known = examples.identities(indices) if isinstance(examples, Identified) else {}
+            table.add(indices, {**known, **(found if table.raw else work.task.columns(found))})
+            teller.progress(int(wanted[-1]) + 1, total)
+
+
+def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
+    for first in range(0, total, size):
+        yield np.arange(first, min(total, first + size), dtype=np.int64)
+
+
+def _fetch(
+    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: Asked
+) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
+    """The examples at `indices`, and at which of them: those that cannot be used are left out as far as they may."""
+    try:
+        while len(indices):
+            try:
+                return indices, reader.read(indices)
+            except BadExample as bad:
+                usable = indices[indices != bad.index]
+                left_out.add(bad, known=len(usable) < len(indices))
+                indices = usable
+        return indices, {}
+    except (OSError, ValueError, WrongBatch) as error:
+        where = f"{asked.what}: examples {indices[0]} to {indices[-1]} cannot be read"
+        raise Refused([Problem("", f"{where}: {task_registry.reason(error)}")]) from error
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -P -m engine.commands.predict", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--input", type=Path, metavar="FILE")
+    what.add_argument("--split", choices=SPLITS)
+    parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy file with the labels of --input")
+    parser.add_argument("--out", metavar="FILE", help="file to write, or - for standard output")
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.add_argument("--form", choices=("csv", "jsonl", "npz"), default="csv")
+    parser.add_argument("--code", type=Path, metavar="DIR", help="folder to import the user's own code from")
+    parser.add_argument("--batch", type=int, default=64, metavar="N")
+    parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
+    args = parser.parse_args(argv)
+    # Made absolute, since the directory changes to the run's.
+    source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
+    asked = Asked(
+        args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force
+    )
+    teller = Teller(args.tell_fd)
+    return serve(teller, lambda: predict(asked, teller))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Where prepared sets lie, and how one comes to lie there: whole or not at all.
+
+A set is a folder with a `SOURCE.txt`; it is made under another name and renamed, so a folder of that name is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from engine.datasets.catalog import DataSet
+from engine.datasets.errors import CannotFetch
+from tputui.exit_codes import ExitCode
+
+SOURCE = "SOURCE.txt"
+
+
+def root(environ: Mapping[str, str]) -> Path:
+    """The folder of all sets: $TPUTUI_DATA, else $XDG_CACHE_HOME/tputui/data, else ~/.cache/tputui/data."""
+    if environ.get("TPUTUI_DATA"):
+        return Path(environ["TPUTUI_DATA"]).expanduser().absolute()
+    base = environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "tputui/data"
+
+
+def recipe_line(entry: DataSet) -> str:
+    """The line of `SOURCE.txt` by which a copy that an older tputui prepared is told from a current one."""
+    return f"set: {entry.name}, recipe {entry.recipe}"
+
+
+def is_there(entry: DataSet, place: Path) -> bool:
+    """Whether the set lies at `place` as this version prepares it."""
+    try:
+        first = (place / SOURCE).read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        return False
+    return first == recipe_line(entry)
+
+
+@contextlib.contextmanager
+def making(place: Path) -> Iterator[Path]:
+    """An empty folder beside `place`, which takes its place when the block ends well and is gone when it does not.
+
+    Where the block leaves it empty, `place` stays as it is. One process at a time; what a killed one left is cleared
+    away. Raises `CannotFetch` where `place` holds other
+    files, and `OSError`.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(place.parent / f".{place.name}.lock"):
+        check_free(place)
+        for stale in place.parent.glob(f".{place.name}.part-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{place.name}.part-", dir=place.parent))
+        try:
+            made = part / "made"
+            made.mkdir()
+            yield made
+            if any(made.iterdir()):
+                if place.exists():
+                    place.rename(part / "old")
+                made.rename(place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock file at `path`, which is gone afterwards."""
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(lock.fileno(), path):
+                # Who held it took the file away while this process waited for it.
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def check_free(place: Path) -> None:
+    """Raises `CannotFetch` where `place` holds something other than a set."""
+    if place.is_dir() and ((place / SOURCE).is_file() or not any(place.iterdir())):
+        return
+    if place.exists():
+        words = f"{place} holds something else; name another folder with --to, or move it away"
+        raise CannotFetch(ExitCode.USAGE, words)

@@ -1,0 +1,182 @@
+"""CT slices as JPEG pictures with tables of ten binary labels, from the volumes that two packages test with.
+
+`train.csv` has the slices of one abdomen with the organs that a segmentation of it shows. `tissues.csv` has the
+slices of four patients with ten questions about the Hounsfield units in the slice: they are computed, not a
+radiologist's. Neighbouring slices look alike, so folds must keep a slab, or better a study, together. Needs numpy,
+Pillow, nibabel.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.datasets import volumes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SIDE_PX = 256
+SLAB_SLICES = 12
+"""Neighbouring slices that share the group `slab`."""
+ORGANS = {
+    "spleen": 1,
+    "kidney_right": 2,
+    "kidney_left": 3,
+    "liver": 5,
+    "stomach": 6,
+    "pancreas": 7,
+    "small_bowel": 18,
+    "urinary_bladder": 21,
+    "sacrum": 25,
+    "aorta": 52,
+}
+"""The organs by their number in the segmentation, as TotalSegmentator's task `total` counts them."""
+
+
+class Window(NamedTuple):
+    """What part of the Hounsfield scale becomes black to white."""
+
+    centre_hu: int
+    width_hu: int
+
+
+WINDOWS = (Window(-600, 1500), Window(100, 700), Window(40, 400))
+"""Lung, vessels with contrast, mediastinum: the red, green and blue of a picture."""
+
+
+class Tissue(NamedTuple):
+    """A question: do voxels from `low_hu` to below `high_hu` make up at least `share` of the body in this slice?"""
+
+    low_hu: int
+    high_hu: int
+    share: float
+
+
+TISSUES = {
+    "lung": Tissue(-980, -600, 0.08),
+    "lung_wide": Tissue(-980, -600, 0.25),
+    "gas": Tissue(-1100, -980, 0.004),
+    "fat_rich": Tissue(-150, -30, 0.35),
+    "fluid": Tissue(-10, 15, 0.07),
+    "soft_rich": Tissue(20, 80, 0.20),
+    "enhanced": Tissue(80, 130, 0.03),
+    "contrast": Tissue(130, 250, 0.03),
+    "bone": Tissue(250, 4000, 0.03),
+    "bone_dense": Tissue(700, 4000, 0.005),
+}
+_BODY_HU = -300
+
+
+class Slice(NamedTuple):
+    """One row of both tables."""
+
+    id: str
+    image: str
+    study: str
+    slab: str
+    tissues: list[int]
+    organs: list[int] | None
+    """None of a study without segmentation."""
+
+
+def prepare(sources: Mapping[str, Path], into: Path, side_px: int = SIDE_PX) -> list[str]:
+    """Pictures of all slices and both tables."""
+    reference = _only(sources["totalsegmentator"], "*/tests/reference_files")
+    nrrd = _only(sources["pyradiomics"], "*/data")
+    organs = volumes.read_nifti(reference / "example_seg_fast_force_split.nii.gz")
+    (into / "images").mkdir()
+    slices = write_study(into, "abdomen", volumes.read_nifti(reference / "example_ct.nii.gz"), organs, side_px)
+    slices += write_study(
+        into, "thorax", volumes.read_nifti(reference / "aorta_report/example_ct.nii.gz"), None, side_px
+    )
+    for name in ("lung1", "lung2"):
+        slices += write_study(into, name, volumes.read_nrrd(nrrd / f"{name}_image.nrrd"), None, side_px)
+    (into / "LICENSE-totalsegmentator.txt").write_bytes(_only(sources["totalsegmentator"], "*/LICENSE").read_bytes())
+    (into / "LICENSE-pyradiomics.txt").write_bytes(_only(sources["pyradiomics"], "*/LICENSE.txt").read_bytes())
+    return [
+        _write_organs(into, slices),
+        _write_tissues(into, slices),
+        f"images/*.jpg: {side_px} x {side_px} pixels, red, green and blue are the windows (centre, width in HU) "
+        + ", ".join(f"({window.centre_hu}, {window.width_hu})" for window in WINDOWS),
+        "organs: at least one voxel of the organ in the slice, by the reference segmentation that the package ships",
+        "tissues: share of the body's voxels in this slice at least: "
+        + ", ".join(f"{name} {kind.low_hu}..{kind.high_hu} HU {kind.share:g}" for name, kind in TISSUES.items()),
+        f"slab: {SLAB_SLICES} neighbouring slices of a study",
+    ]
+
+
+def write_study(
+    into: Path, study: str, voxels: npt.NDArray[np.int16], organs: npt.NDArray[np.int16] | None, side_px: int
+) -> list[Slice]:
+    """Writes the pictures of a volume in HU [slice, row, column] into `images`; returns their rows."""
+    rows = []
+    for number, plane in enumerate(voxels):
+        name = f"{study}-{number:03}"
+        _write_picture(plane, into / f"images/{name}.jpg", side_px)
+        shown = None if organs is None else [int((organs[number] == code).any()) for code in ORGANS.values()]
+        slab = f"{study}-slab-{number // SLAB_SLICES:02}"
+        rows.append(Slice(name, f"images/{name}.jpg", study, slab, tissue_labels(plane), shown))
+    return rows
+
+
+def tissue_labels(plane: npt.NDArray[np.int16]) -> list[int]:
+    """The ten answers for a slice in HU [row, column]."""
+    import numpy as np
+
+    body = plane > _BODY_HU
+    # A voxel is inside where the body is met in all four directions: lungs and bowel gas count, the room does not.
+    inside = np.ones_like(body)
+    for axis in (0, 1):
+        inside &= np.logical_or.accumulate(body, axis)
+        inside &= np.flip(np.logical_or.accumulate(np.flip(body, axis), axis), axis)
+    found = plane[inside]
+    total = max(found.size, 1)
+    return [
+        int(np.count_nonzero((found >= kind.low_hu) & (found < kind.high_hu)) / total >= kind.share)
+        for kind in TISSUES.values()
+    ]
+
+
+def _write_picture(plane: npt.NDArray[np.int16], path: Path, side_px: int) -> None:
+    """A slice through the three windows, padded with air to a square first so that no body is stretched."""
+    import numpy as np
+    from PIL import Image
+
+    side = max(plane.shape)
+    square = np.full((side, side), -1024, np.float32)
+    top, left = (side - plane.shape[0]) // 2, (side - plane.shape[1]) // 2
+    square[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
+    shades = [np.clip((square - window.centre_hu) / window.width_hu + 0.5, 0, 1) * 255 for window in WINDOWS]
+    picture = Image.fromarray(np.stack(shades, axis=-1).round().astype(np.uint8))
+    # Full colour resolution: the channels are three windows, not a photograph's colours.
+    picture.resize((side_px, side_px), Image.Resampling.BILINEAR).save(path, quality=92, subsampling=0)
+
+
+def _write_organs(into: Path, slices: list[Slice]) -> str:
+    rows = [(row, row.organs) for row in slices if row.organs is not None]
+    return _write_table(into / "train.csv", list(ORGANS), rows)
+
+
+def _write_tissues(into: Path, slices: list[Slice]) -> str:
+    return _write_table(into / "tissues.csv", list(TISSUES), [(row, row.tissues) for row in slices])
+
+
+def _write_table(path: Path, labels: list[str], rows: list[tuple[Slice, list[int]]]) -> str:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("id", "image", "study", "slab", *labels))
+        writer.writerows((row.id, row.image, row.study, row.slab, *values) for row, values in rows)
+    studies, slabs = {row.study for row, _ in rows}, {row.slab for row, _ in rows}
+    shares = ", ".join(f"{name} {sum(v[at] for _, v in rows) / len(rows):.2f}" for at, name in enumerate(labels))
+    return f"{path.name}: {len(rows)} slices, {len(studies)} studies, {len(slabs)} slabs; share of positives: {shares}"
+
+
+def _only(root: Path, pattern: str) -> Path:
+    """The one path of an unpacked package that matches. Raises `FileNotFoundError`."""
+    for path in root.glob(pattern):
+        return path
+    raise FileNotFoundError(2, "no such file in the package", str(root / pattern))

@@ -1,0 +1,1 @@
+"""The training loop: a trainer that runs steps, evaluates, saves and reports."""

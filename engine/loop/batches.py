@@ -1,0 +1,54 @@
+"""The feeds of a run: which batches each pass over a split takes, and what is left out of them."""
+
+from __future__ import annotations
+
+from engine.data.bad_examples import Budget, Skips, Tell
+from engine.data.feed import Feed, Put
+from engine.data.readers import remedy
+from engine.data.sampler import cut, train_shares, valid_shares
+from engine.task import Plan, Splits
+
+
+class Feeds:
+    """Makes feeds."""
+
+    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, skipped: Tell) -> None:
+        """`own` are the places of the cores that are fed, `put` moves their rows to the device; `skipped` is told of
+        every example that is left out.
+
+        Raises `engine.errors.TooManyBad` where the source alone has too many of them.
+        """
+        budget = Budget(plan.max_bad_rows, skipped)
+        for bad in splits.skipped:
+            budget.spend("train", bad)
+        self._config = plan.config
+        self._end = plan.steps_per_epoch
+        self._splits = splits
+        self._own = own
+        self._put = put
+        self.remedy = remedy(splits.train, plan.config.data.workers)
+        """How the training data is read, and what would bring batches sooner."""
+        self._train_skips = Skips("train", len(splits.train), budget)
+        self._valid_skips = Skips("valid", len(splits.valid), budget)
+
+    def training(self, epoch: int, start: int) -> Feed:
+        """The training batches of an epoch from the batch `start` on."""
+        config = self._config
+        shares = train_shares(
+            len(self._splits.train),
+            config.num_cores,
+            config.batch_per_core,
+            seed=config.seed,
+            epoch=epoch,
+            start=start,
+            end=self._end,
+        )
+        depth, workers = config.data.prefetch_batches, config.data.workers
+        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips, workers)
+
+    def validation(self) -> Feed:
+        """Every validation example once."""
+        config = self._config
+        shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
+        depth, workers = config.data.prefetch_batches, config.data.workers
+        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_skips, workers)

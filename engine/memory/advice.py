@@ -1,0 +1,207 @@
+"""What is said of the predicted memory: the event, the warning before the start, and the page after out-of-memory.
+
+Must not hold training up: what cannot be predicted is said in one sentence, and training goes on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from engine.errors import text_of
+from engine.memory import device_limits, estimate
+from engine.memory.device_limits import Limit
+from engine.memory.estimate import Footprint, Settings, Shapes, Unpredictable
+from engine.task import Dataset, Plan
+from tputui.telemetry import events as ev
+
+HEADROOM = 0.9
+"""Share of the limit that a setting is to stay below to be called fitting."""
+FULL_ROW = 8
+"""The TPU computes 8 examples at a time; a batch of another number wastes a part."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|Ran out of memory in memory space|std::bad_alloc", re.I)
+_ASKED = re.compile(r"allocating (\d+) bytes", re.I)
+_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", re.I)
+
+
+class Forecast(NamedTuple):
+    """A prediction, and what is needed to predict other settings."""
+
+    plan: Plan
+    batch: Shapes
+    settings: Settings
+    predicted: Footprint
+    limit: Limit
+
+
+def make(plan: Plan, dataset: Dataset) -> Forecast:
+    """Predicts the memory of the plan's training step. Raises `Unpredictable`."""
+    batch, settings = estimate.shapes(dataset), estimate.settings(plan)
+    limit = device_limits.of_core(plan.machine, plan.config.num_cores)
+    return Forecast(plan, batch, settings, estimate.measure(plan, batch, settings), limit)
+
+
+def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> Forecast | None:
+    """Predicts, and tells it in the journal, with a warning where a core has less. None where it cannot be told."""
+    try:
+        forecast = make(plan, dataset)
+        emit(ev.MemoryPredicted(t=time.time(), core=event(forecast)))
+        if (text := warning(forecast)) is not None:
+            emit(ev.WarningRaised(t=time.time(), text=text))
+    except Unpredictable as error:
+        emit(ev.WarningRaised(t=time.time(), text=f"the memory of a step cannot be predicted: {error}"))
+        return None
+    return forecast
+
+
+def event(forecast: Forecast) -> ev.MemoryForecast:
+    """As it stands in the journal."""
+    predicted, settings = forecast.predicted, forecast.settings
+    return ev.MemoryForecast(
+        total_bytes=predicted.total,
+        parameters_bytes=predicted.parameters,
+        gradients_bytes=predicted.gradients,
+        optimizer_bytes=predicted.optimizer,
+        activations_bytes=predicted.activations,
+        inputs_bytes=predicted.inputs,
+        telemetry_bytes=predicted.telemetry,
+        biggest=[ev.ModuleMemory(name=share.name, bytes=share.bytes) for share in predicted.biggest],
+        batch_per_core=settings.batch,
+        precision="bf16" if settings.bf16 else "fp32",
+        rematerialised=settings.rematerialise,
+        limit_bytes=forecast.limit.bytes,
+        limit=forecast.limit.what,
+    )
+
+
+def warning(forecast: Forecast) -> str | None:
+    """One sentence where a core has less than is predicted, with what would help. Raises `Unpredictable`."""
+    limit = forecast.limit
+    if limit.bytes is None or forecast.predicted.total <= limit.bytes:
+        return None
+    helps = "; ".join(f"{key} would take {size(total)}" for key, total, _ in _helps(forecast, limit.bytes, 1.0))
+    return (
+        f"a step is predicted to take {size(forecast.predicted.total)} a core, which has {size(limit.bytes)} "
+        f"({limit.what})" + (f": {helps}" if helps else "")
+    )
+
+
+def explain(error: BaseException, forecast: Forecast | None) -> str | None:
+    """A page for out-of-memory: what is big, and the settings that would help. None for any other error."""
+    said = text_of(error)
+    if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
+        return None
+    first = next((line.strip() for line in said.splitlines() if _OUT_OF_MEMORY.search(line)), type(error).__name__)
+    head = f"out of memory: {first[:200]}"
+    if forecast is None:
+        return f"{head}\nThe memory could not be predicted. A smaller data.batch_per_core takes less of it."
+    used, has = _in_words_of(said)
+    limit = has or forecast.limit.bytes
+    scale = used / forecast.predicted.total if used else 1.0
+    asked = _ASKED.search(said)
+    unforeseen = int(asked.group(1)) if asked and int(asked.group(1)) > forecast.predicted.total else None
+    if unforeseen is not None:
+        limit = None
+    try:
+        helps = list(_helps(forecast, limit, scale))
+    except Unpredictable as unable:
+        return "\n".join([head, *_table(forecast), f"Other settings cannot be predicted: {unable}"])
+    return "\n".join([head, *_table(forecast), *_scaled(used, scale), *_odd(unforeseen), *_advice(helps, limit)])
+
+
+def size(num_bytes: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} GiB" if num_bytes < 1024 else f"{num_bytes / 1024:.1f} TiB"
+
+
+class _Help(NamedTuple):
+    setting: str
+    total: float
+    """Bytes a core would take."""
+    note: str
+
+
+def _helps(forecast: Forecast, limit: int | None, scale: float) -> Iterator[_Help]:
+    """The settings that would help, with what a core would take. Raises `Unpredictable`."""
+    settings = forecast.settings
+
+    def total(changed: Settings) -> float:
+        return scale * estimate.measure(forecast.plan, forecast.batch, changed).total
+
+    if settings.batch > 1:
+        now, half = total(settings), total(settings._replace(batch=max(1, settings.batch // 2)))
+        each = (now - half) / (settings.batch - max(1, settings.batch // 2))
+        batch = _fitting(settings.batch, now, each, limit)
+        note = "" if limit is None or now - (settings.batch - batch) * each <= limit else "still too much alone"
+        yield _Help(f"data.batch_per_core = {batch}", now - (settings.batch - batch) * each, note)
+    if not settings.bf16:
+        yield _Help('device.precision = "bf16"', total(settings._replace(bf16=True)), "")
+    if not settings.rematerialise and forecast.plan.machine.device != "CPU":
+        again = total(settings._replace(rematerialise=True))
+        yield _Help("device.rematerialise = true", again, "blocks are computed twice")
+
+
+def _fitting(batch: int, now: float, each: float, limit: int | None) -> int:
+    """The greatest smaller batch that fits, in whole rows where it can be; half of it where no limit is known."""
+    if limit is None or each <= 0:
+        return max(1, batch // 2)
+    fits = int(batch - (now - HEADROOM * limit) // each - 1)
+    fits = max(1, min(batch - 1, fits))
+    return fits // FULL_ROW * FULL_ROW or fits
+
+
+def _table(forecast: Forecast) -> list[str]:
+    predicted, settings = forecast.predicted, forecast.settings
+    precision = "bf16" if settings.bf16 else "fp32"
+    of = f" of {size(forecast.limit.bytes)} ({forecast.limit.what})" if forecast.limit.bytes is not None else ""
+    parts = [
+        ("activations", predicted.activations),
+        ("parameters", predicted.parameters),
+        ("gradients", predicted.gradients),
+        (f"optimizer ({forecast.plan.config.optim.name})", predicted.optimizer),
+        (f"inputs ({forecast.plan.config.data.prefetch_batches} batches ahead)", predicted.inputs),
+    ]
+    lines = [f"predicted for a core: {size(predicted.total)}{of}, at batch {settings.batch} in {precision}"]
+    lines += [f"  {name:<28} {size(part):>10}" for name, part in sorted(parts, key=lambda part: -part[1])]
+    return lines + [f"    {share.name:<40} {size(share.bytes):>10}" for share in predicted.biggest]
+
+
+def _scaled(used: float | None, scale: float) -> list[str]:
+    if used is None:
+        return []
+    return [f"the compiler counts {size(used)}, {scale:.2f} times as much; the figures below are scaled by that"]
+
+
+def _odd(num_bytes: int | None) -> list[str]:
+    if num_bytes is None:
+        return []
+    return [
+        f"one allocation of {size(num_bytes)} was asked for, more than all of the above: an operation of the task "
+        "makes it on the way; look for one whose result is that large"
+    ]
+
+
+def _advice(helps: list[_Help], limit: int | None) -> list[str]:
+    lines = (
+        ["what would help, each by itself:"] if helps else ["no setting would help; use more cores of a larger kind"]
+    )
+    for setting, total, note in helps:
+        fits = "" if limit is None else ", fits" if total <= limit else ", does not fit"
+        lines.append(f"  {setting:<30} about {size(total)} a core{fits}" + (f" ({note})" if note else ""))
+    return [*lines, "Not in these figures: the compiler's working space, fragmentation, and what it fuses or reuses."]
+
+
+def _in_words_of(error: str) -> tuple[float | None, int | None]:
+    """What the compiler says it would use, and what there is."""
+    found = _USED.search(error)
+    if found is None:
+        return None, None
+    used, used_unit, has, has_unit = found.groups()
+    return float(used) * _UNITS[used_unit.upper()], int(float(has) * _UNITS[has_unit.upper()])

@@ -1,0 +1,1 @@
+"""Strategies: how several cores run one program, and the processes of several ranks."""

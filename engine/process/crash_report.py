@@ -1,0 +1,77 @@
+"""What broke training, as a fact: which kind, in whose code, with as much of the traceback as tells something.
+
+Made once where an error ends a rank. Must not raise, whatever the error is.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyBad, Unable, printable, text_of
+from engine.process import stacks
+from engine.process.requests import Progress
+from tputui.config import ConfigError
+from tputui.telemetry import events as ev
+
+TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
+"""Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
+configuration."""
+TRACEBACK_CHARS_MAX = 131_072
+_Made = TypeVar("_Made")
+
+
+def failure(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
+    """The fact that an error ended a rank; `who` stands before its message."""
+    return ev.FailureRaised(
+        t=time.time(),
+        error=type(error).__name__,
+        message=f"{who}{text_of(error)}",
+        traceback=_tried(lambda: printable(trace(error), TRACEBACK_CHARS_MAX), ""),
+        phase=progress.doing.phase,
+        step=progress.step,
+        kind=_tried(lambda: kind_of(error), "exception"),
+        frames=_tried(lambda: stacks.of_error(error), []),
+    )
+
+
+def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
+    """What `make` gives, or `otherwise` if it raises: the error may be of a class whose every method raises."""
+    try:
+        return make()
+    except BaseException:  # noqa: BLE001, RUF100 - the error itself is being reported
+        return otherwise
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of what broke, as far as it tells more than the sentence."""
+    refusal = _refused_import(error)
+    if refusal is not None and refusal.__cause__ is not None:
+        # The user's module broke, and the lines of it are what they look for.
+        return "".join(traceback.format_exception(refusal.__cause__))
+    return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
+
+
+def kind_of(error: BaseException) -> ev.FailureKind:
+    """How it broke."""
+    if isinstance(error, ImportError) or _refused_import(error) is not None:
+        return "import"
+    if isinstance(error, Refused | ConfigError):
+        return "refused"
+    if isinstance(error, Unable):
+        return "unable"
+    if isinstance(error, NotFinite):
+        return "non_finite"
+    return "memory" if isinstance(error, OutOfMemory | MemoryError) else "exception"
+
+
+def _refused_import(error: BaseException) -> NotImported | None:
+    """The refusal of a module that does not import, which may have been gathered with others."""
+    link: BaseException | None = error
+    while isinstance(link, Refused):
+        if isinstance(link, NotImported):
+            return link
+        link = link.__cause__ or link.__context__
+    return None

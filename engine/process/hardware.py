@@ -1,0 +1,121 @@
+"""Which cores this machine has, found without opening a device, and the environment that opens the right ones.
+
+Torch-free: the strict check asks it before anything starts. Must not touch `os.environ`; the worker applies what
+`environment` returns before it imports the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.errors import Problem
+from tputui import tpu_hardware
+from tputui.config import RunConfig
+from tputui.tpu_hardware import DEV, PCI_DEVICES
+
+METRICS_SAMPLES = "8"
+"""Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
+
+
+class Machine(NamedTuple):
+    """What there is to train on."""
+
+    device: str
+    """`TPU` or `CPU`."""
+    chips: int
+    """TPU chips; 0 without."""
+    cores_per_chip: int
+    """Cores of a chip; 0 without."""
+    reason: str | None
+    """Why it is not a TPU, where it is not one."""
+    warning: str | None = None
+    """That a TPU seems to be here and is not used, and why; None where nothing suggests one."""
+
+    @property
+    def tpu_cores(self) -> int:
+        """TPU cores of this host."""
+        return self.chips * self.cores_per_chip
+
+
+def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path = DEV) -> Machine:
+    """The TPU chips on the PCI bus, else virtual cores, with a warning where a TPU seems to be here all the same.
+
+    `PJRT_DEVICE=CPU` in the environment asks for virtual cores.
+    """
+    found = tpu_hardware.chips(pci_devices)
+    if environ.get("PJRT_DEVICE", "").upper() == "CPU":
+        reason = "PJRT_DEVICE=CPU is set in the environment"
+        there = found.summary or ", ".join(tpu_hardware.signs(found, environ, dev, variables=False))
+        return _cpu(reason, f"{there} here, but {reason}; unset it to train on the TPU" if there else None)
+    kinds = set(found.known)
+    if len(kinds) == 1:
+        return Machine("TPU", len(found.known), kinds.pop().cores, None)
+    if kinds:
+        reason = f"TPU chips of several kinds ({found.summary}), and a run uses chips of one kind"
+        return _cpu(reason, reason)
+    signs = ", ".join(tpu_hardware.signs(found, environ, dev))
+    warning = f"this host seems to have a TPU ({signs}), but no known TPU chip is on its PCI bus" if signs else None
+    return _cpu("no TPU chip on the PCI bus of this host", warning)
+
+
+def _cpu(reason: str, warning: str | None) -> Machine:
+    return Machine("CPU", 0, 0, reason, f"not training on a TPU: {warning}" if warning else None)
+
+
+def resolved(config: RunConfig, machine: Machine) -> RunConfig:
+    """The configuration with the number of cores that `device.cores = "all"` is on this machine."""
+    return config.on_cores(machine.tpu_cores or config.device.virtual_cores)
+
+
+def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
+    """Variables that must be set before the runtime is imported."""
+    config = resolved(config, machine)
+    one = config.num_cores == 1
+    common = {"TF_CPP_MIN_LOG_LEVEL": "2", "XLA_METRICS_SAMPLES": METRICS_SAMPLES}
+    if machine.device == "CPU":
+        cores = config.device.virtual_cores if one else config.num_cores // num_processes(config, machine)
+        return {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores), **common}
+    variables = {"PJRT_DEVICE": "TPU", **common}
+    if one:
+        chip = config.core_ids[0] // machine.cores_per_chip
+        variables |= {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": str(chip)}
+        variables |= {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
+    return variables
+
+
+def num_processes(config: RunConfig, machine: Machine) -> int:
+    """How many processes train: one, or under `replica` one for each core, on a TPU one for each chip."""
+    if config.num_cores == 1 or config.device.strategy != "replica":
+        return 1
+    return machine.chips if machine.device == "TPU" else config.num_cores
+
+
+def device_index(config: RunConfig, machine: Machine) -> int:
+    """Index, among the devices that the process sees, of the core of a run on one core."""
+    core = config.core_ids[0]
+    return core % machine.cores_per_chip if machine.device == "TPU" else core
+
+
+def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
+    """Whether the machine has the cores that the configuration names."""
+    cores = config.device.cores
+    there = machine.tpu_cores or config.device.virtual_cores
+    what = "TPU cores" if machine.device == "TPU" else "virtual cores (device.virtual_cores)"
+    one = "[0]" if there == 1 else f"[k] with k from 0 to {there - 1}"
+    if isinstance(cores, list):
+        if cores[0] < there:
+            return []
+        message = f'{cores} names a core that is not there: this machine has {there} {what}; write {one}, or "all"'
+    elif cores == "all":
+        return []
+    elif cores > there:
+        fewer = f'{there}, "all", 1' if machine.device == "TPU" and there > 1 else f'at most {there}, "all"'
+        message = f"{cores} is more than the {there} {what} of this machine; write {fewer} or {one}"
+    elif machine.device == "TPU" and cores not in (1, there):
+        drives = "a process on every chip drives" if config.device.strategy == "replica" else "one process drives"
+        message = f'{cores} cannot be had: {drives} all {there} {what} or one; write {there}, "all", 1 or {one}'
+    else:
+        return []
+    return [Problem("device.cores", message)]

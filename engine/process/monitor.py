@@ -1,0 +1,169 @@
+"""The worker's main thread: signals, heartbeat and requests, alive while the loop is inside a long compile.
+
+Must not touch a device: everything here answers within a fraction of a second whatever the loop does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Set
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from engine.process.requests import Control, Doing, Progress
+from engine.process.stacks import StackTeller
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests as requests
+from tputui.telemetry.reporter import Reporter
+
+POLL_INTERVAL_S = 0.2
+HEARTBEAT_INTERVAL_S = 0.5
+CLOSE_TIMEOUT_S = 3.0
+
+
+class Watch:
+    """Looks after a training that runs in another thread."""
+
+    def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: Control) -> None:
+        self._compiling_since: Callable[[], float | None] = lambda: None
+        self._served: Set[str] = frozenset()
+        self._run_dir = run_dir
+        self._reporter = reporter
+        self._progress = progress
+        self._control = control
+        self._inbox = requests.Inbox(run_dir)
+        self._stacks = StackTeller(run_dir, reporter)
+        self._open: dict[str, requests.Request] = {}
+        self._signals: list[str] = []
+        self._next_heartbeat = 0.0
+
+    def catch_signals(self) -> None:
+        """From now on SIGTERM and SIGINT ask for a stop with a save; SIGHUP, a lost terminal, is nothing to us."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def follow(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
+        """From now on there is a loop: since when (monotonic) it has been inside the compiler, and which requests it
+        has answered."""
+        self._compiling_since = compiling_since
+        self._served = served
+
+    def until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
+        """Watches until the loop has ended; `besides` is what else to look at each time."""
+        while not ended.wait(POLL_INTERVAL_S):
+            self.look()
+            besides()
+        self.look()
+
+    def look(self) -> None:
+        """Beats the heart where it is due, and passes new requests on with a receipt."""
+        doing = self.beat()
+        self._pass_on(doing)
+
+    def beat(self) -> Doing:
+        """Beats the heart where it is due; gives what the loop is doing."""
+        doing = self._doing()
+        now = time.monotonic()
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_INTERVAL_S
+            self._reporter.emit(
+                ev.HeartbeatSent(
+                    t=time.time(),
+                    phase=doing.phase,
+                    phase_s=max(0.0, now - doing.since),
+                    step=self._progress.step,
+                    epoch=self._progress.epoch,
+                    waits_for=self._progress.waits_for,
+                )
+            )
+        return doing
+
+    def _pass_on(self, doing: Doing) -> None:
+        arrived = self._signalled() + self._inbox.poll()
+        step = self._progress.step
+        for request in arrived:
+            self._reporter.emit(
+                ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=step)
+            )
+            if request.kind == "stacks":
+                self._tell_stacks(request, step)
+                continue
+            self._open[request.id] = request
+            if request.kind != "stop_now":
+                self._control.submit(request)
+        for request in arrived:
+            if request.kind == "stop_now" and self._control.claim_end():
+                self._end_now(request)
+
+    def _tell_stacks(self, request: requests.Request, step: int) -> None:
+        """Answered from this thread, whatever the loop does, and with the step of the stacks: it goes on meanwhile."""
+        path = self._stacks.tell(request)
+        self._reporter.emit(
+            ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
+        )
+
+    def refuse_unserved(self, why: str, *, besides: str = "") -> None:
+        """Answers every request that the loop did not get to."""
+        for request in self._open.values():
+            if request.id not in self._served and request.id != besides:
+                self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
+
+    def _doing(self) -> Doing:
+        since = self._compiling_since()
+        return Doing("compiling", since) if since is not None else self._progress.doing
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(signal.Signals(number).name)
+
+    def _signalled(self) -> list[requests.Request]:
+        """Signals as requests. They get a file as every request does, unless the disk refuses it."""
+        arrived: list[requests.Request] = []
+        while self._signals:
+            name = self._signals.pop(0)
+            try:
+                requests.submit(self._run_dir, "stop", by=name, now=time.time())
+            except OSError:
+                now = time.time()
+                arrived.append(requests.Request(id=f"{int(now * 1e6):016d}-{name}", kind="stop", t=now, by=name))
+        return arrived
+
+    def _end_now(self, request: requests.Request) -> NoReturn:
+        """Ends the process from this thread, even while the loop is inside the compiler."""
+        step = self._progress.step
+        self._reporter.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step))
+        self.refuse_unserved("the run was ended at once on another request", besides=request.id)
+        if (unread := self._progress.unread()) is not None:
+            self._reporter.emit(unread)
+        reason = f"ended at once on request, at step {step}; nothing was saved for it"
+        self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome="stopped", step=step, reason=reason))
+        leave(self._reporter, ExitCode.STOPPED)
+
+
+def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
+    """Closes the journal and ends the process at once: the runtime's own threads are not waited for."""
+    close(reporter)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def close(reporter: Reporter) -> None:
+    """Writes what is left to write, and says on stderr what the disk did not take: no journal can tell of that.
+
+    The supervisor passes on what is printed, in a journal of its own.
+    """
+    reporter.close(CLOSE_TIMEOUT_S)
+    if lost := reporter.num_unwritten:
+        why = reporter.failure or f"the disk did not take them within {CLOSE_TIMEOUT_S:g} s"
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"tputui: the last {lost} facts of {reporter.writer} are in no journal: {why}\n")
+            sys.stderr.flush()

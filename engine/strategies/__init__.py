@@ -1,1 +1,0 @@
-"""How N cores run one program."""

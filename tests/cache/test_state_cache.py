@@ -1,0 +1,558 @@
+"""Places on disk: a run opens from them as it opens without, and one that does not fit costs nothing but time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import longrun, recorded
+from tests.state.test_reducer import spelt
+from tests.supervise.harness import wait_for
+from tests.telemetry.hostile import BYTES, hostile_run
+from tputui.cache import cache_file, state_codec
+from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, Frame, Keeper
+from tputui.cache.verify import Audit, Finding
+from tputui.cli.main import main
+from tputui.session import session
+from tputui.session.session import Session
+from tputui.state.process_state import WriterState
+from tputui.telemetry import compressed
+from tputui.telemetry import events as ev
+from tputui.telemetry.compressed import seal
+from tputui.telemetry.journal import Tail
+
+JOURNAL = "worker-0.jsonl"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return longrun.write(tmp_path)
+
+
+def seal_with_places(run_dir: Path) -> list[Path]:
+    """Seals the worker's journal as the supervisor does."""
+    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    keeper.finish(60.0)
+    frames: list[Frame] = []
+    target = seal(run_dir / JOURNAL, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
+    keeper.sealed("worker-0", target.name, frames)
+    assert keeper.trouble is None
+    return cache_file.listed(run_dir)
+
+
+@pytest.fixture
+def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a journal of a test has many frames."""
+    monkeypatch.setattr(compressed, "FRAME_RECORDS", 64)
+
+
+def shown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What `show --json` tells, but for the moment of it."""
+    assert main(["show", str(run_dir), "--json"]) == 0
+    page: dict[str, Any] = json.loads(capsys.readouterr().out)
+    del page["now"]
+    return page
+
+
+def rot(journal: Path) -> int:
+    """Turns a bit in the middle of a journal, and gives its place in bytes."""
+    content = bytearray(journal.read_bytes())
+    place = len(content) // 2
+    content[place] ^= 0x01
+    journal.write_bytes(content)
+    return place
+
+
+def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = main(["check", str(run_dir)])
+    return code, capsys.readouterr().out
+
+
+def test_a_run_opens_from_its_newest_place_and_looks_as_it_does_without(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, whole = longrun.told(run_dir), longrun.num_read(run_dir)
+    page = shown(run_dir, capsys)
+    places = longrun.keep(run_dir)
+    assert 1 < len(places) <= OF_A_WRITER_MAX
+    assert longrun.num_read(run_dir) < whole / 10
+    assert longrun.told(run_dir) == before
+    assert shown(run_dir, capsys) == page
+    assert check(run_dir, capsys) == (
+        0,
+        f"long-1: sound: {whole} sound records in 2 journals, {len(places)} sound places\n",
+    )
+
+
+@pytest.mark.usefixtures("_small_frames")
+def test_a_sealed_run_opens_from_its_places_too(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, whole, page = longrun.told(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
+    places = seal_with_places(run_dir)
+    assert not (run_dir / JOURNAL).exists()
+    assert places
+    assert longrun.num_read(run_dir) < whole / 10
+    assert longrun.told(run_dir) == before
+    assert shown(run_dir, capsys) == page
+    code, out = check(run_dir, capsys)
+    assert (code, f"{len(places)} sound places" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("_small_frames")
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_every_moment_looks_the_same_with_places_and_without(run_dir: Path, is_sealed: bool) -> None:
+    reach = session.extent(run_dir)
+    moments = [reach.start + share / 23 * (reach.end - reach.start) for share in range(24)]
+    before = [spelt(session.load_at(run_dir, t)) for t in moments]
+    assert seal_with_places(run_dir) if is_sealed else longrun.keep(run_dir)
+    assert [spelt(session.load_at(run_dir, t)) for t in moments] == before
+
+
+def test_playing_on_and_seeking_about_passes_over_what_places_know(run_dir: Path) -> None:
+    longrun.keep(run_dir)
+    plain = longrun.write(run_dir.parent, "long-2")
+    clock = [0.0]
+    source, straight = (
+        Session.replay(which, speed=37.0, clock=lambda: clock[0]) for which in (run_dir, plain)
+    )  # fmt: skip
+    for number in range(40):
+        clock[0] += 1.0
+        if number in (12, 30):
+            for one in (source, straight):
+                one.player.seek(recorded.T0 + 40.0 * number / 3)
+        for one in (source, straight):
+            one.poll(5.0)
+        assert state_codec.encode(source._shown.state.writers["worker-0"]) == state_codec.encode(
+            straight._shown.state.writers["worker-0"]
+        )
+    source.close()
+    straight.close()
+
+
+def test_whoever_wants_every_fact_gets_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = [(fact.writer, fact.seq) for fact in session.facts(run_dir)]
+    assert main(["replay", str(run_dir), "--json"]) == 0
+    lines = capsys.readouterr().out
+    longrun.keep(run_dir)
+    assert [(fact.writer, fact.seq) for fact in session.facts(run_dir)] == every
+    assert main(["replay", str(run_dir), "--json"]) == 0
+    assert capsys.readouterr().out == lines
+    assert main(["attach", str(run_dir), "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(every)
+
+
+def test_a_journal_that_grew_since_is_read_on_from_its_newest_place(run_dir: Path) -> None:
+    journal = run_dir / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:800]))
+    longrun.keep(run_dir)
+    journal.write_bytes(b"".join(lines))
+    assert longrun.num_read(run_dir) < 500
+    told = longrun.told(run_dir)
+    shutil.rmtree(run_dir / "places")
+    assert longrun.told(run_dir) == told
+
+
+# What lies ---------------------------------------------------------------------------------------------------------
+
+
+def _offset_inside_a_line(run_dir: Path, path: Path) -> None:
+    longrun.forge(path, offset=cache_file.read_head(path).offset - 7)
+
+
+def _offset_of_an_earlier_record(run_dir: Path, path: Path) -> None:
+    """With the checksum of what stands before that."""
+    content = (run_dir / JOURNAL).read_bytes()
+    offset = content.rindex(b"\n", 0, cache_file.read_head(path).offset - 1) + 1
+    longrun.forge(path, offset=offset, before=zlib.crc32(content[max(0, offset - cache_file.BEFORE_BYTES) : offset]))
+
+
+def _beyond_the_end(run_dir: Path, path: Path) -> None:
+    longrun.forge(path, offset=1 << 50)
+
+
+def _of_another_run(run_dir: Path, path: Path) -> None:
+    other = longrun.write(run_dir.parent, "other", tone=3.0)
+    longrun.keep(other)
+    shutil.rmtree(run_dir / "places")
+    shutil.copytree(other / "places", run_dir / "places")
+
+
+def _truncated(run_dir: Path, path: Path) -> None:
+    for number, place in enumerate(cache_file.listed(run_dir)):
+        place.write_bytes(place.read_bytes()[: (0, 1, 50, 300, 5_000, -1)[number % 6]])
+
+
+def _flipped(run_dir: Path, path: Path) -> None:
+    for number, place in enumerate(cache_file.listed(run_dir)):
+        content = bytearray(place.read_bytes())
+        content[300 + 97 * number] ^= 0x10
+        place.write_bytes(content)
+
+
+def _huge_counts(run_dir: Path, path: Path) -> None:
+    for number, place in enumerate(cache_file.listed(run_dir)):
+        content = (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff" + bytes(99), b"\x91" * 100_000)[number % 3]
+        longrun.forge(place, content=content, bytes=len(content), crc=zlib.crc32(content))
+
+
+def _claims_a_terabyte(run_dir: Path, path: Path) -> None:
+    longrun.forge(path, bytes=1 << 40)
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+
+
+def _a_pipe_and_a_link(run_dir: Path, path: Path) -> None:
+    for place in cache_file.listed(run_dir):
+        place.unlink()
+    os.mkfifo(path)
+    path.with_name("worker-0-0000000000000009.place").symlink_to("/dev/zero")
+
+
+def _another_name(run_dir: Path, path: Path) -> None:
+    for place in cache_file.listed(run_dir):
+        place.rename(place.with_name(place.name.replace("worker-0-", "supervisor-0-")))
+
+
+def _another_journal(run_dir: Path, path: Path) -> None:
+    longrun.forge(path, journal="../../etc/passwd")
+
+
+def _later_than_it_says(run_dir: Path, path: Path) -> None:
+    longrun.forge(path, newest_t=recorded.T0)
+
+
+def _garbage(run_dir: Path, path: Path) -> None:
+    for place in cache_file.listed(run_dir):
+        place.write_bytes(bytes(range(256)) * 200)
+
+
+def _heads_of_anything(run_dir: Path, path: Path) -> None:
+    for number, place in enumerate(cache_file.listed(run_dir)):
+        head = (b"[" * 900, b"{}", b'{"format":1,"version":7}', b'{"format":1e999}', b"null", b"\xff\xfe")[number % 6]
+        place.write_bytes(head + b"\n" + bytes(100))
+
+
+def _a_folder_elsewhere(run_dir: Path, path: Path) -> None:
+    (run_dir / "places").rename(run_dir.parent / "elsewhere")
+    (run_dir / "places").symlink_to(run_dir.parent / "elsewhere")
+
+
+LIES: list[Callable[[Path, Path], None]] = [
+    _offset_inside_a_line,
+    _offset_of_an_earlier_record,
+    _beyond_the_end,
+    _of_another_run,
+    _truncated,
+    _flipped,
+    _huge_counts,
+    _claims_a_terabyte,
+    _a_pipe_and_a_link,
+    _another_name,
+    _another_journal,
+    _later_than_it_says,
+    _garbage,
+    _heads_of_anything,
+    _a_folder_elsewhere,
+]
+TOLD_OF_NONE = {_a_pipe_and_a_link, _a_folder_elsewhere}
+"""What is not even looked at."""
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_place_that_lies_is_refused_and_named_and_changes_nothing(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], lie: Callable[[Path, Path], None]
+) -> None:
+    truth, half_way = longrun.told(run_dir), recorded.T0 + 300
+    then = spelt(session.load_at(run_dir, half_way))
+    newest = longrun.keep(run_dir)[-1]
+    lie(run_dir, newest)
+    assert longrun.told(run_dir) == truth
+    assert spelt(session.load_at(run_dir, half_way)) == then
+    code, out = check(run_dir, capsys)
+    assert (code, "places/" in out) == ((0, False) if lie in TOLD_OF_NONE else (1, True))
+
+
+@pytest.mark.parametrize("changes", [{"format": cache_file.FORMAT + 1}, {"version": "99.0"}], ids=["format", "version"])
+def test_a_place_of_another_version_is_left_alone_and_is_no_damage(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+) -> None:
+    truth, whole = longrun.told(run_dir), longrun.num_read(run_dir)
+    for place in longrun.keep(run_dir):
+        longrun.forge(place, **changes)
+    assert longrun.num_read(run_dir) == whole
+    assert longrun.told(run_dir) == truth
+    code, out = check(run_dir, capsys)
+    assert code == 0
+    assert "not used: tputui " in out
+
+
+def test_places_of_a_journal_that_was_sealed_since_are_passed_over_and_are_no_damage(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a supervisor leaves them that is killed between the two."""
+    truth = longrun.told(run_dir)
+    places = longrun.keep(run_dir)
+    seal(run_dir / JOURNAL)
+    assert longrun.told(run_dir) == truth
+    code, out = check(run_dir, capsys)
+    assert (code, out.count("not used: its journal was sealed since")) == (0, len(places))
+
+
+def test_a_forged_state_that_fits_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = longrun.keep(run_dir)[-1]
+    head = cache_file.read_head(place)
+    state, _ = cache_file.read_state(place, head)
+    state.steps_done += 1_000
+    content = state_codec.encode(state)
+    longrun.forge(place, content=content, bytes=len(content), crc=zlib.crc32(content))
+    code, out = check(run_dir, capsys)
+    assert code == 1
+    assert f"places/{place.name}: bytes 0-{place.stat().st_size}: it does not say what its journal says" in out
+
+
+def test_a_journal_that_was_cut_is_opened_from_a_place_before_the_cut(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = longrun.keep(run_dir)
+    journal = run_dir / JOURNAL
+    content = journal.read_bytes()
+    cut = cache_file.read_head(places[-3]).offset + 50
+    journal.write_bytes(content[:cut])
+    told, read = longrun.told(run_dir), longrun.num_read(run_dir)
+    assert read < 100
+    code, out = check(run_dir, capsys)
+    assert (code, out.count(f"{JOURNAL} is shorter than it was")) == (1, 2)
+    shutil.rmtree(run_dir / "places")
+    assert longrun.told(run_dir) == told
+
+
+def test_what_rots_before_a_place_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    longrun.keep(run_dir)
+    rot(run_dir / JOURNAL)
+    code, out = check(run_dir, capsys)
+    assert code == 1
+    assert f"{JOURNAL}: bytes" in out
+
+
+def test_no_place_is_kept_beyond_damage(run_dir: Path) -> None:
+    at = rot(run_dir / JOURNAL)
+    truth = longrun.told(run_dir)
+    places = longrun.keep(run_dir)
+    assert places
+    assert all(cache_file.read_head(place).offset < at for place in places)
+    assert longrun.told(run_dir) == truth
+    assert "damage" in truth
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(tmp_path: Path, seed: int) -> None:
+    run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
+    truth = longrun.told(run_dir)
+    for _ in range(2):
+        keeper = Keeper(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
+        keeper.look()
+        keeper.finish(60.0)
+    assert longrun.told(run_dir) == truth
+    for place in cache_file.listed(run_dir):
+        content = place.read_bytes()
+        for damage in chance.sample(BYTES, 2):
+            content = damage(content, chance) if content else content
+        place.write_bytes(content)
+    assert longrun.told(run_dir) == truth
+    assert main(["check", str(run_dir)]) in (0, 1)
+
+
+# Keeping -----------------------------------------------------------------------------------------------------------
+
+
+def test_places_are_bounded_lie_apart_and_the_newest_is_there(run_dir: Path) -> None:
+    places = longrun.keep(run_dir, spacing_bytes=4_000)
+    heads = [cache_file.read_head(place) for place in places if place.name.startswith("worker")]
+    assert len(heads) == OF_A_WRITER_MAX
+    assert sum(place.stat().st_size for place in places) < BYTES_MAX
+    size = (run_dir / JOURNAL).stat().st_size
+    offsets = [0, *(head.offset for head in heads)]
+    assert size - offsets[-1] < size / 10
+    assert max(after - before for before, after in itertools.pairwise(offsets)) < size / 4
+    assert all(place.stat().st_mode & 0o777 == 0o600 for place in places)
+    assert (run_dir / "places").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(run_dir: Path) -> None:
+    """A journal that grows while it is read, by pieces that end anywhere."""
+    journal = run_dir / JOURNAL
+    content = journal.read_bytes()
+    journal.write_bytes(b"")
+    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0, cpu_share=1e9)
+    with journal.open("ab", buffering=0) as file:
+        for start in range(0, len(content), 70_001):
+            file.write(content[start : start + 70_001])
+            keeper._due = 0.0
+            keeper.look()
+    keeper.finish(60.0)
+    assert not any(one.why_not for one in _audit(run_dir))
+    assert longrun.num_read(run_dir) < 100
+
+
+def _audit(run_dir: Path) -> list[Finding]:
+    audit = Audit(run_dir)
+    for fact in session.facts(run_dir):
+        audit.take(*fact)
+    return audit.findings()
+
+
+def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
+    """It is asked as often as can be, and there is always more to read."""
+    path = run_dir / "rank-1.jsonl"
+    recorded.write_journal(
+        path, [ev.LogWritten(t=recorded.T0 + number, line="a line" * 30) for number in range(20_000)]
+    )
+    keeper = Keeper(run_dir, cpu_share=0.05)
+    began, worked_s = time.monotonic(), 0.0
+    while time.monotonic() - began < 1.0:
+        before = time.thread_time()
+        keeper.look()
+        # Most calls only look at the clock, which is this loop's own time.
+        spent = time.thread_time() - before
+        worked_s += spent if spent > 0.0005 else 0.0
+    assert keeper._followed["rank-1"].unread
+    # What was begun within the second is let end.
+    assert 0 < worked_s < 0.05 * 1.0 + 0.15
+    keeper.finish(60.0)
+
+
+# In a process of its own: what a test prints may go to a file, which would be too large as well.
+_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from tputui.cache.cache_writer import Keeper
+resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, resource.RLIM_INFINITY))
+keeper = Keeper(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
+keeper.finish(60.0)
+print(keeper.trouble)
+"""
+
+
+def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None:
+    truth = longrun.told(run_dir)
+    words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
+    trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    assert trouble == os.strerror(errno.EFBIG)  # as a full disk says ENOSPC
+    assert list((run_dir / "places").iterdir()) == []
+    assert longrun.told(run_dir) == truth
+
+
+def test_a_folder_that_cannot_be_made_costs_the_places_alone(run_dir: Path) -> None:
+    (run_dir / "places").write_text("no folder")
+    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    keeper.look()
+    keeper.finish(60.0)
+    assert keeper.trouble == "File exists"
+    assert longrun.num_read(run_dir) > 1_000
+
+
+_KEEPS_ON = """
+import sys
+from pathlib import Path
+from tputui.cache.cache_writer import Keeper
+while True:
+    Keeper(Path(sys.argv[1]), spacing_bytes=8_000, spacing_share=0).finish(60.0)
+"""
+
+
+@pytest.mark.parametrize("num_kept", [1, 3, 6, 10, 14])
+def test_kill_9_while_places_are_written_leaves_sound_ones(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], num_kept: int
+) -> None:
+    truth = longrun.told(run_dir)
+    process = subprocess.Popen([sys.executable, "-P", "-c", _KEEPS_ON, str(run_dir)])
+    try:
+        wait_for(lambda: len(cache_file.listed(run_dir)) >= num_kept, "places")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert longrun.told(run_dir) == truth
+    code, out = check(run_dir, capsys)
+    assert (code, "sound places" in out) == (0, True)
+
+
+def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    longrun.keep(run_dir)
+    rot(run_dir / JOURNAL)
+    main(["repair", str(run_dir)])
+    capsys.readouterr()
+    copy = run_dir.with_name(f"{run_dir.name}-repaired")
+    assert not (copy / "places").exists()
+    assert "1 record" in longrun.told(copy)
+
+
+def test_nothing_is_kept_of_a_short_run(recorded_run: Path) -> None:
+    keeper = Keeper(recorded_run)
+    keeper.look()
+    keeper.finish()
+    assert not (recorded_run / "places").exists()
+
+
+def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
+    state = WriterState("worker-0")
+    with contextlib.closing(Tail(run_dir / JOURNAL)) as tail:
+        for record in tail.read():
+            state.apply(record.seq, record.event)
+        state.dropped_steps = 1 << 70
+        with pytest.raises(state_codec.NotKept):
+            cache_file.write(run_dir, tail.bookmark, state)
+    assert cache_file.listed(run_dir) == []
+
+
+def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longrun.keep(run_dir)
+    listed = cache_file.listed
+
+    def then_dropped(of: Path) -> list[Path]:
+        found = listed(of)
+        found[1].unlink()
+        return found
+
+    monkeypatch.setattr(cache_file, "listed", then_dropped)
+    code, out = check(run_dir, capsys)
+    assert (code, "places/" in out) == (0, False)
+
+
+def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
+    places = longrun.keep(run_dir)
+    Audit(run_dir)
+    tracemalloc.start()
+    try:
+        audit = Audit(run_dir)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < sum(place.stat().st_size for place in places) / 10
+    assert {found.why_not for found in audit.findings()} == {"the journal has no record where it was kept"}
+
+
+def test_json_of_check_names_every_place(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = longrun.keep(run_dir)
+    places[0].write_bytes(b"garbage")
+    assert main(["check", str(run_dir), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [one["place"] for one in told["places"]] == [f"places/{place.name}" for place in places]
+    assert [one["why_not"] is None for one in told["places"]] == [False] + [True] * (len(places) - 1)

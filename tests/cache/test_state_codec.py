@@ -1,0 +1,260 @@
+"""A state as bytes: what is read back goes on as the state that was written, and what nobody wrote is refused."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.recorded import T0, opened, steps_recorded
+from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Fact, interleavings, spelt
+from tests.telemetry.hostile import hostile_run
+from tputui.cache import state_forms as forms
+from tputui.cache.state_codec import NotKept, decode, encode
+from tputui.state import core_series as cols
+from tputui.state.downsampled import Recent, Thinned, first_of
+from tputui.state.event_marks import Marks
+from tputui.state.process_log import Telling
+from tputui.state.process_state import Receipts, WriterState
+from tputui.state.reducer import RunState
+from tputui.state.series import Series
+from tputui.state.snapshot import EpochStart
+from tputui.state.snapshot_builder import take
+from tputui.state.step_values import Values
+from tputui.telemetry import events as ev
+from tputui.telemetry.merge import Merge
+
+
+def through_bytes(state: RunState) -> RunState:
+    """The same state, written and read back."""
+    other = RunState()
+    other.writers = {name: decode(name, encode(writer)) for name, writer in state.writers.items()}
+    return other
+
+
+@given(interleavings(), st.integers(0, 400))
+@settings(max_examples=40)
+def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: int) -> None:
+    state = RunState()
+    for fact in facts[:cut]:
+        state.apply(*fact)
+    back = through_bytes(state)
+    assert spelt(take(back, AROUND)) == spelt(take(state, AROUND))
+    for fact in facts[cut:]:
+        back.apply(*fact)
+    assert spelt(take(back, AROUND)) == EXPECTED
+
+
+@given(interleavings(), st.integers(0, 400))
+@settings(max_examples=40)
+def test_the_same_records_give_the_same_bytes(facts: list[Fact], cut: int) -> None:
+    """However they came, and whether the state was read back on the way."""
+    straight, stopped = RunState(), RunState()
+    for fact in IN_TURN:
+        straight.apply(*fact)
+    for fact in facts[:cut]:
+        stopped.apply(*fact)
+    stopped = through_bytes(stopped)
+    for fact in facts[cut:]:
+        stopped.apply(*fact)
+    assert {name: encode(writer) for name, writer in stopped.writers.items()} == {
+        name: encode(writer) for name, writer in straight.writers.items()
+    }
+
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+ROWS = st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1, max_size=9)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=60), st.integers(0, 60))
+@settings(max_examples=60)
+def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]], cut: int) -> None:
+    events: list[ev.Event] = [opened(T0, "worker")]
+    first = 1
+    for number, rows in enumerate(blocks):
+        events.append(steps_recorded(T0 + number, first, rows))
+        first += len(rows)
+    straight, stopped = WriterState("worker-0"), WriterState("worker-0")
+    for seq, event in enumerate(events):
+        straight.apply(seq, event)
+        stopped.apply(seq, event)
+        if seq == cut:
+            stopped = decode("worker-0", encode(stopped))
+    assert encode(stopped) == encode(straight)
+    assert repr(stopped.values.series["loss"].segments) == repr(straight.values.series["loss"].segments)
+    assert repr(stopped.values.columns.told) == repr(straight.values.columns.told)
+    assert repr(stopped.values.newest_row()) == repr(straight.values.newest_row())
+    assert repr(stopped.values.recent_rows()) == repr(straight.values.recent_rows())
+
+
+@pytest.mark.parametrize("num_reports", [3_000, 20_000])
+def test_a_long_run_is_kept_where_its_series_are_thinned(num_reports: int) -> None:
+    straight, stopped = WriterState("worker-0"), WriterState("worker-0")
+    for seq in range(num_reports):
+        t, step = T0 + seq, 4 * seq + 1
+        event: ev.Event = steps_recorded(t, step, [[math.sin(step), 1.0 + seq % 7]] * 4)
+        if seq % 3 == 1:
+            event = ev.ProgressReported(
+                t=t, epoch=1, epoch_step=step, step=step, step_s=0.01 * (1 + seq % 5), examples_per_s=640.0, lr=0.1,
+                report_steps=4,
+            )  # fmt: skip
+        elif seq % 3 == 2:
+            event = ev.LogWritten(t=t, line=f"line {seq}")
+        straight.apply(seq, event)
+        stopped.apply(seq, event)
+        if seq in (num_reports // 3, num_reports - 100):
+            stopped = decode("worker-0", encode(stopped))
+    assert encode(stopped) == encode(straight)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_hostile_run_is_kept_as_it_reads_or_not_at_all(tmp_path: Path, seed: int) -> None:
+    merge = Merge(hostile_run(tmp_path, seed))
+    straight, stopped = RunState(), RunState()
+    facts, _ = merge.poll(budget_s=5.0)
+    merge.close()
+    cut = random.Random(seed).randrange(len(facts) + 1)
+    for number, fact in enumerate(facts):
+        straight.apply(*fact)
+        stopped.apply(*fact)
+        if number == cut:
+            stopped.writers = {name: _kept_if_it_can_be(name, writer) for name, writer in stopped.writers.items()}
+    assert spelt(take(stopped, AROUND)) == spelt(take(straight, AROUND))
+
+
+def _kept_if_it_can_be(name: str, writer: WriterState) -> WriterState:
+    try:
+        content = encode(writer)
+    except NotKept:
+        return writer
+    return decode(name, content)
+
+
+@pytest.mark.parametrize(
+    ("form", "thing", "made_again"),
+    [
+        (forms.WriterForm, WriterState("worker-0"), {"name"}),
+        (forms.ValuesForm, Values(), {"_topology", "_row", "_pending"}),
+        (forms.SeriesForm, Series(), {"_told"}),
+        (forms.ColumnsForm, cols.Columns(), {"_told"}),
+        (forms.TellingForm, Telling("worker-0", "worker-0"), {"name", "_printed_by"}),
+        (forms.MarksForm, Marks(), set()),
+        (forms.PaceForm, WriterState("worker-0").pace, set()),
+        (forms.UsageForm, WriterState("worker-0").usage, set()),
+        (forms.ReceiptsForm, Receipts(), set()),
+        (forms.ThinnedForm, Thinned[EpochStart](first_of), {"_join", "_most"}),
+        (forms.RecentForm, Recent[EpochStart](64), {"_most"}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_nothing_that_a_state_holds_is_forgotten(form: Any, thing: object, made_again: set[str]) -> None:
+    kept = {name.removeprefix("_") for name in vars(thing).keys() - made_again if not name.startswith("__")}
+    assert set(form.__struct_fields__) == kept
+
+
+def _state() -> WriterState:
+    state = WriterState("worker-0")
+    for name, seq, event in IN_TURN:
+        if name == "worker-0":
+            state.apply(seq, event)
+    return state
+
+
+GOOD = encode(_state())
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_bytes_that_were_changed_are_refused_or_hold_a_state_that_goes_on(data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(GOOD) - 1))
+    content = bytearray(GOOD)
+    content[place] = data.draw(st.integers(0, 255))
+    _refused_or_goes_on(
+        bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
+    )
+
+
+def _refused_or_goes_on(content: bytes) -> None:
+    try:
+        state = decode("worker-0", content)
+    except NotKept:
+        return
+    run = RunState()
+    run.writers = {"worker-0": state}
+    for number, event in enumerate([steps_recorded(T0 + 50, 67, [[1.0] * 8] * 3), ev.LogWritten(t=T0, line="a")]):
+        run.apply("worker-0", state.last_seq + 1 + number, event)
+    take(run, AROUND)
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "a stride of nothing": {"values.series.loss.stride": 0},
+    "a series without end": {"values.series.loss.pieces_max": 1 << 40},
+    "a series with no room": {"values.series.loss.pieces_max": 0},
+    "columns with no room": {"values.columns.most": 0},
+    "columns without end": {"values.columns.most": 1 << 40},
+    "steps that took no time": {"pace.seconds": {0: 0.0}},
+    "a time that is none": {"newest_t": math.nan},
+    "a number beyond all": {"last_seq": -1},
+    "more lines than were told": {"told.num_logs": 0},
+    "a stride of marks": {"epoch_starts.stride": -1},
+    "a value of core 1,000": {"values.non_finite": [[1, 1000, "loss", math.nan]]},
+    "another metric's newest": {"values.newest": []},
+    "a form too long": {"num_senseless": None},
+}
+
+
+def _with(content: bytes, changes: dict[str, Any]) -> bytes:
+    """The bytes with what stands at dotted places replaced."""
+    root = msgspec.msgpack.decode(content)
+    for place, value in changes.items():
+        form: Any = forms.WriterForm
+        at = root
+        *path, last = place.split(".")
+        kinds = {"values": forms.ValuesForm, "columns": forms.ColumnsForm, "pace": forms.PaceForm,
+                 "told": forms.TellingForm, "epoch_starts": forms.ThinnedForm, "loss": forms.SeriesForm}  # fmt: skip
+        for name in path:
+            at = at[name] if isinstance(at, dict) else at[form.__struct_fields__.index(name)]
+            form = kinds.get(name, form)
+        at[form.__struct_fields__.index(last)] = value
+    return msgspec.msgpack.encode(root)
+
+
+@pytest.mark.parametrize("changes", LIES.values(), ids=list(LIES))
+def test_a_state_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
+    assert decode("worker-0", _with(GOOD, {})).last_seq == _state().last_seq
+    with pytest.raises(NotKept):
+        decode("worker-0", _with(GOOD, changes))
+
+
+@pytest.mark.parametrize("deep", [70, 100_000])
+def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
+    state = WriterState("supervisor-0")
+    config: dict[str, Any] = {}
+    for _ in range(deep):
+        config = {"a": config}
+    state.apply(0, ev.RunStarted(t=T0, run="a", config=config, argv=[]))
+    with pytest.raises(NotKept, match=r"deep|recursion"):
+        encode(state)
+    while config:
+        config = config.pop("a")  # piece by piece, since freeing it all at once would call as deep
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xdc\xff\xff" + bytes(9)], ids=range(5)
+)
+def test_counts_that_nothing_follows_take_no_memory(content: bytes) -> None:
+    with pytest.raises(NotKept):
+        decode("worker-0", content)
+
+
+def test_values_that_json_lacks_are_not_believed_in_a_configuration() -> None:
+    state = WriterState("supervisor-0")
+    state.apply(0, ev.RunStarted(t=T0, run="a", config={"a": msgspec.msgpack.Ext(3, b"x")}, argv=[]))
+    with pytest.raises(NotKept, match="none that JSON has"):
+        encode(state)

@@ -1,0 +1,110 @@
+"""What a run that cannot be started leaves behind, and what is said of it; streams that are closed or full."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.cli.helpers import DEADLINE_S, one_sentence, tputui
+from tests.supervise.harness import Bench
+from tputui import config
+from tputui.cli import launch
+from tputui.cli.console import CommandError
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import requests, rundir
+
+DIGITS = Path(__file__).parents[2] / "sample_configs/digits.toml"
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+def shell(line: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """`tputui WORDS` with a redirection, as a shell does it."""
+    command = ["sh", "-c", f'"$@" {line}', "sh", sys.executable, "-P", "-m", "tputui", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+@pytest.mark.parametrize("line", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_command_whose_streams_are_closed_does_its_work(recorded_run: Path, line: str) -> None:
+    done = shell(line, "--runs-dir", recorded_run.parent)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("digits-1" in done.stdout) == (not line.startswith(">"))
+
+
+def test_a_viewer_whose_output_is_full_waits_for_the_end_and_exits_as_the_run_does(bench: Bench) -> None:
+    watched = bench.supervise("next_request(); end('stopped', 4)")
+    command = [sys.executable, "-P", "-m", "tputui", "attach", "--no-ui", str(watched.run_dir)]
+    with open("/dev/full", "w") as full:
+        viewer = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert viewer.stderr is not None
+    said = viewer.stderr.readline()
+    requests.submit(watched.run_dir, "stop", by="test", now=time.time())
+    _, rest = viewer.communicate(timeout=DEADLINE_S)
+
+    assert "No space left on device; waiting for the end of the run" in said
+    assert viewer.returncode == ExitCode.STOPPED
+    assert "stopped" in rest
+    assert "Traceback" not in rest
+
+
+def test_a_directory_that_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    here = tmp_path / NOT_UTF8
+    here.mkdir()
+
+    said = tputui("run", DIGITS, "--set", "device.cores=1", "--detach", cwd=here)
+
+    assert said.code == ExitCode.USAGE
+    assert "caf\\udce9' is not valid UTF-8, and a run records it; rename it" in one_sentence(said)
+    assert not [path for path in here.rglob("*") if path.name != "runs"]
+
+
+def test_a_configuration_whose_path_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as refused:
+        launch.create_run(
+            tmp_path, config.load(DIGITS), config_path=f"{NOT_UTF8}.toml", name=None, resume=None, argv=["tputui"]
+        )
+
+    assert refused.value.code == ExitCode.USAGE
+    assert "caf\\udce9.toml' is not valid UTF-8" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_in_a_directory_that_is_not_utf8_are_listed_and_shown(tmp_path: Path) -> None:
+    parent = tmp_path / NOT_UTF8
+    recorded.write_run(parent)
+
+    for words in (["runs", "--json"], ["show", "digits-1", "--json"]):
+        said = tputui("--runs-dir", parent, *words)
+        assert said.code == ExitCode.DONE, said.err
+        assert "digits-1" in json.dumps(json.loads(said.out))
+    assert tputui("--runs-dir", parent, "show", "digits-1").code == ExitCode.DONE
+
+
+def test_a_run_whose_supervisor_cannot_be_started_leaves_no_directory(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    (run_dir / "supervisor.log").mkdir()
+
+    with pytest.raises(CommandError) as refused:
+        launch.start(run_dir)
+
+    assert "digits-1 cannot be started: Is a directory" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_supervisor_ends_before_it_begins_leaves_no_directory(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    # No room for a journal.
+    (run_dir / "supervisor-0.jsonl").symlink_to(tmp_path / "nowhere" / "file")
+
+    with pytest.raises(CommandError) as refused:
+        launch.start(run_dir)
+
+    assert "did not start: its supervisor ended with exit code 2" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

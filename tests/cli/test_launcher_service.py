@@ -1,0 +1,78 @@
+"""What the launcher has done by the engine itself: described, checked, started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tputui import config
+from tputui.cli.launcher_service import EngineDesk
+from tputui.telemetry import requests, rundir
+from tputui.ui.launch.service import Launch, Unable
+
+DIGITS = Path(__file__).parents[2] / "sample_configs" / "digits.toml"
+CPU = {"PJRT_DEVICE": "CPU"}
+
+
+def launch(*overrides: str, name: str | None = None, resume: Path | None = None) -> Launch:
+    tables = config.to_builtins(config.load(DIGITS, list(overrides)))
+    return Launch(tables, "digits.toml", name, resume, ["tputui", "run", "digits.toml"])
+
+
+def test_a_task_is_described_with_bounds_and_documentation(tmp_path: Path) -> None:
+    described = EngineDesk(tmp_path, CPU).describe("digits", Event())
+    assert described.meters == ["loss", "accuracy"]
+    (channels, _) = described.model
+    assert (channels.key, channels.schema["maximum"]) == ("channels", 1024)
+    assert channels.doc
+
+
+def test_a_task_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(Unable, match='task: there is no task "digitz"; did you mean "digits"'):
+        EngineDesk(tmp_path, CPU).describe("digitz", Event())
+
+
+def test_a_configuration_is_checked_with_its_figures(tmp_path: Path) -> None:
+    verdict = EngineDesk(tmp_path, CPU).check(launch(), Event(), memory=False)
+    assert (verdict.problems, verdict.facts["steps_per_epoch"], verdict.memory) == ([], 22, None)
+    (problem,) = EngineDesk(tmp_path, CPU).check(launch("model.channels=0"), Event(), memory=False).problems
+    assert problem.key == "model.channels"
+
+
+def test_a_check_that_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
+    stop = Event()
+    stop.set()
+    with pytest.raises(Unable, match="cannot check the configuration"):
+        EngineDesk(tmp_path, CPU).check(launch(), stop, memory=True)
+
+
+def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    refused = [
+        (launch("model.channels=0"), "model.channels"),
+        (launch(name="a b"), "other characters"),
+        (launch(name="taken"), "there is a run or a file called taken"),
+        (launch(resume=tmp_path / "taken"), "it saved no checkpoint"),
+    ]
+    for each, why in refused:
+        with pytest.raises(Unable, match=why):
+            EngineDesk(tmp_path, CPU).start(each)
+    assert rundir.listing(tmp_path) == []
+
+
+@pytest.mark.xla
+def test_a_run_is_started_detached_and_on_record(tmp_path: Path) -> None:
+    desk = EngineDesk(tmp_path, CPU)
+    run_dir = desk.start(launch("epochs=1", name="mine"))
+    requests.submit(run_dir, "stop_now", by="test", now=0.0)
+    (supervisor,) = desk.supervisors
+    supervisor.wait(60)
+    manifest = rundir.read_manifest(run_dir)
+    assert (manifest.run, manifest.config_path, manifest.argv) == (
+        "mine",
+        "digits.toml",
+        ["tputui", "run", "digits.toml"],
+    )
+    assert manifest.config["epochs"] == 1

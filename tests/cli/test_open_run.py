@@ -1,0 +1,47 @@
+"""What the shell shows once a screen was left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorded import Growing, write_run
+from tests.ui import made
+from tputui.cli.open_run import parting
+from tputui.session.session import load
+
+
+def test_an_ended_run_leaves_its_state_its_best_metric_and_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir = write_run(tmp_path)
+    state, best, then = parting(load(run_dir), run_dir)
+    assert state == "digits-1 done: 3 epochs trained"
+    assert best.startswith("best validation loss 0.")
+    assert best.endswith(" in epoch 3")
+    assert then == "`tputui show digits-1` prints its report", "there is nothing left to train"
+
+
+def test_a_run_that_broke_says_how_to_go_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir = write_run(tmp_path)
+    lines = parting(made.failed(), run_dir)
+    assert len(lines) == 3
+    assert lines[0].endswith("failed: ValueError in worker-0 at step 331")
+    assert "`tputui show digits-1`" in lines[2]
+    assert "`tputui run digits.toml --resume digits-1`" in lines[2]
+
+
+def test_a_run_that_goes_on_says_how_far_it_is_and_how_to_come_back(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    growing.go_on(8)
+    growing.session.read_all()
+    state, best, then = parting(growing.session.snapshot(), growing.run_dir)
+    growing.close()
+    assert state.startswith("digits-1 is running: epoch ")
+    assert best.startswith("best validation loss ")
+    assert then.startswith("digits-1 goes on; `tputui attach ")

@@ -1,0 +1,206 @@
+"""`tputui doctor` over training processes that hold the device: a real one that was left behind, and others'."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.cli.test_end_to_end import Terminal
+from tests.engine.test_ends import PATIENCE_S, Watched
+from tests.engine.workers import LINE, make
+from tests.supervise.harness import facts, is_running, wait_for
+from tputui.cli import environment, orphans
+from tputui.cli.main import main
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.codec import encode
+
+FOREVER = ["epochs=1000000", "checkpoint.every_epochs=1000000"]
+_DOCTOR = """
+import fcntl, sys, termios
+from pathlib import Path
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from tputui.cli import environment
+from tputui.cli.main import main
+environment.ROOT = Path(sys.argv[1])
+sys.exit(main(["doctor"]))
+"""
+
+
+def tpu_held_by(folder: Path, pid: int) -> Path:
+    """The files of a host with a v5e chip that a process holds."""
+    device = folder / "sys/bus/pci/devices/0000:00:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x1ae0\n")
+    (device / "device").write_text("0x0063\n")
+    (folder / "dev/vfio").mkdir(parents=True)
+    (folder / "dev/vfio/0").touch()
+    fds = folder / f"proc/{pid}/fd"
+    fds.mkdir(parents=True)
+    (fds / "3").symlink_to("/dev/vfio/0")
+    (folder / f"proc/{pid}/comm").write_text("python\n")
+    return folder
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal window."""
+    made = Terminal()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    """A run that trains, and its supervisor."""
+    made = Watched(make(tmp_path, "left", FOREVER, text=LINE))
+    wait_for(lambda: facts(made.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    yield made
+    made.clean_up()
+
+
+@pytest.mark.xla
+def test_a_worker_that_was_left_behind_is_ended_where_that_is_wanted_and_only_then(
+    watched: Watched,
+    tmp_path: Path,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (started,) = facts(watched.dir, "supervisor-0", ev.WorkerStarted)
+    tree = tpu_held_by(tmp_path / "host", started.pid)
+    monkeypatch.setattr(environment, "ROOT", tree)
+    assert main(["doctor", "--end-stale"]) == 1
+    assert f"which trains your run left\n{'':<17}next: tputui stop {watched.dir}" in capsys.readouterr().out
+    assert is_running(started.pid), "its supervisor lives"
+
+    watched.supervisor.kill()
+    watched.supervisor.wait()
+    assert main(["doctor"]) == 1
+    assert "the supervisor of that is gone\n" in (said := capsys.readouterr().out)
+    assert "next: tputui doctor --end-stale" in said
+    assert is_running(started.pid), "nobody was asked"
+
+    for answer in ("n", "y"):
+        drawn = len(terminal.drawn)
+        with subprocess.Popen(
+            [sys.executable, "-P", "-c", _DOCTOR, str(tree)],
+            stdin=terminal.slave,
+            stdout=terminal.slave,
+            stderr=terminal.slave,
+            start_new_session=True,
+        ) as doctor:
+            wait_for(lambda seen=drawn: "[y/N]" in terminal.drawn[seen:], "the question")  # type: ignore[misc]
+            terminal.press(f"{answer}\n")
+            doctor.wait(PATIENCE_S)
+        assert is_running(started.pid) == (answer == "n")
+    wait_for(lambda: "asked to save and stop, it ended" in terminal.drawn, "what became of it")
+    (ended,) = facts(watched.dir, "worker-0", ev.TrainingEnded)
+    assert ended.outcome == "stopped"
+    assert (watched.dir / "checkpoints" / "last.pt").is_file()
+
+
+def claim(run_dir: Path, pid: int, started: int, *, writer: str = "worker-0", host_id: str | None = None) -> Path:
+    """Has a journal of a run say that a process writes it; gives the journal."""
+    me = rundir.this_process()
+    head = ev.JournalOpened(
+        t=recorded.T0,
+        format=1,
+        writer=writer,
+        role=writer.partition("-")[0],
+        host=me.host,
+        host_id=host_id or me.host_id,
+        pid=pid,
+        pid_started=started,
+        version="0",
+        blocks="",
+    )
+    journal = run_dir / f"{writer}.jsonl"
+    journal.write_bytes(encode(head, 0))
+    return journal
+
+
+def pretend(run_dir: Path, user: int | None = None) -> subprocess.Popen[bytes]:
+    """A process with the command line of a training process."""
+    words = ["/bin/sh", "-c", "read _", "-m", "engine.worker", str(run_dir)]
+    return subprocess.Popen(words, cwd="/", stdin=subprocess.PIPE, user=user)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run whose supervisor is gone, and of which nothing else is known."""
+    made = rundir.create(tmp_path, recorded.manifest("made-up"))
+    claim(made, os.getpid(), started=1, writer="supervisor-0")
+    return made
+
+
+@pytest.fixture
+def sleeper(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """One of this user's."""
+    with pretend(run_dir) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_is_ours_where_the_journal_of_its_run_names_it(
+    sleeper: subprocess.Popen[bytes], run_dir: Path
+) -> None:
+    assert orphans.owned(sleeper.pid) is None
+    claim(run_dir, sleeper.pid, started=1)
+    assert orphans.owned(sleeper.pid) is None, "a number that was another's before"
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
+    found = orphans.owned(sleeper.pid)
+    assert found is not None
+    assert not found.supervised
+    claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()))
+    assert orphans.owned(os.getpid()) is None, "no training process by its command line"
+
+
+def test_a_process_of_another_host_with_the_same_number_hides_none(
+    sleeper: subprocess.Popen[bytes], run_dir: Path
+) -> None:
+    claim(run_dir, sleeper.pid, started=1, host_id="elsewhere")
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid), writer="worker-1")
+    assert orphans.owned(sleeper.pid) is not None
+
+
+def test_nothing_is_left_behind_where_nobody_knows_of_its_supervisor(
+    sleeper: subprocess.Popen[bytes], run_dir: Path
+) -> None:
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
+    journal = claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()), writer="supervisor-0")
+    content = bytearray(journal.read_bytes())
+    content[20] ^= 0x01
+    journal.write_bytes(content)
+    for what in ("its head is damaged", "it is not there"):
+        found = orphans.owned(sleeper.pid)
+        assert found is not None, what
+        assert found.supervised, what
+        journal.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_a_process_of_another_user_is_never_ours_whatever_a_run_says(run_dir: Path) -> None:
+    with pretend(run_dir, user=65534) as process:
+        claim(run_dir, process.pid, rundir.start_ticks(process.pid))
+        assert orphans.owned(process.pid) is None
+        process.kill()
+
+
+def test_one_that_does_not_heed_is_killed_and_that_is_said(
+    sleeper: subprocess.Popen[bytes], run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
+    found = orphans.owned(sleeper.pid)
+    assert found is not None
+    monkeypatch.setattr(orphans, "GRACE_S", 0.2)
+    assert orphans.end(found) == "it was killed: asked to save and stop, it did not within 0.2 s"
+    assert sleeper.wait(5) == -signal.SIGKILL

@@ -1,0 +1,129 @@
+"""`tputui stop` and `tputui checkpoint`: receipts as they come, and runs that cannot be asked."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.another_user import another_user, needs_root
+from tests.supervise.harness import Bench
+from tputui.cli.main import main
+from tputui.telemetry import requests
+
+OBEDIENT = """
+    while True:
+        request = next_request()
+        reporter.emit(ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase="compiling", step=6))
+        reporter.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=7,
+                                        path="checkpoints/step-00000007.pt", bytes=148654, seconds=0.25))
+        if request.kind != "checkpoint":
+            end("stopped", 4, reason="stopped on request")
+"""
+
+
+def test_checkpoint_prints_the_receipts(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise(OBEDIENT)
+
+    assert main(["checkpoint", str(watched.run_dir)]) == 0
+
+    requested, seen, applied = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"requested: checkpoint \(\d+-\d+\)", requested)
+    assert seen == "seen: in phase compiling, step 6"
+    assert applied == "applied: after step 7, checkpoints/step-00000007.pt, 148654 bytes, 0.250 s"
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"), [([], "stop"), (["--after-epoch"], "stop_after_epoch"), (["--now"], "stop_now")]
+)
+def test_stop_asks_for_what_was_typed(bench: Bench, flags: list[str], kind: str) -> None:
+    watched = bench.supervise(OBEDIENT)
+
+    assert main(["stop", *flags, "--runs-dir", str(watched.run_dir.parent), watched.run_dir.name]) == 0
+
+    assert [(request.kind, request.by) for request in requests.read_all(watched.run_dir)] == [(kind, "tputui stop")]
+    assert watched.ended().exit_code == 4
+
+
+def test_a_run_that_is_busy_is_told_and_the_request_stands(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise("while True: Event().wait(1)")
+    watched.worker_pid()
+
+    assert main(["checkpoint", str(watched.run_dir), "--wait", "0.3"]) == 6
+
+    assert "no answer within 0.3 s" in capsys.readouterr().err
+    assert len(requests.read_all(watched.run_dir)) == 1
+
+
+def test_a_worker_that_dies_over_it_refuses_through_its_supervisor(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = bench.supervise("next_request(); os.kill(os.getpid(), signal.SIGKILL)")
+    watched.worker_pid()
+
+    assert main(["stop", str(watched.run_dir)]) == 2
+
+    assert "refused: the run ended before this was done" in capsys.readouterr().out
+
+
+def test_a_run_that_ended_cannot_be_asked(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop", str(recorded_run)]) == 2
+
+    assert "digits-1: there is nothing to ask: it is done" in capsys.readouterr().err
+    assert requests.read_all(recorded_run) == []
+
+
+def test_a_lost_run_cannot_be_asked(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise("while True: Event().wait(1)")
+    pid = watched.worker_pid()
+    watched.process.kill()
+    watched.process.wait()
+    os.kill(pid, signal.SIGKILL)
+
+    assert main(["stop", str(watched.run_dir)]) == 2
+
+    assert "it is lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "stop", "checkpoint", "check", "attach"])
+def test_an_unknown_run_is_refused_with_the_nearest_name(
+    command: str, recorded_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--runs-dir", str(recorded_run.parent), "digit-1"]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"tputui: digit-1: no such run in {recorded_run.parent}; did you mean digits-1?\n"
+
+
+@pytest.mark.parametrize("name", ["../digits-1", "..", "a/b", "-x", "", "x" * 129])
+def test_a_name_that_leads_out_of_the_directory_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path(__file__).parents[2] / "sample_configs/digits.toml"
+
+    assert main(["run", str(config), f"--name={name}", "--runs-dir", str(tmp_path / "runs")]) == 2
+
+    assert "a run's name has letters, digits" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("words", [["stop"], ["stop", "--now"], ["checkpoint"], ["stacks"]])
+def test_another_user_can_ask_nothing_of_a_run(
+    bench: Bench, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    watched = bench.supervise(OBEDIENT)
+    watched.worker_pid()
+    assert main(["show", str(watched.run_dir)]) == 0  # everything that it takes is imported
+    capsys.readouterr()
+    with another_user(watched.run_dir):
+        code = main([*words, str(watched.run_dir)])
+
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert "another user's" in sentence or "Permission denied" in sentence
+    assert requests.read_all(watched.run_dir) == []

@@ -1,0 +1,424 @@
+"""Runs side by side: warm-up, noise, verdicts, differences of configurations, figures."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ui import made, paces
+from tputui.compare import pace_stats as pacing
+from tputui.compare.compare import LABELS, Comparison, compare
+from tputui.compare.pace_stats import Steady, judge, steady, student, warmup
+from tputui.compare.verdict import PaceVerdict, Side, judged, percent
+from tputui.config_diff import ABSENT, diff, flatten
+from tputui.state.snapshot import Snapshot
+
+SECONDS = st.floats(1e-4, 1e3)
+REPORTS = st.lists(SECONDS, min_size=pacing.REPORTS_MIN * 2, max_size=200)
+
+
+def pace_of(steps_s: list[float], batch: int = 64) -> Steady:
+    found = steady([(step_s, batch / step_s) for step_s in steps_s])
+    assert found is not None
+    return found
+
+
+def verdict(run: Snapshot, base: Snapshot) -> PaceVerdict:
+    found = compare([base, run]).verdicts[1]
+    assert found is not None
+    return found
+
+
+# Statistics.
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.571), (7, 2.365), (14, 2.145), (30, 2.042), (1e9, 1.960)])
+def test_the_quantiles_of_student_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+    assert student(0.975, freedom) == pytest.approx(quantile, abs=1.5e-3)
+
+
+def test_the_warm_up_is_the_slow_start() -> None:
+    steady_state = [math.log(step_s) for step_s in paces.step_times(200, 0.01, noise=0.02, seed=3, warm=0)]
+    slow = [value + 2 * math.exp(-index / 5) for index, value in enumerate(steady_state[:20])]
+    assert 10 <= warmup([*slow, *steady_state[20:]]) <= 40
+
+
+@given(st.lists(st.floats(-20, 20), max_size=60))
+def test_the_warm_up_takes_at_least_the_first_and_at_most_half(values: list[float]) -> None:
+    cut = warmup(values)
+    assert cut == 0 if len(values) < 2 else 1 <= cut <= max(len(values) // 2, 1)
+
+
+def test_a_constant_pace_warms_up_in_one_report_and_has_no_error() -> None:
+    found = pace_of([0.05] * 40)
+    assert (found.num_warmup, found.num_reports, found.error, found.spread) == (1, 39, 0.0, 0.0)
+    assert found.examples_per_s == pytest.approx(64 / 0.05)
+
+
+@settings(max_examples=40)
+@given(REPORTS, REPORTS)
+def test_exchanging_the_runs_inverts_the_ratio(one: list[float], other: list[float]) -> None:
+    there, back = judge(pace_of(one), pace_of(other)), judge(pace_of(other), pace_of(one))
+    assert there is not None
+    assert back is not None
+    assert (there.ratio * back.ratio, there.low * back.high) == pytest.approx((1, 1))
+    assert there.stands_out == back.stands_out
+
+
+@settings(max_examples=40)
+@given(REPORTS)
+def test_equal_runs_do_not_differ(steps_s: list[float]) -> None:
+    found = judge(pace_of(steps_s), pace_of(steps_s))
+    assert found is not None
+    assert found.ratio == 1
+    assert not found.stands_out
+
+
+@settings(max_examples=40)
+@given(REPORTS, st.floats(0.01, 100))
+def test_the_unit_of_time_does_not_matter(steps_s: list[float], unit: float) -> None:
+    one, other = pace_of(steps_s), pace_of([step_s * unit for step_s in steps_s])
+    assert other.examples_per_s * unit == pytest.approx(one.examples_per_s, rel=1e-6)
+    assert other.error == pytest.approx(one.error, rel=1e-3, abs=1e-6)
+
+
+def widths(num: int) -> list[float]:
+    """How wide the interval is for runs of so many reports."""
+    found = []
+    for seed in range(40):
+        sides = [pace_of(paces.step_times(num, 0.01, noise=0.05, seed=side, warm=0)) for side in (seed, 1000 + seed)]
+        ratio = judge(*sides)
+        assert ratio is not None
+        found.append(ratio.high - ratio.low)
+    return found
+
+
+def test_more_reports_narrow_the_interval() -> None:
+    short, long = (sum(widths(num)) / 40 for num in (100, 400))
+    # Four times the reports halve it; pieces that are alike widen the short ones a little more.
+    assert long < 0.65 * short
+
+
+@pytest.mark.parametrize(("num", "alike", "at_most"), [(100, 0.0, 0.06), (100, 0.5, 0.08), (400, 0.8, 0.09)])
+def test_runs_of_one_pace_are_told_apart_as_seldom_as_is_said(num: int, alike: float, at_most: float) -> None:
+    told, tries = 0, 300
+    for seed in range(tries):
+        sides = [
+            pace_of(paces.step_times(num, 0.01, noise=0.05, seed=2 * seed + side, alike=alike, warm=0))
+            for side in (0, 1)
+        ]
+        ratio = judge(*sides)
+        assert ratio is not None
+        told += ratio.stands_out
+    assert told / tries <= at_most
+
+
+def test_a_difference_beyond_the_noise_is_found() -> None:
+    found = 0
+    for seed in range(50):
+        base = pace_of(paces.step_times(120, 0.0100, noise=0.03, seed=seed))
+        run = pace_of(paces.step_times(120, 0.0093, noise=0.03, seed=1000 + seed))
+        ratio = judge(run, base)
+        assert ratio is not None
+        found += ratio.stands_out and ratio.ratio > 1
+    assert found >= 49
+
+
+def test_senseless_reports_are_passed_over() -> None:
+    assert steady([]) is None
+    assert steady([(0.0, math.inf), (math.nan, 3.0), (-1.0, -64.0)]) is None
+    sound = [(0.1, 640.0)] * 8
+    assert steady([*sound, (math.inf, 0.0)]) == steady(sound)
+
+
+# Words.
+
+
+def test_a_faster_and_a_slower_run_have_the_same_figures_in_either_order() -> None:
+    base, run = paces.pair()
+    there, back = verdict(run, base), verdict(base, run)
+    assert there.sentence.startswith("B is ")
+    assert there.sentence.endswith(" faster than A")
+    assert back.sentence == there.sentence.replace("faster", "slower")
+    assert there.stands_out is True
+    assert there.ratio == pytest.approx(0.0131 / 0.0122, rel=0.03)
+
+
+@given(st.floats(0.51, 1.99), st.floats(0.001, 0.3))
+def test_a_difference_that_stands_out_is_never_told_with_bounds_that_take_it_back(ratio: float, error: float) -> None:
+    def side(label: str, examples_per_s: float) -> Side:
+        pace = Steady(num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error)
+        return Side(label, pace, None, 8, "TPU", 64, "digits")
+
+    found = judged(side("B", 100 * ratio), side("A", 100.0))
+    if found.stands_out:
+        value, off = map(float, re.findall(r"([0-9.e-]+) %", found.short))
+        assert value >= off if "+-" in found.short else 0 < value < off
+
+
+def test_noise_is_called_noise() -> None:
+    found = verdict(paces.run("b", seed=9), paces.run("a", seed=4))
+    assert found.stands_out is False
+    assert found.sentence.startswith("no difference between B and A that stands out of the noise (")
+
+
+def test_a_run_beside_itself_does_not_differ() -> None:
+    found = verdict(paces.run("b"), paces.run("a"))
+    assert (found.ratio, found.stands_out) == (1.0, False)
+    assert "noise (0 % +- " in found.sentence
+
+
+def test_eight_cores_beside_one_tell_the_scaling_whichever_is_the_base() -> None:
+    one = paces.run("one", cores=1, step_s=0.0084, noise=0.01, seed=3)
+    eight = paces.run("eight", cores=8, step_s=0.0131, noise=0.01, seed=4)
+    there, back = verdict(eight, one), verdict(one, eight)
+    expected = 8 * 0.0084 / 0.0131
+    assert there.ratio == pytest.approx(expected, rel=0.02)
+    assert there.scaling == back.scaling == pytest.approx(expected / 8, rel=0.02)
+    assert there.sentence.startswith("B's 8 cores do 5.1")
+    assert there.sentence.endswith(f"x of A's 1 core, {expected / 8 * 100:.0f} % of linear")
+    assert back.sentence.startswith("A's 8 cores do 5.1")
+    assert "of B's 1 core" in back.sentence
+    assert back.short.startswith("0.196x +- 0.001x")
+
+
+def test_other_devices_are_named_and_no_scaling_is_claimed() -> None:
+    cpu = paces.run("cpu", step_s=0.131, seed=3)
+    assert cpu.topology is not None
+    cpu = made.changed(cpu, topology=msgspec.structs.replace(cpu.topology, device="CPU", num_cores=1))
+    found = verdict(paces.run("tpu", seed=4), cpu)
+    assert found.scaling is None
+    assert found.sentence.startswith("B's 8 TPU cores do ")
+    assert found.sentence.endswith("x of A's 1 CPU core")
+
+
+def test_another_batch_is_judged_by_examples() -> None:
+    base = paces.run("a", noise=0.01)
+    other = paces.run("b", noise=0.01, seed=2)
+    assert other.throughput is not None
+    assert other.plan is not None
+    history = [msgspec.structs.replace(p, examples_per_s=2 * p.examples_per_s) for p in other.throughput.history]
+    other = made.changed(
+        other,
+        plan=msgspec.structs.replace(other.plan, global_batch=128),
+        throughput=msgspec.structs.replace(other.throughput, history=history),
+    )
+    found = verdict(other, base)
+    assert found.ratio == pytest.approx(2, rel=0.02)
+    assert found.sentence.endswith("faster than A in examples/s") or found.sentence.endswith("as A in examples/s")
+
+
+def test_runs_of_other_tasks_are_not_judged() -> None:
+    other = paces.run("b")
+    assert other.plan is not None
+    found = verdict(made.changed(other, plan=msgspec.structs.replace(other.plan, task="tabular")), paces.run("a"))
+    assert (found.ratio, found.short) == (None, "another task")
+    assert found.sentence == "no verdict on B: its task is tabular, that of A digits"
+
+
+def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
+    base, run = paces.run("a", noise=0.8, reports=70), paces.run("b", noise=0.8, reports=70, step_s=0.0004, seed=3)
+    found = verdict(run, base)
+    assert found.low is not None
+    assert found.low > 2
+    assert re.fullmatch(r"B is \d+x to \d+x as fast as A", found.sentence)
+    assert re.fullmatch(r"B is \d+x to \d+x as slow as A", verdict(base, run).sentence)
+
+
+def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
+    found = verdict(paces.run("b", reports=12), paces.run("a"))
+    assert (found.ratio, found.stands_out, found.short) == (None, None, "too few reports")
+    assert re.fullmatch(
+        r"speed not compared: B has \d+ of the 32 reports after the warm-up that it takes", found.sentence
+    ), "the run that lacks them is named, and not the base"
+    turned = verdict(paces.run("b"), paces.run("a", reports=12))
+    assert turned.sentence.startswith("speed not compared: A has ")
+    assert "B has" not in turned.sentence
+    assert turned.short == "A: too few reports"
+    both = verdict(paces.run("b", reports=12), paces.run("a", reports=9))
+    assert re.match(r"speed not compared: A has \d+ and B has \d+ of the 32", both.sentence)
+
+
+def with_best(name: str, loss: float) -> Snapshot:
+    """A run whose second epoch is its best."""
+    run = paces.run(name)
+    epochs = [
+        msgspec.structs.replace(epoch, valid={"loss": made.reading(value, 360)}, best=value == loss)
+        for epoch, value in zip(made.epochs(3), (1.0, loss, 2 * loss), strict=True)
+    ]
+    return made.changed(run, epochs=epochs)
+
+
+def test_the_comparison_says_first_which_run_is_best_on_validation() -> None:
+    quality = compare([with_best("a", 0.05), with_best("b", 0.04), with_best("c", 0.06)]).quality
+    assert quality.best == "B"
+    assert quality.sentence == "B is best: valid loss 0.0400 in epoch 2; A 0.0500 (+25 %), C 0.0600 (+50 %)"
+
+
+def test_no_run_is_called_best_where_two_share_the_best_value_or_one_alone_has_any() -> None:
+    equal = compare([with_best("a", 0.05), with_best("b", 0.05)]).quality
+    assert (equal.best, equal.sentence) == (None, "A and B share the best valid loss, 0.0500")
+    alone = compare([with_best("a", 0.05), made.starting()]).quality
+    assert (alone.best, alone.sentence) == (None, "only A has a valid loss yet: 0.0500 in epoch 2")
+    none = compare([made.starting(), made.starting()]).quality
+    assert (none.best, none.sentence) == (None, "no run has a valid loss yet")
+
+
+def test_a_run_without_reports_says_so() -> None:
+    found = verdict(made.starting(), paces.run("a"))
+    assert found.sentence == "no verdict on B: B: no report of training yet"
+
+
+@pytest.mark.parametrize(
+    ("value", "within", "told"),
+    [
+        (0.07, 0.02, ("7 %", "2 %")),
+        (0.004, 0.018, ("0.4 %", "1.8 %")),
+        (0.123, 0.0042, ("12.3 %", "0.4 %")),
+        (0.0123, 0.0004, ("1.23 %", "0.04 %")),
+        (0.5, 0.0, ("50 %", "0 %")),
+        (0.012, 0.0, ("1.2 %", "0.0 %")),
+    ],
+)
+def test_percents_have_the_digits_that_the_noise_allows(value: float, within: float, told: tuple[str, str]) -> None:
+    assert percent(value, within) == told
+
+
+# Configurations.
+
+LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text("ab-1", max_size=3)
+CONFIGS = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | LEAVES, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(CONFIGS, min_size=2, max_size=8), st.data())
+def test_every_key_differs_or_is_counted(configs: list[dict[str, object]], data: st.DataObject) -> None:
+    base = data.draw(st.integers(0, len(configs) - 1))
+    found = diff(configs, base)
+    flat = [flatten(config) for config in configs]
+    assert len(found.rows) + found.num_equal == len({key for one in flat for key in one})
+    for row in found.rows:
+        assert len(set(row.values)) > 1
+        assert row.values == [one.get(row.key, ABSENT) for one in flat]
+        assert row.changed == [value != row.values[base] for value in row.values]
+        assert not row.changed[base]
+
+
+@given(CONFIGS)
+def test_equal_configurations_have_no_difference(config: dict[str, object]) -> None:
+    assert diff([config, config, config], 1).rows == []
+
+
+def test_only_what_differs_is_listed_in_the_order_of_the_base() -> None:
+    one = {"task": "digits", "optim": {"lr": 0.001, "name": "adam"}, "data": {"size": [32, 32]}}
+    other = {"optim": {"lr": 1e-3, "name": "sgd", "momentum": 0.9}, "data": {"size": [64, 64]}, "task": "digits"}
+    found = diff([one, other], 0)
+    assert [(row.key, row.values) for row in found.rows] == [
+        ("optim.name", ["adam", "sgd"]),
+        ("data.size", ["[32, 32]", "[64, 64]"]),
+        ("optim.momentum", [ABSENT, "0.9"]),
+    ]
+    assert found.num_equal == 2
+
+
+def test_values_of_other_kinds_are_not_taken_for_equal() -> None:
+    found = diff([{"a": 1, "b": "-", "c": True, "d": 1.0}, {"a": "1", "c": 1, "d": 1}], 0)
+    assert [(row.key, row.values) for row in found.rows] == [
+        ("a", ["1", '"1"']),
+        ("b", ['"-"', "-"]),
+        ("c", ["true", "1"]),
+    ]
+    assert found.num_equal == 1
+
+
+# Figures.
+
+
+def test_it_takes_two_to_eight_runs_and_a_base_among_them() -> None:
+    run = paces.run("a")
+    for snapshots, base in (([run], 0), ([run] * 9, 0), ([run, run], 2), ([run, run], -1)):
+        with pytest.raises(ValueError, match="runs with base"):
+            compare(snapshots, base)
+    assert [each.label for each in compare([run] * 8).runs] == list(LABELS)
+
+
+def test_the_figures_of_a_run() -> None:
+    first = compare(paces.pair()).runs[0]
+    assert (first.run, first.condition, first.steps, first.total_steps) == ("digits-20251009-100000", "done", 440, 440)
+    assert (first.compiles, first.compile_s, first.recompiles, first.duration_s) == (4, 3.52, 0, 59)
+    assert (first.device, first.num_cores, first.global_batch) == ("TPU", 8, 64)
+    assert first.pace is not None
+    assert first.pace.step_s == pytest.approx(0.0131, rel=0.02)
+    assert 2 <= first.pace.num_warmup <= 60
+
+
+def test_peak_memory_is_of_the_device_where_that_tells_it_else_of_the_host_with_the_reason() -> None:
+    tpu = paces.run("a", memory=made.running().memory)
+    host, nothing = paces.run("b"), paces.run("c", memory=made.nothing_measured(), memory_history=[])
+    peaks = [run.peak_memory for run in compare([tpu, host, nothing]).runs]
+    assert [(peak.of, peak.bytes) for peak in peaks] == [("HBM", 11 << 30), ("host", 981 << 20), (None, None)]
+    assert peaks[0].reason is None
+    assert peaks[1].reason == "the CPU device does not tell its memory"
+    assert peaks[2].reason == "no memory of the device was read"
+
+
+def test_meters_have_a_final_and_a_best_epoch() -> None:
+    epochs = made.epochs(4)
+    losses = (0.5, 0.3, math.nan, 0.4)
+    epochs = [
+        msgspec.structs.replace(
+            view, valid={**view.valid, "loss": made.reading(loss, 360)}, scores={"auc": 0.8 + 0.01 * view.epoch}
+        )
+        for view, loss in zip(epochs, losses, strict=True)
+    ]
+    found = {(m.split, m.name): m for m in compare([paces.run("a", epochs=epochs), paces.run("b")]).runs[0].meters}
+    loss, auc = found["valid", "loss"], found["valid", "auc"]
+    assert (loss.final, loss.final_epoch, loss.best, loss.best_epoch, loss.less_is_better) == (0.4, 4, 0.3, 2, True)
+    assert (auc.final_epoch, auc.best_epoch, auc.less_is_better) == (4, 4, False)
+    assert auc.best == pytest.approx(0.84)
+
+
+def test_the_configuration_tells_which_way_its_monitored_meter_is_better() -> None:
+    run = paces.run("a", config={"checkpoint": {"monitor": "accuracy", "mode": "min"}})
+    found = {(m.split, m.name): m.less_is_better for m in compare([run, run]).runs[0].meters}
+    assert found == {("train", "loss"): True, ("valid", "loss"): True, ("valid", "accuracy"): True}
+
+
+def test_a_run_of_which_nothing_was_read_says_why() -> None:
+    gone = made.changed(made.empty(), condition="lost", troubles=["the run's directory /runs/b is gone"])
+    found = compare([paces.run("a"), gone])
+    assert found.runs[0].trouble is None
+    assert found.runs[1].trouble == "the run's directory /runs/b is gone"
+    assert found.verdicts[1] is not None
+    assert found.verdicts[1].sentence == "no verdict on B: B: nothing of it can be read"
+
+
+def test_what_the_configurations_came_to_is_told_where_it_differs() -> None:
+    found = compare([paces.run("a"), paces.run("b", cores=1)])
+    assert {row.key: row.values for row in found.plan.rows} == {"cores": ["8", "1"], "global batch": ["64", "8"]}
+    assert [row.key for row in found.config.rows] == ["device.cores"]
+
+
+def test_the_comparison_is_a_value_that_json_can_hold() -> None:
+    found = compare(paces.eight(), 3)
+    assert found.verdicts[3] is None
+    assert found == compare(paces.eight(), 3)
+    again = msgspec.json.decode(msgspec.json.encode(found), type=Comparison)
+    assert again.runs[0].label == "A"
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from([made.running, made.starting, made.empty, made.failed, made.diverged, made.finished]),
+                min_size=2, max_size=8), st.data())  # fmt: skip
+def test_no_snapshot_breaks_it(makers: list[object], data: st.DataObject) -> None:
+    snapshots = [make() for make in makers]  # type: ignore[operator]
+    found = compare(snapshots, data.draw(st.integers(0, len(makers) - 1)))
+    assert len(found.runs) == len(found.verdicts) == len(makers)

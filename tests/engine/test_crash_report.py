@@ -1,0 +1,34 @@
+"""The fact that an error ended training, whatever the error is."""
+
+from __future__ import annotations
+
+from engine.errors import TEXT_CHARS_MAX
+from engine.process import crash_report
+from engine.process.requests import Progress
+
+
+class Hostile(Exception):
+    """An exception that raises whatever is asked of it."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text for you")
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(f"no {name} either")
+
+
+def test_an_exception_that_raises_whatever_is_asked_of_it_is_still_reported() -> None:
+    told = crash_report.failure(Hostile(), Progress(), "rank 0: ")
+
+    assert told.error == "Hostile"
+    assert told.message == "rank 0: (its message is not available: __str__ raised SystemExit)"
+
+
+def test_a_message_of_any_length_and_with_any_characters_is_reported_with_its_beginning_and_end() -> None:
+    told = crash_report.failure(ValueError("begin \udce4 " + "x" * 50_000_000 + " end"), Progress())
+
+    assert told.message.startswith("begin \\udce4 x")
+    assert told.message.endswith("x end")
+    assert len(told.message) < TEXT_CHARS_MAX + 100
+    assert told.traceback.startswith("ValueError: begin")
+    assert len(told.traceback) < crash_report.TRACEBACK_CHARS_MAX + 100

@@ -1,0 +1,88 @@
+"""Where an epoch's time goes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.section_timer import NAMES, Sections
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_innermost_section_alone_is_charged() -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    clock.now += 1
+    with sections.section("evaluate"):
+        clock.now += 10
+        with sections.section("report"):
+            clock.now += 100
+        clock.now += 1000
+    clock.now += 2
+    totals = sections.totals()
+    assert (totals["evaluate"], totals["report"], totals["other"]) == (1010, 100, 3)
+
+
+def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    compiled_s = [7.0]
+    sections.compiled_s = lambda: compiled_s[0]
+    sections.restart()
+    with sections.section("trace"):
+        clock.now += 5
+        compiled_s[0] += 4
+    with sections.section("execute"):
+        clock.now += 2
+        compiled_s[0] += 1
+    totals = sections.totals()
+    assert (totals["trace"], totals["execute"], totals["compile"]) == (1, 1, 5)
+
+
+def test_what_another_thread_compiles_takes_no_more_than_there_was() -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    sections.compiled_s = lambda: clock.now * 3
+    sections.restart()
+    with sections.section("trace"):
+        clock.now += 5
+    assert (sections.totals()["trace"], sections.totals()["compile"]) == (0, 5)
+
+
+def test_an_exception_leaves_the_section() -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    with pytest.raises(KeyError), sections.section("data"):
+        raise KeyError
+    clock.now += 7
+    assert sections.totals()["other"] == 7
+
+
+def test_each_section_that_becomes_current_is_told() -> None:
+    told: list[str] = []
+    sections = Sections(told.append, Clock())
+    with sections.section("evaluate"), sections.section("save"):
+        pass
+    assert told == ["evaluate", "save", "evaluate", "other"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000), st.integers(0, 1000)), max_size=30))
+def test_sections_add_up_to_the_wall_time(visits: list[tuple[str, int, int]]) -> None:
+    clock = Clock()
+    sections = Sections(clock=clock)
+    sections.restart()
+    for name, inside, after in visits:
+        with sections.section(name):
+            clock.now += inside
+        clock.now += after
+    assert sum(sections.totals().values()) == clock.now - 100

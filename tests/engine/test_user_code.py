@@ -1,0 +1,182 @@
+"""Opening a run of somebody else executes none of their code, wherever they put it and whatever the run says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.helpers import one_sentence, tputui
+from tests.engine.workers import make
+
+pytestmark = pytest.mark.xla
+# Imported here, since it changes the environment.
+torch = pytest.importorskip("torch")
+
+CODE = """
+import pathlib
+pathlib.Path({mark!r}).touch()
+from tests.engine.mytask import Line as Task
+"""
+OWN = 'task = "{task}"\nepochs = 1\ndata.batch_per_core = 4\ndevice.cores = 1\n'
+LIT = 'task = "lightning"\nepochs = 1\ndata.batch_per_core = 4\nmodel.module = "{task}"\ndevice.cores = 1\n'
+
+
+@pytest.fixture(autouse=True)
+def _process_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A prediction may change the directory and what can be imported; a process of its own need not come back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in ("evil", "mine", "mine.evil"):
+        sys.modules.pop(name, None)
+
+
+def stuff(tmp_path: Path, task: str, text: str = OWN) -> Path:
+    """What a stranger sends: `stuff/runs/sent` with weights, and code that leaves a mark everywhere around them."""
+    folder = tmp_path / "stuff"
+    run_dir = make(folder / "runs", "sent", text=text.format(task=task), cwd=folder).dir
+    state = {"weight": torch.ones(1, 1), "bias": torch.zeros(1)}
+    content = {
+        "format": 1,
+        "fingerprint": {"task": task, "seed": 0},
+        "position": {"epoch": 2, "batch": 0, "step": 7, "evaluating": False},
+        "learner": {"model": state} if text == OWN else {},
+        "state_dict": state,
+        "best": 0.5,
+    }
+    torch.save(content, run_dir / "checkpoints" / "best.pt")
+    for place in (folder, folder / "runs", run_dir, run_dir / "checkpoints"):
+        (place / "evil.py").write_text(CODE.format(mark=str(tmp_path / "executed")))
+    return run_dir
+
+
+def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) -> dict[str, Any]:
+    """The last line of a prediction in this process."""
+    from engine.commands import predict
+
+    run = ["--run-dir", str(run_dir)] if run_dir is not None else []
+    told = tmp_path / "told.jsonl"
+    fd = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        predict.main(["--weights", str(weights), *run, "--split", "valid", "--tell-fd", str(fd), *words])
+    finally:
+        os.close(fd)
+    last: dict[str, Any] = json.loads(told.read_text().splitlines()[-1])
+    return last
+
+
+@pytest.mark.parametrize(
+    ("task", "stands", "why"),
+    [
+        ("evil:Task", "home", "there is no module evil in"),
+        ("stuff.evil:Task", ".", "came along with the run"),
+        ("stuff.runs.sent.evil:Task", ".", "came along with the run"),
+        ("runs.sent.evil:Task", "stuff", "came along with the run"),
+        ("evil:Task", "stuff/runs/sent", "came along with the run"),
+        ("checkpoints.evil:Task", "stuff/runs/sent", "came along with the run"),
+    ],
+)
+@pytest.mark.parametrize("text", [OWN, LIT], ids=["task", "lightning"])
+def test_code_is_not_imported_from_where_a_run_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, task: str, stands: str, why: str
+) -> None:
+    run_dir = stuff(tmp_path, task.replace("Task", "Module" if text == LIT else "Task"), text)
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / stands)
+    words = ["--out", "-"] if text == OWN else []
+    said = predict(tmp_path, run_dir / "checkpoints" / "best.pt", run_dir, *words)["error"]
+    assert why in said
+    assert "run this in the folder of that code, or name the folder with --code DIR" in said
+    assert "only do it if you trust it" in said
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_of_weights_names_no_code_even_where_the_user_stands_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = stuff(tmp_path, "evil:Task")
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    (sent / "evil.py").write_text(CODE.format(mark=str(tmp_path / "executed")))
+    (run_dir / "checkpoints" / "best.pt").rename(sent / "checkpoint.pt")
+    torch.save({"weight": torch.ones(1, 1), "bias": torch.zeros(1)}, sent / "weights.pt")
+    config = json.loads((run_dir / "run.json").read_bytes())["config"]
+    described = {"format": 1, "config": config, "cwd": str(sent), "weights": "best.pt"}
+    (sent / "weights.json").write_text(json.dumps(described))
+    monkeypatch.chdir(sent)
+    for name in ("weights.pt", "checkpoint.pt"):
+        said = predict(tmp_path, sent / name, None)["error"]
+        assert "name its folder with --code DIR" in said
+        assert not (tmp_path / "executed").exists()
+    assert predict(tmp_path, sent / "weights.pt", None, "--code", ".", "--out", "-")["result"]["rows"] == 40
+    assert (tmp_path / "executed").exists()
+
+
+def test_the_users_own_code_is_imported_from_where_they_stand_or_from_the_folder_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = stuff(tmp_path, "mine.evil:Task")
+    project = tmp_path / "project"
+    (project / "mine").mkdir(parents=True)
+    (tmp_path / "stuff" / "evil.py").rename(project / "mine" / "evil.py")
+    weights = run_dir / "checkpoints" / "best.pt"
+    assert "no module mine.evil" in predict(tmp_path, weights, run_dir)["error"]
+    assert "no such folder" in predict(tmp_path, weights, run_dir, "--code", "nowhere")["error"]
+    assert predict(tmp_path, weights, run_dir, "--code", "project", "--out", "-")["result"]["rows"] == 40
+    monkeypatch.chdir(project)
+    for name in ("mine", "mine.evil"):
+        monkeypatch.delitem(sys.modules, name)
+    assert predict(tmp_path, weights, run_dir, "--out", "-")["result"]["rows"] == 40
+
+
+def test_nothing_in_the_folder_of_a_run_hides_a_package_of_a_built_in_task(tmp_path: Path) -> None:
+    run_dir = stuff(tmp_path, "digits")
+    mark = f"import pathlib; pathlib.Path({str(tmp_path / 'executed')!r}).touch()"
+    for name in ("sklearn", "polars", "engine", "tputui", "numpy", "sitecustomize"):
+        (tmp_path / "stuff" / f"{name}.py").write_text(mark)
+    said = tputui("predict", run_dir, "--split", "valid", cwd=tmp_path)
+    assert said.code == 2
+    assert "belongs to another network" in one_sentence(said)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("text", [OWN, LIT], ids=["task", "lightning"])
+def test_export_needs_no_code_at_all(tmp_path: Path, text: str) -> None:
+    from engine.commands.export import export
+
+    run_dir = stuff(tmp_path, "evil:Task", text)
+    told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
+    assert (told["step"], told["tensors"]) == (7, 2)
+    assert set(torch.load(tmp_path / "mine.pt", weights_only=True)) == {"weight", "bias"}
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(("task", "stands"), [("stuff.runs.sent.evil:Task", "."), ("evil:Task", "stuff/runs/sent")])
+def test_a_launcher_that_offers_a_run_again_executes_none_of_its_code(tmp_path: Path, task: str, stands: str) -> None:
+    stuff(tmp_path, task)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "engine.commands.describe", "--", task],
+        cwd=tmp_path / stands,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "came along with the run" in done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("words", [["show"], ["replay", "--no-ui"], ["check"], ["export"]], ids=" ".join)
+def test_no_command_that_opens_a_run_executes_its_code(tmp_path: Path, words: list[str]) -> None:
+    run_dir = stuff(tmp_path, "evil:Task")
+    command, *options = words
+    tputui(command, run_dir, *options, cwd=run_dir.parents[1])
+    assert not (tmp_path / "executed").exists()

@@ -1,0 +1,173 @@
+"""What each core's loss was: right where it is whole, a fair sample where it is not, small always."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.recorded import T0, steps_recorded
+from tputui.state import core_series
+from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, Columns, combined
+from tputui.state.snapshot import CoreColumn
+from tputui.telemetry import float_blocks
+from tputui.telemetry.events import StepsRecorded
+
+Rows = list[list[float]]
+
+float32 = st.floats(width=32, min_value=-1e3, max_value=1e3) | st.sampled_from([math.nan, math.inf])
+
+
+@st.composite
+def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
+    """Records of consecutive steps, of any length each."""
+    row = st.lists(float32, min_size=num_cores, max_size=num_cores)
+    return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
+
+
+def decode(record: StepsRecorded) -> array[float]:
+    return float_blocks.unpack(record.block, record.n * record.cores)
+
+
+def columns_of(records: list[Rows], most: int = COLUMNS_MAX) -> Columns:
+    made, first = Columns(most), 1
+    for rows in records:
+        made.take(steps_recorded(T0, first, rows), None, decode)
+        first += len(rows)
+    return made
+
+
+def shown(made: Columns, num_cores: int = 3) -> list[CoreColumn]:
+    return combined([(made, range(num_cores))])
+
+
+@given(runs_of_records(), st.sampled_from([4, 8, 20, 40]))
+def test_every_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows], most: int) -> None:
+    rows = [row for record in records for row in record]
+    found = shown(columns_of(records, most))
+    assert 0 < len(found) <= most
+    assert [column.first_step for column in found] == [1, *(c.last_step + 1 for c in found[:-1])]
+    assert found[-1].last_step == len(rows)
+    for column in found:
+        assert not column.is_sampled
+        assert column.middle == pytest.approx((column.first_step + column.last_step) / 2)
+        part = rows[column.first_step - 1 : column.last_step]
+        for core in range(3):
+            finite = [row[core] for row in part if math.isfinite(row[core])]
+            assert (core in column.bad_cores) == (len(finite) < len(part))
+            if finite:
+                mean = math.fsum(finite) / len(finite)
+                assert column.means[core] == pytest.approx(mean, rel=1e-4, abs=max(map(abs, finite)) * 1e-5 + 1e-9)
+            else:
+                assert math.isnan(column.means[core])
+
+
+def pod(first: int, num_steps: int, num_cores: int, value: float) -> StepsRecorded:
+    raw = struct.pack("<f", value) * (num_steps * num_cores)
+    return StepsRecorded(
+        t=T0, first=first, n=num_steps, cores=num_cores, mean=value, min=value, max=value, block=float_blocks.pack(raw)
+    )
+
+
+def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
+    made, decoded = Columns(), 0
+
+    def counted(record: StepsRecorded) -> array[float]:
+        nonlocal decoded
+        decoded += 1
+        return decode(record)
+
+    for report in range(20_000):
+        made.take(pod(report * 100 + 1, 100, 8, float(report)), None, counted)
+    found = shown(made, 8)
+    assert (found[0].first_step, found[-1].last_step) == (1, 2_000_000)
+    assert 128 <= len(found) <= COLUMNS_MAX
+    assert decoded < 20_000 // 20, "opening a long run must not decode it"
+    for column in found:
+        # A report's value is its number: so the steps that were looked at are known from the mean.
+        assert column.middle == pytest.approx(column.means[0] * 100 + 50.5, abs=50)
+        assert column.is_sampled == (column.num_steps < column.last_step - column.first_step + 1)
+        value, middle = column.means[0], (column.first_step + column.last_step) / 200
+        assert column.first_step / 100 - 1 <= value <= column.last_step / 100
+        assert abs(value - middle) <= (column.last_step - column.first_step + 1) / 100
+    assert max(column.last_step - column.first_step + 1 for column in found) <= 2_000_000 // 128
+
+
+def test_two_thousand_cores_take_no_more_room_than_few() -> None:
+    made = Columns()
+    for report in range(400):
+        made.take(pod(report * 4 + 1, 4, 2_048, 1.0), None, decode)
+    found = shown(made, 2_048)
+    assert COLUMNS_LEAST // 2 <= len(found) <= CELLS_MAX // 2_048
+    assert {len(column.means) for column in found} == {2_048}
+
+
+def test_a_nan_is_found_though_its_report_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_series, "WHOLE_VALUES_MAX", 80)
+    made = Columns(4)
+    for report in range(1_000):
+        rows = [[1.0] * 8 for _ in range(10)]
+        if report == 777:
+            rows[3][5] = math.nan
+        made.take(steps_recorded(T0, report * 10 + 1, rows), None, decode)
+    [bad] = [column for column in shown(made, 8) if column.bad_cores]
+    assert bad.bad_cores == (5,)
+    assert bad.first_step <= 7_774 <= bad.last_step
+
+
+def test_a_block_that_cannot_be_decoded_and_a_change_of_cores_leave_the_columns_as_they_are() -> None:
+    made = columns_of([[[1.0, 2.0, 3.0]] * 4])
+    made.take(steps_recorded(T0, 5, [[1.0] * 3] * 4), None, lambda record: None)
+    made.take(steps_recorded(T0, 9, [[1.0] * 5] * 4), None, decode)
+    found = shown(made)
+    assert [list(column.means) for column in found] == [[1.0, 2.0, 3.0]] * 4
+    assert found[-1].last_step == 12
+
+
+def test_the_cores_of_several_hosts_stand_side_by_side() -> None:
+    left, right = columns_of([[[1.0, 2.0]] * 8]), columns_of([[[3.0, math.nan]] * 8], most=4)
+    found = combined([(left, [0, 1]), (right, [5, 4])])
+    assert [(column.first_step, column.last_step) for column in found] == [(1, 2), (3, 4), (5, 6), (7, 8)]
+    for column in found:
+        assert [column.means[core] for core in (0, 1, 5)] == [1.0, 2.0, 3.0]
+        assert [math.isnan(column.means[core]) for core in (2, 3, 4)] == [True] * 3
+        assert column.bad_cores == (4,)
+
+
+def test_columns_are_shared_between_snapshots() -> None:
+    made = columns_of([[[1.0, 2.0, 3.0]] * 4])
+    assert shown(made)[0].means is shown(made)[0].means
+
+
+@given(runs_of_records(), runs_of_records())
+@settings(max_examples=40)
+def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], after: list[Rows]) -> None:
+    first = columns_of(before, most=8)
+    fork = first.fork()
+    was = repr(shown(first))
+    step = sum(map(len, before)) + 1
+    for rows in after:
+        fork.take(steps_recorded(T0, step, rows), None, decode)
+        step += len(rows)
+    assert repr(shown(first)) == was
+    assert repr(shown(fork)) == repr(shown(columns_of(before + after, most=8)))
+
+
+@given(runs_of_records(), st.sampled_from([4, 8, 40]))
+def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], most: int) -> None:
+    made, first = Columns(most), 1
+    for number, rows in enumerate(records, start=1):
+        made.take(steps_recorded(T0, first, rows), None, decode)
+        first += len(rows)
+        assert repr(shown(made)) == repr(shown(columns_of(records[:number], most)))
+
+
+def test_a_column_before_the_newest_is_the_same_object_at_every_look() -> None:
+    made = columns_of([[[1.0, 2.0, 3.0]]] * 6)
+    before = shown(made)
+    made.take(steps_recorded(T0, 7, [[4.0, 5.0, 6.0]]), None, decode)
+    assert all(old is new for old, new in zip(before[:-1], shown(made), strict=False))

@@ -1,0 +1,60 @@
+"""Predicted memory in every view."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.recorded import T0
+from tests.text.test_run_summary import loaded
+from tests.ui.test_panels import drawn
+from tputui.telemetry import events as ev
+from tputui.text.lines import Teller
+from tputui.text.run_summary import show_text, to_show
+from tputui.ui.monitor.memory import MemoryPanel
+
+MIB = 1 << 20
+CORE = ev.MemoryForecast(
+    total_bytes=413 * MIB,
+    parameters_bytes=38 * MIB,
+    gradients_bytes=37 * MIB,
+    optimizer_bytes=75 * MIB,
+    activations_bytes=260 * MIB,
+    inputs_bytes=2 * MIB,
+    telemetry_bytes=MIB,
+    biggest=[ev.ModuleMemory(name="features.2 (Stage)", bytes=120 * MIB)],
+    batch_per_core=8,
+    precision="fp32",
+    rematerialised=False,
+    limit_bytes=16 << 30,
+    limit="the HBM of a core",
+)
+SAID = "predicted 413 MiB a core of 16.0 GiB: activations 260 MiB, optimizer 75.0 MiB, parameters 38.0 MiB"
+
+
+def test_show_tells_the_parts_and_the_biggest_modules(recorded_run: Path) -> None:
+    snapshot = loaded(recorded_run, ev.MemoryPredicted(t=T0 + 4, core=CORE))
+    told = json.loads(json.dumps(to_show(snapshot)))["memory"]["predicted"]
+    assert (told["total_bytes"], told["activations_bytes"]) == (413 * MIB, 260 * MIB)
+    assert told["biggest"] == [{"name": "features.2 (Stage)", "bytes": 120 * MIB}]
+    page = show_text(snapshot)
+    assert SAID in page
+    assert "most activations: features.2 (Stage) 120 MiB" in page
+
+
+def test_the_memory_panel_has_a_row_of_it(recorded_run: Path) -> None:
+    snapshot = loaded(recorded_run, ev.MemoryPredicted(t=T0 + 4, core=CORE))
+    assert SAID in drawn(MemoryPanel, snapshot, width=140).splitlines()[0]
+    assert "predicted 413 MiB a core" in drawn(MemoryPanel, snapshot, width=40).splitlines()[0]
+
+
+def test_lines_tell_it_once() -> None:
+    teller = Teller()
+    (line,) = teller.tell("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
+    assert line.startswith(f"memory: {SAID}")
+
+
+def test_a_run_without_a_prediction_says_nothing_of_it(recorded_run: Path) -> None:
+    snapshot = loaded(recorded_run)
+    assert to_show(snapshot)["memory"]["predicted"] is None
+    assert "predicted" not in show_text(snapshot)

@@ -1,0 +1,156 @@
+"""How a run went over time: the figures are those of the reports, however many there were."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import msgspec
+import pytest
+
+from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
+from tests.state.test_snapshot_builder import around, of, run_until, seen
+from tputui.state.downsampled import POINTS_MAX
+from tputui.state.history import eta_s
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot, ThroughputView
+from tputui.telemetry import events as ev
+
+
+def throughput(snapshot: Snapshot) -> ThroughputView:
+    assert snapshot.throughput is not None
+    return snapshot.throughput
+
+
+def report(t: float, step: int, step_s: float, examples_per_s: float = 1_000.0) -> ev.ProgressReported:
+    return ev.ProgressReported(
+        t=T0 + t, epoch=1, epoch_step=step, step=step, step_s=step_s, examples_per_s=examples_per_s, lr=0.1,
+        report_steps=10)  # fmt: skip
+
+
+def reported(*reports: ev.Event) -> ThroughputView:
+    return throughput(seen({"worker-0": [opened(T0, "worker"), *reports]}, around(T0 + 9_999)))
+
+
+def test_before_the_first_report_there_is_no_throughput() -> None:
+    assert run_until(5).throughput is None
+
+
+def test_the_recorded_run_kept_its_pace() -> None:
+    view = throughput(run_until(12))
+    assert (view.num_reports, view.examples_per_s) == (6, 64 / STEP_S)
+    assert [(point.step, point.step_s) for point in view.history] == [(k, STEP_S) for k in (11, 22, 33, 44, 55, 66)]
+    for figure in (view.step_p50_s, view.step_p95_s):
+        assert figure == pytest.approx(STEP_S, rel=1e-9)
+    assert view.steady_examples_per_s == pytest.approx(64 / STEP_S, rel=1e-9)
+
+
+def test_quantiles_count_steps_not_reports() -> None:
+    view = reported(report(1, 90, 0.01), report(2, 92, 5.0), report(3, 94, 5.0), report(4, 96, 5.0))
+    assert view.step_p50_s == pytest.approx(0.01, rel=2e-3)
+    view = reported(*(report(k, 10 * k, 0.01) for k in range(1, 91)), *(report(k, 10 * k, 0.5) for k in range(91, 101)))
+    assert view.step_p50_s == pytest.approx(0.01, rel=2e-3)
+    assert view.step_p95_s == pytest.approx(0.5, rel=2e-3)
+
+
+def test_a_report_that_measured_nothing_is_passed_over() -> None:
+    view = reported(report(1, 10, 0.01), report(2, 20, 0.0), report(3, 30, math.nan), report(4, 30, 0.02))
+    assert (view.num_reports, len(view.history)) == (2, 2)
+
+
+def test_a_long_run_keeps_few_points_that_add_up() -> None:
+    number = 20_000
+    view = reported(*(report(k, 10 * k, 0.01 if k % 2 else 0.03, 100.0) for k in range(1, number + 1)))
+    assert view.num_reports == number
+    assert POINTS_MAX // 2 <= len(view.history) <= POINTS_MAX
+    assert view.history[-1].step == 10 * number
+    for point in view.history[:-1]:
+        assert point.step_s == pytest.approx(0.02)
+        assert point.examples_per_s == pytest.approx(100.0)
+
+
+def test_the_epoch_ends_after_its_steps_and_its_evaluation() -> None:
+    early, late = throughput(run_until(7.5)), throughput(run_until(7.7))
+    expected = 11 * STEP_S + 0.45 - 0.25
+    assert early.eta_epoch_s == pytest.approx(expected, abs=0.01)
+    assert late.eta_epoch_s == pytest.approx(expected - 0.2, abs=0.01)
+    assert throughput(run_until(6.4)).eta_epoch_s is None, "between two epochs"
+    assert throughput(run_until(12)).eta_epoch_s is None, "the run is over"
+
+
+def test_memory_over_time_is_that_of_all_hosts() -> None:
+    def hbm(t: float, *used: int) -> ev.MemorySampled:
+        readings = [ev.HbmReading(core=core, used_bytes=n, limit_bytes=99, peak_bytes=0) for core, n in enumerate(used)]
+        return ev.MemorySampled(t=T0 + t, hbm=readings)
+
+    def host(t: float, used: int, rss: int) -> ev.HostSampled:
+        process = ev.ProcessSample(pid=1, role="worker", rss_bytes=rss, cpu_percent=1.0)
+        return ev.HostSampled(
+            t=T0 + t, cpu_percent=1.0, memory_used_bytes=used, memory_total_bytes=99, processes=[process]
+        )  # fmt: skip
+
+    journals: dict[str, list[ev.Event]] = {
+        "worker-0": [hbm(1, 5, 7), hbm(4, 6, 6)],
+        "worker-1": [hbm(2, 3, 9)],
+        "supervisor-0": [host(3, 40, 4)],
+        "supervisor-1": [host(5, 50, 5)],
+    }
+    points = seen(journals, around(T0 + 9)).memory_history
+    told = [(point.t - T0, point.hbm_used_bytes, point.host_used_bytes, point.rss_bytes) for point in points]
+    assert told == [(1, 7, None, None), (2, 9, None, None), (3, 9, 40, 4), (4, 9, 40, 4), (5, 9, 90, 9)]
+
+
+def test_memory_of_a_long_run_keeps_its_peak() -> None:
+    events: list[ev.Event] = [
+        msgspec.structs.replace(of(supervisor_events(None), ev.HostSampled)[0], t=T0 + k, memory_used_bytes=k % 97)
+        for k in range(20_000)
+    ]
+    events[7_777] = msgspec.structs.replace(of(events[7_777:7_778], ev.HostSampled)[0], memory_used_bytes=1 << 40)
+    points = seen({"supervisor-0": events}, around(T0 + 20_000)).memory_history
+    assert len(points) <= POINTS_MAX
+    [peak] = [point for point in points if point.host_used_bytes == 1 << 40]
+    assert abs(peak.t - T0 - 7_777) <= 100
+    assert all(point.hbm_used_bytes is None for point in points)
+
+
+def test_meters_over_time_are_those_that_were_reported() -> None:
+    points = run_until(12).meter_history
+    told = of(worker_events(), ev.MetersReported)
+    assert [(point.epoch, point.split, point.step, point.avg) for point in points] == [
+        (event.epoch, event.split, event.step, {"loss": event.meters["loss"].avg}) for event in told
+    ]
+
+
+def test_meters_of_a_long_run_are_samples_with_the_newest_one() -> None:
+    events: list[ev.Event] = [
+        ev.MetersReported(t=T0 + k, epoch=1, step=k, split=split, meters={"loss": reading([float(k)])}, reduced="")
+        for k in range(1, 5_001)
+        for split in ("train", "valid")
+    ]
+    points = seen({"worker-0": events}, around(T0 + 5_000)).meter_history
+    for split in ("train", "valid"):
+        of_split = [point for point in points if point.split == split]
+        assert len(of_split) <= POINTS_MAX
+        assert (of_split[-1].step, of_split[-1].avg) == (5_000, {"loss": 5_000.0})
+
+
+def test_the_time_to_go_of_a_run_with_uneven_reports_does_not_jump() -> None:
+    """Its steps take 0.1 s in the mean, a report's mean half to one and a half of that; one in fifty is a hiccup."""
+    chance = random.Random(4)
+    plan = run_until(12).plan
+    assert plan is not None
+    plan = msgspec.structs.replace(plan, total_steps=100_000)
+    state = RunState()
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    total_s = []
+    for number in range(1, 601):
+        step_s = 0.1 * chance.choice([0.5, 0.8, 1.0, 1.2, 1.5]) * (10 if number % 50 == 0 else 1)
+        state.apply("worker-0", number, report(number, 10 * number, step_s))
+        to_go = eta_s(state, plan, [], T0 + number)
+        if number > 60:
+            assert to_go is not None
+            total_s.append(to_go / (100_000 - 10 * number))
+    assert all(0.085 < each < 0.115 for each in total_s)
+    changes = [abs(after / before - 1) for before, after in itertools.pairwise(total_s)]
+    assert max(changes) < 0.05, "from one report to the next"

@@ -1,0 +1,143 @@
+"""The core that is named as an outlier: none in a healthy run, the bad one soon in a run that has one."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.recorded import T0, opened, steps_recorded
+from tputui.state.core_series import rows as rows_of
+from tputui.state.outlier import NAMED, OFF, look_at, looked_at, outlier
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import CoreColumn, OutlierView
+from tputui.state.snapshot_builder import Surroundings, take
+from tputui.telemetry import events as ev
+
+LOSSES = Path(__file__).parents[1] / "fixtures/digits_losses.f32"
+"""Each core's loss in the first and the last 300 steps of 400 epochs of `sample_configs/digits.toml` on 8 cores."""
+NUM_CORES = 8
+BAD = 5
+
+
+def healthy() -> list[list[float]]:
+    """The recorded losses, [steps][cores]."""
+    values = array("f", LOSSES.read_bytes())
+    return [list(values[first : first + NUM_CORES]) for first in range(0, len(values), NUM_CORES)]
+
+
+def off_by(row: list[float], deviations: float) -> list[float]:
+    """The same step with the bad core so many deviations above the median, both over all cores and itself."""
+    values = [*row[:BAD], 1e3 * max(row), *row[BAD + 1 :]]
+    median = statistics.median(values)
+    values[BAD] = median + deviations * statistics.median(abs(value - median) for value in values)
+    return values
+
+
+def named(rows: list[list[float]], report_steps: int) -> list[OutlierView | None]:
+    """What the snapshot names after every report."""
+    state = RunState()
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    found = []
+    for seq, first in enumerate(range(0, len(rows), report_steps), start=1):
+        state.apply("worker-0", seq, steps_recorded(T0 + seq, first + 1, rows[first : first + report_steps]))
+        found.append(take(state, Surroundings(now=T0 + seq, run="digits", dir="digits")).outlier)
+    return found
+
+
+@pytest.mark.parametrize("report_steps", [1, 7, 22, 100])
+def test_a_healthy_run_names_no_core_at_any_moment(report_steps: int) -> None:
+    assert named(healthy(), report_steps) == [None] * math.ceil(600 / report_steps)
+
+
+@pytest.mark.parametrize("report_steps", [1, 5, 20])
+@pytest.mark.parametrize("bad_from", [40, 460])
+def test_a_core_that_is_off_for_20_steps_is_named_by_the_report_that_brings_the_last(
+    bad_from: int, report_steps: int
+) -> None:
+    rows = [off_by(row, OFF + 0.1) if step >= bad_from else row for step, row in enumerate(healthy())]
+    found = named(rows, report_steps)
+    due = (bad_from + NAMED) // report_steps - 1
+    assert [one for one in found[: due - 1] if one is not None] == []
+    after = found[due:]
+    assert {one.core for one in after if one is not None} == {BAD}
+    assert None not in after, "as long as it is off it stays named"
+    assert all(one is not None and one.by > 0 for one in after)
+
+
+def test_a_core_that_recovers_is_no_longer_named() -> None:
+    rows = [off_by(row, OFF + 0.1) if 100 <= step < 200 else row for step, row in enumerate(healthy())]
+    found = named(rows, 20)
+    assert found[9] is not None
+    assert found[11:] == [None] * len(found[11:])
+
+
+def test_one_step_however_far_off_names_nobody() -> None:
+    rows = [off_by(row, 1e6) if step == 300 else row for step, row in enumerate(healthy())]
+    assert set(named(rows, 10)) == {None}
+
+
+def column(first: int, num_steps: int, rows: list[list[float]]) -> CoreColumn:
+    """A column of these steps."""
+    means = array("f", [statistics.fmean(values) for values in zip(*rows, strict=True)])
+    return CoreColumn(
+        first_step=first, last_step=first + num_steps - 1, means=means, bad_cores=(), num_steps=num_steps, middle=first
+    )
+
+
+@pytest.mark.parametrize("width", [2, 8, 30])
+def test_the_columns_of_a_long_run_are_judged_alike(width: int) -> None:
+    def found(change: Callable[[int, list[float]], list[float]]) -> OutlierView | None:
+        rows = [change(step, row) for step, row in enumerate(healthy())]
+        parts = [rows[first : first + width] for first in range(0, len(rows), width)]
+        return outlier(look_at(column(width * n + 1, width, part)) for n, part in enumerate(parts))
+
+    assert found(lambda _, row: row) is None
+    bad = found(lambda step, row: off_by(row, 2 * OFF) if 180 <= step < 420 else row)
+    assert bad is not None
+    assert bad.core == BAD
+    assert abs(bad.first_step - 181) <= 2 * width
+    assert abs(bad.last_step - 420) <= 6 * width
+
+
+def test_of_two_bad_cores_that_take_turns_as_the_farthest_one_is_named() -> None:
+    chance = random.Random(3)
+    looks = []
+    for step in range(1, 41):
+        means = [chance.gauss(1.0, 0.1) for _ in range(16)]
+        means[2], means[9] = (9.0, 8.0) if step % 2 else (8.0, 9.0)
+        looks.append(looked_at(step, step, 1, means))
+    found = outlier(looks, now=True)
+    assert found is not None
+    assert found.core in (2, 9)
+
+
+def test_the_rows_of_hosts_are_judged_together() -> None:
+    rows = rows_of([([(1, [1.0, 2.0]), (2, [3.0, 4.0])], [0, 1]), ([(2, [5.0, 6.0]), (3, [7.0, 8.0])], [2, 3])])
+    assert rows == [(2, [3.0, 4.0, 5.0, 6.0])]
+
+
+def test_fewer_than_four_cores_have_no_outlier() -> None:
+    looks = [looked_at(step, step, 1, [1.0, 1.0, 99.0]) for step in range(1, 99)]
+    assert outlier(looks) is None
+
+
+def test_a_block_that_cannot_be_read_begins_the_count_anew() -> None:
+    state = RunState()
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    rows = [[1.0, 1.01, 0.99, 1.02, 1.0, 9.0, 1.0, 1.0]] * 12
+    broken = steps_recorded(T0 + 2, 13, rows)
+    events: list[ev.Event] = [
+        steps_recorded(T0 + 1, 1, rows),
+        ev.StepsRecorded(**{**{f: getattr(broken, f) for f in broken.__struct_fields__}, "block": "z!"}),
+        steps_recorded(T0 + 3, 25, rows),
+    ]
+    for seq, event in enumerate(events, start=1):
+        state.apply("worker-0", seq, event)
+    [writer] = state.workers
+    assert [row.step for row in writer.values.recent_rows()] == list(range(25, 37))

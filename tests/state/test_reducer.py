@@ -1,0 +1,216 @@
+"""The reducer: what it holds depends on what each writer said, and on nothing else."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.recorded import T0, opened, steps_recorded, supervisor_events, worker_events, write_journal
+from tputui.state.process_log import LOG_LINES_MAX, WARNINGS_MAX
+from tputui.state.process_state import UNKNOWN_KINDS_MAX
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.step_values import NON_FINITE_MAX
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+
+AROUND = Surroundings(now=T0 + 12, run="digits-1", dir="runs/digits-1")
+
+Fact = tuple[str, int, ev.Event]
+
+
+def journals() -> dict[str, list[ev.Event]]:
+    """A run of two hosts with receipts, values that are not finite, a stall, memory, a warning of a supervisor."""
+    bad = [[1.0, math.nan, 3.0, math.inf, 1.0, 1.0, 1.0, 1.0]]
+    asked = [
+        ev.RequestSeen(t=T0 + 6, request="1", kind="checkpoint", phase="executing", step=30),
+        ev.RequestApplied(t=T0 + 6.1, request="1", kind="checkpoint", step=31, path="checkpoints/a.pt"),
+        steps_recorded(T0 + 7, 67, bad),
+        ev.MemorySampled(t=T0 + 8, hbm=[ev.HbmReading(core=9, used_bytes=5, limit_bytes=9, peak_bytes=7)]),
+        ev.HeartbeatSent(t=T0 + 30, phase="executing", phase_s=0.2, step=67, epoch=3),
+    ]
+    second = [opened(T0 + 0.5, "worker", host_index=1, pid=7), *worker_events()[2:-1], *asked]
+    return {
+        "worker-0": worker_events(),
+        "worker-1": second,
+        "supervisor-0": [*supervisor_events(T0 + 11), ev.WarningRaised(t=T0 + 9, text="the disk is nearly full")],
+    }
+
+
+def reduced(facts: list[Fact]) -> Snapshot:
+    state = RunState()
+    for fact in facts:
+        state.apply(*fact)
+    return take(state, AROUND)
+
+
+def in_turn() -> list[Fact]:
+    return [(name, seq, event) for name, events in journals().items() for seq, event in enumerate(events)]
+
+
+def spelt(snapshot: Snapshot) -> str:
+    """A snapshot as text, so that NaN is equal to NaN."""
+    return repr(snapshot)
+
+
+IN_TURN = in_turn()
+EXPECTED = spelt(reduced(IN_TURN))
+
+
+@st.composite
+def interleavings(draw: st.DrawFn) -> list[Fact]:
+    """The facts with each writer's order kept, and some of them again later."""
+    waiting = {name: [fact for fact in IN_TURN if fact[0] == name] for name in journals()}
+    given_out: list[Fact] = []
+    while any(waiting.values()):
+        name = draw(st.sampled_from([name for name, facts in waiting.items() if facts]))
+        size = draw(st.integers(1, 20))
+        given_out += waiting[name][:size]
+        del waiting[name][:size]
+        if draw(st.booleans()):
+            start = draw(st.integers(0, len(given_out) - 1))
+            given_out += given_out[start : start + draw(st.integers(1, 10))]
+    return given_out
+
+
+@given(interleavings())
+@settings(max_examples=50)
+def test_how_writers_interleave_and_what_comes_twice_changes_nothing(facts: list[Fact]) -> None:
+    assert spelt(reduced(facts)) == EXPECTED
+
+
+def test_the_run_has_something_of_everything() -> None:
+    snapshot = reduced(IN_TURN)
+    assert {mark.kind for mark in snapshot.marks} >= {"epoch", "compile", "best", "request", "stall", "warning", "end"}
+    assert snapshot.core_columns
+    assert snapshot.memory_history
+    assert snapshot.meter_history
+
+
+@given(interleavings(), st.integers(0, 200))
+@settings(max_examples=25)
+def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fact], cut: int) -> None:
+    first, straight = RunState(), RunState()
+    for fact in facts[:cut]:
+        first.apply(*fact)
+        straight.apply(*fact)
+    fork = RunState()
+    fork.writers = {name: writer.fork() for name, writer in first.writers.items()}
+    for fact in facts[cut:]:
+        fork.apply(*fact)
+    assert spelt(take(fork, AROUND)) == EXPECTED
+    assert spelt(take(first, AROUND)) == spelt(take(straight, AROUND))
+
+
+@given(st.lists(st.integers(1, 30_000), min_size=1, max_size=8))
+@settings(max_examples=30)
+def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
+    state = RunState()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, events in journals().items():
+            whole, growing = Path(folder, name), Path(folder, f"{name}.growing")
+            write_journal(whole, events)
+            content = whole.read_bytes()
+            growing.touch()
+            tail = Tail(growing)
+            turn = 0
+            while content:
+                size = sizes[turn % len(sizes)]
+                with growing.open("ab") as file:
+                    file.write(content[:size])
+                content, turn = content[size:], turn + 1
+                for record in tail.read():
+                    state.apply(name, record.seq, record.event)
+            while records := tail.read():
+                for record in records:
+                    state.apply(name, record.seq, record.event)
+            tail.close()
+    assert spelt(take(state, AROUND)) == EXPECTED
+
+
+def test_every_prefix_of_a_run_can_be_shown() -> None:
+    state = RunState()
+    for fact in IN_TURN:
+        state.apply(*fact)
+        snapshot = take(state, AROUND)
+        assert msgspec.convert(msgspec.to_builtins(snapshot, enc_hook=list), Snapshot, strict=False).run == "digits-1"
+
+
+def said_by_a_worker(*events: ev.Event) -> Snapshot:
+    facts: list[ev.Event] = [opened(T0, "worker"), *events]
+    return reduced([("worker-0", seq, event) for seq, event in enumerate(facts)])
+
+
+def test_facts_of_a_newer_version_are_counted_and_told() -> None:
+    unknown = [ev.UnknownEvent(t=T0, kind=kind, fields={}) for kind in ("CoreMelted", "CoreMelted", "TeaMade")]
+    snapshot = said_by_a_worker(*unknown)
+    assert snapshot.newer_format is not None
+    assert "CoreMelted (2), TeaMade (1)" in snapshot.newer_format
+
+
+def test_a_newer_format_is_told() -> None:
+    newer = msgspec.structs.replace(opened(T0, "worker"), format=ev.FORMAT_VERSION + 1)
+    snapshot = reduced([("worker-0", 0, newer)])
+    assert snapshot.newer_format is not None
+    assert f"format {ev.FORMAT_VERSION + 1}" in snapshot.newer_format
+
+
+def test_a_run_of_this_version_is_not_called_newer() -> None:
+    assert reduced(IN_TURN).newer_format is None
+
+
+def test_facts_that_contradict_themselves_are_passed_over() -> None:
+    good = steps_recorded(T0, 1, [[1.0] * 8])
+    senseless = [
+        msgspec.structs.replace(good, n=-5),
+        msgspec.structs.replace(good, cores=0),
+        msgspec.structs.replace(good, bad=900),
+        msgspec.structs.replace(good, n=2**60, cores=2**60, bad=1),
+        msgspec.structs.replace(good, mean=math.nan, first=2),
+    ]
+    snapshot = said_by_a_worker(good, *senseless)
+    assert [(s.first_step, s.num_values) for s in snapshot.loss] == [(1, 8), (2, 0)]
+
+
+def test_a_block_that_does_not_decode_is_told_as_damage_and_its_summary_counts() -> None:
+    good = steps_recorded(T0, 1, [[1.0, 2.0], [3.0, 4.0]])
+    snapshot = said_by_a_worker(msgspec.structs.replace(good, block="z" + good.block[1:9]))
+    [region] = snapshot.damage.regions
+    assert region.journal == "worker-0"
+    assert "steps 1 to 2" in region.reason
+    assert [(s.first_step, s.last_step, s.min, s.max) for s in snapshot.loss] == [(1, 2, 1.0, 4.0)]
+    assert [core.loss for core in snapshot.cores] == [None, None]
+
+
+def test_missing_records_are_told_where_they_are_missing() -> None:
+    snapshot = reduced([("worker-0", 0, opened(T0, "worker")), ("worker-0", 5, ev.WarningRaised(t=T0 + 1, text="w"))])
+    texts = [line.text for line in snapshot.logs]
+    assert texts == ["worker-0: 4 records before this are missing from its journal", "w"]
+
+
+def test_nothing_grows_with_the_length_of_a_run() -> None:
+    state = RunState()
+    nan = [[math.nan] * 8]
+    events: list[ev.Event] = [opened(T0, "worker")]
+    for number in range(5_000):
+        events += [
+            ev.LogWritten(t=T0 + number, line="x" * 10_000),
+            ev.WarningRaised(t=T0 + number, text=f"warning {number}"),
+            ev.UnknownEvent(t=T0, kind=f"Kind{number}", fields={}),
+            steps_recorded(T0 + number, number + 1, nan),
+        ]
+    for seq, event in enumerate(events):
+        state.apply("worker-0", seq, event)
+    writer = state.writers["worker-0"]
+    assert len(writer.told.logs) == LOG_LINES_MAX
+    assert max(len(line.text) for line in writer.told.logs) < 5_000
+    assert len(writer.told.warnings) == WARNINGS_MAX
+    assert len(writer.unknown) == UNKNOWN_KINDS_MAX
+    assert (len(writer.values.non_finite), writer.values.num_non_finite) == (NON_FINITE_MAX, 40_000)
+    assert len(writer.values.series["loss"].pieces) <= 2_048

@@ -1,0 +1,113 @@
+"""The stacks of processes, asked for while they are busy: by themselves, and by a signal where they cannot answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.supervise.harness import Bench, Watched, is_running
+from tputui.exit_codes import ExitCode
+from tputui.session.session import load
+from tputui.telemetry import events as ev
+from tputui.telemetry import stack_frames
+
+HERE = Path(__file__).parents[2]
+HOLDS_THE_INTERPRETER = """
+    import ctypes
+    from engine.process import stacks
+    stacks.tell_on_signal(run_dir, "worker-0")
+    def in_native_code():
+        while True:
+            ctypes.PyDLL(None).sleep(600)
+    reporter.flush()
+    in_native_code()
+"""
+ANSWERS = """
+    import threading
+    from engine.process.stacks import StackTeller
+    def reads_a_batch():
+        Event().wait(600)
+    threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
+    teller = StackTeller(run_dir, reporter)
+    while True:
+        teller.look()
+        Event().wait(0.05)
+"""
+
+
+def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
+    """What the command prints."""
+    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_a_process_tells_where_it_is_and_goes_on(bench: Bench) -> None:
+    watched = bench.supervise(ANSWERS, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    done = stacks(watched)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    assert f"worker-0 (pid {pid}): executing" in done.stdout
+    assert "in your code: " in done.stdout
+    assert "in reads_a_batch" in done.stdout
+    assert is_running(pid)
+    view = load(watched.run_dir).stacks
+    assert view is not None
+    (process,) = view.processes
+    assert process.path is not None
+    assert "reads_a_batch" in (watched.run_dir / process.path).read_text()
+    assert not process.by_signal
+
+
+def test_a_process_whose_interpreter_is_held_by_native_code_is_asked_by_a_signal(bench: Bench) -> None:
+    watched = bench.supervise(HOLDS_THE_INTERPRETER, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    done = stacks(watched, "--json", "--wait", "20")
+    assert done.returncode == ExitCode.DONE, done.stderr
+    (process,) = json.loads(done.stdout)["processes"]
+    assert process["by_signal"]
+    assert process["threads"][0]["frames"][0]["function"] == "in_native_code"
+    assert is_running(pid), "it was not stopped"
+
+
+def test_a_process_that_cannot_be_asked_at_all_is_named_and_left_alone(bench: Bench) -> None:
+    watched = bench.supervise("while True: Event().wait(1)")
+    pid = watched.worker_pid()
+    done = stacks(watched, "--wait", "0.5")
+    assert done.returncode == ExitCode.UNANSWERED
+    assert "no answer within 0.5 s from worker-0" in done.stderr
+    assert is_running(pid)
+
+
+def test_a_process_whose_code_has_reset_the_signal_is_not_sent_it(bench: Bench) -> None:
+    resets = HOLDS_THE_INTERPRETER.replace(
+        "def in_native", "signal.signal(signal.SIGUSR1, signal.SIG_DFL)\n    def in_native"
+    )
+    watched = bench.supervise(resets, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    done = stacks(watched, "--wait", "4")
+    assert done.returncode == ExitCode.UNANSWERED
+    assert is_running(pid)
+    assert "reset the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
+
+
+def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:
+    watched = bench.supervise("end('done', 0)")
+    watched.ended()
+    done = stacks(watched)
+    assert done.returncode == ExitCode.USAGE
+    assert "it is done" in done.stderr
+
+
+def test_printed_stacks_are_read_back_and_anything_else_is_passed_over() -> None:
+    text = (
+        "noise\nThread 0x00007f01 (most recent call first):\n"
+        f'  File "{stack_frames.__file__}", line 3 in printed\n'
+        '  File "/usr/lib/python3/dist-packages/x.py", line 7 in y\n  ...\n\n'
+        'Current thread 0x00007f02 (most recent call first):\n  File "/home/me/train.py", line 12 in main\n'
+    )
+    first, second = stack_frames.printed(text)
+    assert [frame.owner for frame in first.frames] == ["tputui", "library"]
+    assert (second.name, second.frames[0].owner, second.frames[0].line) == ("thread 0x00007f02", "user", 12)
+    assert stack_frames.printed("\x00 File Thread ((") == []

@@ -1,0 +1,225 @@
+"""A run as lines: the exact bytes, and what ends the following."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.recorded import T0, opened, worker_events, write_journal, write_run
+from tputui.session.session import Session
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import to_json
+from tputui.telemetry.journal import JournalWriter
+from tputui.text import headless
+from tputui.text.lines import Teller
+from tputui.text.run_summary import show_text
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def at_once(run_dir: Path) -> Session:
+    """A replay without waiting."""
+    return Session.replay(run_dir, speed=1e9)
+
+
+def no_wait(seconds: float) -> None:
+    assert 0 < seconds <= 0.2
+
+
+def followed(session: Session, *, as_json: bool = False) -> tuple[str, str, Snapshot]:
+    """What is written to stdout and to stderr, and the last snapshot."""
+    out, narrate = io.StringIO(), io.StringIO()
+    snapshot = headless.follow(session, out, as_json=as_json, narrate=narrate, wait=no_wait)
+    session.close()
+    return out.getvalue(), narrate.getvalue(), snapshot
+
+
+@pytest.mark.parametrize(("name", "as_json"), [("lines.txt", False), ("events.jsonl", True)])
+@pytest.mark.parametrize("live", [True, False])
+def test_the_recorded_run_gives_the_very_bytes(recorded_run: Path, name: str, as_json: bool, live: bool) -> None:
+    session = Session.live(recorded_run) if live else at_once(recorded_run)
+    out, narrated, _ = followed(session, as_json=as_json)
+    assert out.encode() == (GOLDEN / name).read_bytes()
+    assert narrated == ""
+
+
+def test_a_run_that_was_killed_is_told_lost_at_the_end(tmp_path: Path) -> None:
+    out, _, snapshot = followed(at_once(write_run(tmp_path, ended=False)))
+    assert snapshot.condition == "lost"
+    assert out.splitlines()[-1] == (
+        "state: lost: no end record: supervisor-0 (pid 4242) and worker-0 (pid 4243) vanished 0 s ago"
+    )
+
+
+def test_a_tpu_that_is_not_used_is_warned_of_again_at_the_end_and_at_the_head_of_the_page(tmp_path: Path) -> None:
+    warning = "not training on a TPU: PJRT_DEVICE=CPU is set in the environment"
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    events = [
+        msgspec.structs.replace(event, device_warning=warning) if isinstance(event, ev.TopologyDeclared) else event
+        for event in worker_events()
+    ]
+    write_journal(run_dir / "worker-0.jsonl", events)
+    out, _, snapshot = followed(at_once(run_dir))
+    assert out.splitlines()[-1] == f"warning: {warning}"
+    page = show_text(snapshot).splitlines()
+    assert sum(warning in line for line in page) == 1
+    assert page.index(f"warning      {warning}") < 5
+
+
+def test_every_json_line_is_a_fact_of_a_journal(recorded_run: Path) -> None:
+    out, _, _ = followed(Session.live(recorded_run), as_json=True)
+    facts = [json.loads(line) for line in out.splitlines()]
+    assert {fact["writer"] for fact in facts} == {"supervisor-0", "worker-0"}
+    for writer in ("supervisor-0", "worker-0"):
+        path = recorded_run / f"{writer}.jsonl"
+        wire = [json.loads(line) for line in path.read_bytes().splitlines()]
+        said = [fact for fact in facts if fact["writer"] == writer]
+        assert [{**fact, "c": line["c"], "j": line["j"]} for fact, line in zip(said, wire, strict=True)] == [
+            {"writer": writer, **line} for line in wire
+        ]
+
+
+def test_json_keeps_stdout_for_facts_and_tells_damage_on_stderr(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    with (run_dir / "worker-0.jsonl").open("ab") as file:
+        file.write(b"half a li")
+    out, narrated, _ = followed(Session.live(run_dir), as_json=True)
+    assert all(json.loads(line)["writer"] for line in out.splitlines())
+    assert "damage: worker-0.jsonl" in narrated
+    out, narrated, _ = followed(Session.live(run_dir))
+    assert "damage: worker-0.jsonl" in out.splitlines()[-1]
+    assert narrated == ""
+
+
+def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    out, _, _ = followed(Session.live(tmp_path / "gone"))
+    assert f"warning: the run's directory {tmp_path / 'gone'} is gone" in out.splitlines()
+
+
+def test_an_attached_viewer_starts_with_the_newest_lines(recorded_run: Path) -> None:
+    whole, _, _ = followed(Session.live(recorded_run))
+    out = io.StringIO()
+    session = Session.live(recorded_run)
+    headless.follow(session, out, as_json=False, earlier=4, wait=no_wait)
+    session.close()
+    lines = whole.splitlines()
+    assert out.getvalue().splitlines() == [f"{len(lines) - 4} earlier lines; --lines all prints them", *lines[-4:]]
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader leaves after some lines."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._left = lines
+
+    def write(self, text: str) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise BrokenPipeError
+        return super().write(text)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_reader_that_leaves_ends_the_following_quietly(recorded_run: Path, as_json: bool) -> None:
+    before = (recorded_run / "worker-0.jsonl").read_bytes()
+    session, out = Session.live(recorded_run), Closed(3)
+    snapshot = headless.follow(session, out, as_json=as_json, narrate=io.StringIO(), wait=no_wait)
+    session.close()
+    assert snapshot.run == "digits-1"
+    assert out.getvalue().count("\n") == 3
+    assert (recorded_run / "worker-0.jsonl").read_bytes() == before
+
+
+def test_a_running_run_is_followed_until_it_ends(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path, ended=False)
+    (run_dir / "supervisor-0.jsonl").unlink()
+    writer = JournalWriter(run_dir / "supervisor-0.jsonl")
+    waiting: list[ev.Event] = [
+        opened(T0, "supervisor"),
+        ev.WarningRaised(t=T0 + 10.8, text="the disk is nearly full"),
+        ev.RunEnded(t=T0 + 11, outcome="stopped", exit_code=4, reason="stopped on request"),
+    ]
+
+    def write_next(seconds: float) -> None:
+        no_wait(seconds)
+        writer.append([waiting.pop(0)])
+
+    session, out = Session.live(run_dir, clock=lambda: T0 + 11), io.StringIO()
+    snapshot = headless.follow(session, out, as_json=False, wait=write_next)
+    session.close()
+    writer.close()
+    assert (snapshot.condition, snapshot.exit_code) == ("stopped", 4)
+    assert out.getvalue().splitlines()[-2:] == ["warning: the disk is nearly full", "run stopped: stopped on request"]
+
+
+def test_whoever_follows_may_stop(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path, ended=False)
+    session, out = Session.live(run_dir, clock=lambda: T0 + 11), io.StringIO()
+    snapshot = headless.follow(session, out, as_json=False, stop=lambda: True, wait=no_wait)
+    session.close()
+    assert snapshot.condition == "running"
+
+
+def told(*events: ev.Event) -> list[str]:
+    teller = Teller()
+    return [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
+
+
+def test_what_others_wrote_cannot_command_the_terminal(recorded_run: Path) -> None:
+    nasty = "\x1b]0;owned\x07\x9b2J\u202e"
+    events: list[ev.Event] = [
+        ev.LogWritten(t=T0, line=nasty),
+        ev.WarningRaised(t=T0, text=nasty),
+        ev.RunStarted(t=T0, run=nasty, config={}, argv=[nasty]),
+        ev.FailureRaised(t=T0, error=nasty, message=nasty, traceback=nasty, phase="data", step=1),
+    ]
+    write_journal(recorded_run / "worker-1.jsonl", events)
+    for as_json in (False, True):
+        out, _, _ = followed(Session.live(recorded_run), as_json=as_json)
+        assert all(character.isprintable() or character == "\n" for character in out)
+        assert "owned" in out
+
+
+def test_what_happens_is_told_in_one_line_each() -> None:
+    failed = ev.FailureRaised(
+        t=T0, error="ValueError", message="bad", traceback="Traceback:\n  File x", phase="tracing", step=7
+    )  # fmt: skip
+    assert told(
+        ev.RequestSeen(t=T0, request="1", kind="stop", phase="compiling", step=3),
+        ev.RequestApplied(t=T0, request="1", kind="stop", step=4, path="checkpoints/a.pt"),
+        ev.RequestRefused(t=T0, request="2", kind="checkpoint", why="the run ends"),
+        ev.StepsDropped(t=T0, num_records=2, num_steps=20),
+        failed,
+    ) == [
+        "request to stop: seen while compiling",
+        "request to stop: applied after step 4: checkpoints/a.pt",
+        "warning: request to save a checkpoint: refused: the run ends",
+        "warning: worker-0: the disk could not keep up; 2 records (20 steps) were dropped so that training went on",
+        "error: training failed in step 7 while tracing: ValueError: bad",
+        "    Traceback:",
+        "      File x",
+    ]
+
+
+def test_a_fact_that_comes_twice_is_told_once() -> None:
+    teller, event = Teller(), ev.WarningRaised(t=T0, text="once")
+    assert [teller.tell("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
+
+
+def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
+    headless.write_line(out, "caf\u00e9 \u4e2d")
+    assert raw.getvalue() == b"caf\\xe9 \\u4e2d\n"
+
+
+def test_the_json_of_an_event_is_the_one_of_the_wire() -> None:
+    event = ev.WarningRaised(t=T0, text="x")
+    assert to_json(event) == {"k": "WarningRaised", "t": T0, "text": "x"}

@@ -1,0 +1,110 @@
+"""What a report's line says of the losses."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from tests.recorded import T0, opened, steps_recorded
+from tputui.telemetry import events as ev
+from tputui.text.lines import Teller
+
+PROGRESS = ev.ProgressReported(
+    t=T0 + 2, epoch=1, epoch_step=1, step=1, step_s=0.1, examples_per_s=640.0, lr=0.1, report_steps=1
+)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ([math.nan, math.nan], "loss NaN on all cores"),
+        ([math.nan, math.inf, math.inf], "loss: no core finite (1 NaN, 2 inf)"),
+        ([math.inf, -math.inf], "loss: no core finite (1 -inf, 1 inf)"),
+        ([1.0, math.nan], "loss 1.0000 (1.0000 core 0 .. 1.0000 core 0, 1 not finite)"),
+    ],
+)
+def test_losses_that_are_not_finite_are_told_as_they_are(losses: list[float], words: str) -> None:
+    teller = Teller()
+    events = [opened(T0, "worker"), steps_recorded(T0 + 1, 1, [losses]), PROGRESS]
+    lines = [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
+    assert words in (lines + teller.flush())[-1].split("  ")
+
+
+def progress(step: int, *, epoch: int = 1) -> ev.ProgressReported:
+    return msgspec.structs.replace(PROGRESS, t=T0 + step, epoch=epoch, epoch_step=step, step=step)
+
+
+def meters(step: int, loss: float, *, epoch: int = 1) -> ev.MetersReported:
+    reading = ev.MeterReading(val=loss, avg=loss, sum=loss, count=1)
+    return ev.MetersReported(
+        t=T0 + step, epoch=epoch, step=step, split="train", meters={"loss": reading}, reduced="mean over examples"
+    )
+
+
+def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
+    teller = Teller(timestamps=timestamps)
+    told = [opened(T0, "worker"), *events]
+    lines = [line for seq, event in enumerate(told) for line in teller.tell("worker-0", seq, event)]
+    return lines + teller.flush()
+
+
+@pytest.mark.parametrize("meters_first", [False, True])
+def test_figures_of_a_line_are_of_one_step(meters_first: bool) -> None:
+    events: list[ev.Event] = []
+    for step, loss in ((1, 4.0), (2, 3.0)):
+        report = [progress(step), meters(step, loss + 0.25)]
+        events += [steps_recorded(T0 + step, step, [[loss]]), *(reversed(report) if meters_first else report)]
+    columns = [line.split("  ") for line in printed(*events)]
+    assert [column[1:4] for column in columns] == [
+        ["step 1", "loss 4.0000", "avg loss 4.2500"],
+        ["step 2", "loss 3.0000", "avg loss 3.2500"],
+    ]
+
+
+def test_averages_of_the_epoch_before_are_not_printed() -> None:
+    lines = printed(
+        steps_recorded(T0 + 22, 22, [[2.0]]), progress(22), meters(22, 2.5),
+        steps_recorded(T0 + 23, 23, [[1.0]]), progress(23, epoch=2),
+    )  # fmt: skip
+    assert "avg" in lines[0]
+    assert lines[1].split("  ")[:3] == ["epoch 2", "step 23", "loss 1.0000"]
+    assert "avg" not in lines[1]
+
+
+def test_losses_of_another_step_are_not_printed() -> None:
+    (line,) = printed(steps_recorded(T0 + 4, 4, [[2.0]]), progress(5), meters(5, 2.5))
+    assert line.split("  ")[1:3] == ["step 5", "avg loss 2.5000"]
+
+
+def test_a_report_without_meters_comes_before_what_follows() -> None:
+    lines = printed(
+        steps_recorded(T0 + 1, 1, [[2.0]]), progress(1), ev.WarningRaised(t=T0 + 2, text="the disk is full")
+    )
+    assert lines[0].split("  ")[1] == "step 1"
+    assert lines[1] == "warning: the disk is full"
+
+
+def test_timestamps_are_those_of_the_events() -> None:
+    lines = printed(
+        steps_recorded(T0 + 1, 1, [[2.0]]), progress(1), ev.WarningRaised(t=T0 + 62, text="late"),
+        ev.WarningRaised(t=math.nan, text="timeless"), timestamps=True,
+    )  # fmt: skip
+    assert [line.split("  ")[0] for line in lines[:2]] == ["2025-10-09T08:53:21Z", "2025-10-09T08:54:22Z"]
+    assert len(lines) == 3
+
+
+def test_a_traceback_is_printed_once_although_the_log_repeats_it() -> None:
+    traceback = "Traceback (most recent call last):\n  File x\nValueError: bad"
+    lines = printed(
+        ev.FailureRaised(t=T0, error="ValueError", message="bad", traceback=traceback, phase="data", step=7),
+        ev.TrainingEnded(t=T0, outcome="failed", step=7, reason="ValueError: bad"),
+        *(ev.LogWritten(t=T0 + 1, line=line) for line in ["loading", *traceback.splitlines(), "  File x"]),
+    )
+    assert [line for line in lines if "File x" in line] == ["      File x", "worker-0 |   File x"]
+    assert [line for line in lines if "ValueError: bad" in line] == [
+        "error: training failed in step 7 while waiting for data: ValueError: bad",
+        "    ValueError: bad",
+    ]
+    assert "worker-0 | loading" in lines

@@ -1,0 +1,122 @@
+"""What `tputui show` prints: an object with fixed keys, and a page."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+
+from tests.recorded import T0, losses, steps_recorded, worker_events, write_journal
+from tputui.session.session import load
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import events as ev
+from tputui.text.run_summary import show_text, to_show
+
+PROMISED = {
+    "": {"run", "dir", "state", "config", "topology", "steps", "epochs", "cores", "meters", "xla", "memory",
+         "checkpoints", "requests", "non_finite", "damage"},
+    "topology": {"strategy", "device", "num_cores", "num_hosts"},
+    "epochs": {"epoch", "train", "valid", "train_s", "valid_s", "sections_s"},
+    "cores": {"core", "host", "loss", "step"},
+    "xla": {"compiles", "compile_s", "executes", "execute_s", "transfers_to_device", "transfers_from_device",
+            "fallbacks"},
+    "memory": {"host_rss_bytes", "hbm", "hbm_reason"},
+    "checkpoints": {"path", "step", "bytes", "seconds", "reason"},
+    "requests": {"id", "kind", "state", "seen_phase", "applied_step"},
+    "non_finite": {"core", "step", "metric", "value"},
+    "damage": {"regions", "lost_records"},
+}  # fmt: skip
+
+
+def loaded(run_dir: Path, *more: ev.Event) -> Snapshot:
+    """The recorded run with more facts of another worker."""
+    write_journal(run_dir / "worker-1.jsonl", more)
+    return load(run_dir, clock=lambda: T0 + 12)
+
+
+def troubled(run_dir: Path) -> Snapshot:
+    rows = [[math.nan, 1.0, math.inf, -math.inf]]
+    return loaded(
+        run_dir,
+        steps_recorded(T0 + 5, 1, rows),
+        ev.RequestSeen(t=T0 + 6, request="1", kind="checkpoint", phase="executing", step=30),
+        ev.WarningRaised(t=T0 + 6, text="beware \x1b[2J of this"),
+    )
+
+
+def test_the_object_has_every_promised_key(recorded_run: Path) -> None:
+    shown = to_show(troubled(recorded_run))
+    for part, keys in PROMISED.items():
+        value = shown[part] if part else shown
+        for item in value if isinstance(value, list) else [value]:
+            assert keys <= set(item), part
+    assert set(shown["epochs"][0]["train"]["loss"]) == {"val", "avg", "sum", "count"}
+    assert {"name", "split", "val", "avg", "sum", "count", "reduced"} <= set(shown["meters"][0])
+
+
+def test_the_object_tells_the_run(recorded_run: Path) -> None:
+    shown = to_show(load(recorded_run))
+    assert (shown["run"], shown["dir"], shown["state"], shown["steps"]) == ("digits-1", str(recorded_run), "done", 66)
+    assert [core["loss"] for core in shown["cores"]] == losses(66)
+    assert shown["memory"]["host_rss_bytes"] == (950 + 31) << 20
+    assert shown["damage"] == {"regions": [], "lost_records": 0}
+
+
+def test_the_object_is_strict_json_whatever_the_losses(recorded_run: Path) -> None:
+    shown = to_show(troubled(recorded_run))
+    json.dumps(shown, allow_nan=False)
+    assert [bad["value"] for bad in shown["non_finite"]] == ["NaN", "Infinity", "-Infinity"]
+    assert msgspec.json.decode(msgspec.json.encode(shown)) == shown
+
+
+def test_the_page_tells_the_run_and_cannot_command_a_terminal(recorded_run: Path) -> None:
+    page = show_text(troubled(recorded_run))
+    assert page.isascii()
+    assert all(character.isprintable() or character == "\n" for character in page)
+    for words in (
+        "done  (3 epochs trained)",
+        "epoch 3/3  step 66/66",
+        "core 5       tpu-vm-0  loss 0.1495",
+        "batch 8 per core, 64 global",
+        "22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time",
+        "accuracy     avg 0.9667",
+        "data 50.0 ms, trace 0.20 s",
+        "4 compiles in 3.5 s",
+        "hbm          none: the CPU device does not tell its memory",
+        "checkpoints/step-00000066.pt",
+        "request      checkpoint  seen  seen while executing",
+        "non-finite   loss NaN",
+        "beware \\x1b[2J of this",
+    ):
+        assert words in page
+
+
+def test_the_page_of_many_cores_is_still_a_page(recorded_run: Path) -> None:
+    for path in recorded_run.glob("*.jsonl"):
+        path.unlink()
+    write_journal(recorded_run / "worker-0.jsonl", worker_events(num_cores=2048))
+    page = show_text(load(recorded_run))
+    assert page.count("\n") < 60
+    assert "2048 of 2048 cores are finite" in page
+
+
+def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
+    page = show_text(load(tmp_path))
+    assert "state        lost" in page
+
+
+def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None:
+    snapshot = load(recorded_run)
+    (first, *_) = snapshot.epochs
+    worse = [msgspec.structs.replace(first, epoch=epoch, best=epoch == 7) for epoch in range(1, 31)]
+    snapshot = msgspec.structs.replace(snapshot, epochs=worse)
+
+    def epochs(num_epochs: int | None) -> list[int]:
+        rows = show_text(snapshot, num_epochs=num_epochs).splitlines()
+        return [int(row.split()[1]) for row in rows if row.startswith("epoch ")]
+
+    assert epochs(3) == [7, 28, 29, 30]
+    assert epochs(None) == list(range(1, 31))
+    assert "26 of 30 are left out; --epochs all prints them" in show_text(snapshot, num_epochs=3)

@@ -1,0 +1,203 @@
+"""The screen in a browser: who is let in, and that it is the same screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("textual_serve", reason="needs the extra `serve`")
+
+import aiohttp
+import psutil
+
+from tests import recorded
+from tests.supervise.harness import is_running, wait_for
+from tests.ui import browser
+from tputui.cli import serve as command
+from tputui.telemetry import requests
+from tputui.ui import web
+
+DEADLINE_S = 240.0
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run that takes requests."""
+    return recorded.write_run(tmp_path, ended=False)
+
+
+class Served:
+    """`tputui serve` in a process of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tputui", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+
+    def end(self) -> int:
+        """Ends it as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode
+
+
+@pytest.fixture
+def served(run_dir: Path) -> Iterator[Served]:
+    """The list of runs, read-only."""
+    server = Served("--runs-dir", str(run_dir.parent), "serve")
+    yield server
+    assert server.end() == 0
+
+
+def ask(script: Callable[[aiohttp.ClientSession], Awaitable[None]]) -> None:
+    """Runs a script with an HTTP client."""
+
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as client:
+            await script(client)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_answered_without_the_secret(served: Served) -> None:
+    home, _, token = served.address.rstrip("/").rpartition("/")
+    wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
+    port = home.rpartition(":")[2]
+
+    async def script(client: aiohttp.ClientSession) -> None:
+        for path in ("", "ws", "static/js/textual.js", f"{wrong}/", f"{wrong}/ws", f"{wrong}/keys.js", "download/x"):
+            async with client.get(f"{home}/{path}") as answer:
+                assert answer.status == 403, path
+                assert "lacks the secret" in await answer.text()
+                assert token not in str(answer.headers)
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await client.ws_connect(f"{home}/{wrong}/ws")
+        foreign = {"Origin": "http://evil.example"}
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await client.ws_connect(f"{served.address}ws", headers=foreign)
+        async with client.get(served.address, headers={"Host": f"evil.example:{port}"}) as answer:
+            assert answer.status == 403
+
+    ask(script)
+
+
+def test_a_server_that_is_killed_leaves_no_process_behind(run_dir: Path) -> None:
+    server = Served("--runs-dir", str(run_dir.parent), "serve")
+    pages: list[int] = []
+
+    async def script(client: aiohttp.ClientSession) -> None:
+        async with client.ws_connect(f"{server.address}ws?width=100&height=30") as socket:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    break
+            pages.extend(child.pid for child in psutil.Process(server.process.pid).children(recursive=True))
+            server.process.kill()
+
+    ask(script)
+    server.process.communicate(timeout=DEADLINE_S)
+    assert pages
+    wait_for(lambda: not any(is_running(pid) for pid in pages), "the end of the pages")
+
+
+def test_the_page_names_nothing_outside_and_its_websocket_draws_the_list(served: Served) -> None:
+    async def script(client: aiohttp.ClientSession) -> None:
+        async with client.get(served.address) as answer:
+            page = await answer.text()
+            assert answer.status == 200
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+            assert "https://" not in page
+            assert page.count("http://") == 0
+        async with client.ws_connect(f"{served.address}ws?width=100&height=30") as socket:
+            drawn = b""
+            async for message in socket:
+                drawn += message.data if message.type is aiohttp.WSMsgType.BINARY else b""
+                if b"digits-1" in drawn:
+                    break
+
+    ask(script)
+
+
+def test_it_listens_on_loopback_alone(served: Served) -> None:
+    assert served.address.startswith("http://127.0.0.1:")
+
+
+def test_secrets_are_long_and_differ() -> None:
+    secrets = {web.new_token() for _ in range(50)}
+    assert len(secrets) == 50
+    assert min(map(len, secrets)) >= 32
+
+
+def test_pages_ask_nothing_of_a_run_unless_allowed(run_dir: Path) -> None:
+    parent = run_dir.parent
+    assert command.command_line(parent, None, control=False).endswith(" --read-only")
+    assert "--read-only" not in command.command_line(parent, None, control=True)
+    ended = recorded.write_run(parent, run="digits-2")
+    assert f" replay {ended} --read-only" in command.command_line(parent, ended, control=False)
+    assert f" {run_dir} --read-only" in command.command_line(parent, run_dir, control=False)
+
+
+def test_a_port_that_is_taken_is_told(run_dir: Path) -> None:
+    with web.listen(0) as taken:
+        port = taken.getsockname()[1]
+        words = ["--runs-dir", str(run_dir.parent), "serve", "--port", str(port)]
+        said = subprocess.run(
+            [sys.executable, "-P", "-m", "tputui", *words], capture_output=True, text=True, timeout=DEADLINE_S
+        )
+    assert said.returncode == 2
+    assert said.stderr.splitlines() == [f"tputui: serve: port {port}: Address already in use"]
+
+
+def test_without_the_extra_it_says_what_to_install(run_dir: Path) -> None:
+    script = (
+        "import importlib.util, sys\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'textual_serve' else found(name)\n"
+        "from tputui.cli.main import main\n"
+        "sys.exit(main(['serve']))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert said.returncode == 7
+    assert said.stderr.splitlines() == ["tputui: serve: a browser needs an extra: pip install 'tputui[serve]'"]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(browser.find() is None, reason="there is no Chromium on this machine")
+def test_a_browser_shows_the_same_screen_and_may_ask_nothing(run_dir: Path, tmp_path: Path) -> None:
+    program = browser.find()
+    assert program is not None
+    server = Served("--runs-dir", str(run_dir.parent), "serve", str(run_dir))
+
+    async def script() -> None:
+        async with asyncio.timeout(DEADLINE_S), browser.opened(program, tmp_path / "profile") as page:
+            await page.ask("Page.navigate", url=server.address)
+            await page.until_received(b"LOST")
+            await page.until_received(b"panels")
+            await page.press("?")
+            await page.until_received(b"leave this screen")
+            await page.press("?")
+            await page.press("c")
+            await page.until_received(b"checkpoint: ")
+            blank = len(await page.picture())
+            assert blank > 10_000
+            assert all(address.startswith(server.address) for address in page.requested), page.requested
+
+    try:
+        asyncio.run(script())
+    finally:
+        assert server.end() == 0
+    assert requests.read_all(run_dir) == []

@@ -1,0 +1,17 @@
+"""Saved reducer states, so that a long run opens without reading its journals from the start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui.state.process_state import WriterState
+from tputui.telemetry.journal import Bookmark
+
+
+class Place(NamedTuple):
+    """A writer's state after the records before a bookmark. Not to be changed: fork it."""
+
+    bookmark: Bookmark
+    state: WriterState
+    newest_t: float
+    """No record before it is newer."""

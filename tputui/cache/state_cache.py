@@ -1,0 +1,73 @@
+"""The places of a run that are kept on disk, for whoever opens it. Reads files and nothing else.
+
+Heads are read once, when places are first asked for; a state only when it is gone on from. What is refused is not tried
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tputui.cache import Place
+from tputui.telemetry.rundir import PLACES
+
+if TYPE_CHECKING:
+    from tputui.cache.cache_file import Head
+
+
+class _Kept(NamedTuple):
+    path: Path
+    head: Head
+
+
+class Shelf:
+    """Where the places of a run are looked up."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._kept: dict[str, list[_Kept]] | None = None
+
+    def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, Place]:
+        """By writer: the last place before which nothing is newer than the unix time `t`, where one is kept that has
+        taken in more than the record number that stands for the writer in `beyond`."""
+        if self._kept is None:
+            self._kept = _heads(self._run_dir)
+        found: dict[str, Place] = {}
+        for writer, kept in self._kept.items():
+            place = self._newest(kept, t, beyond.get(writer, -1))
+            if place is not None:
+                found[writer] = place
+        return found
+
+    def _newest(self, kept: list[_Kept], t: float, beyond: int) -> Place | None:
+        from tputui.cache import cache_file
+
+        for one in reversed(kept.copy()):
+            if one.head.newest_t > t:
+                continue
+            if one.head.last_seq <= beyond:
+                return None
+            try:
+                return cache_file.load(self._run_dir, one.path, one.head)
+            except (cache_file.Refused, OSError):
+                kept.remove(one)
+        return None
+
+
+def _heads(run_dir: Path) -> dict[str, list[_Kept]]:
+    """By writer: what can be read, in the order of the records."""
+    if not (run_dir / PLACES).is_dir():
+        return {}
+    # Imported only where there are some: it takes longer than to read a short run.
+    from tputui.cache import cache_file
+
+    found: dict[str, list[_Kept]] = {}
+    for path in cache_file.listed(run_dir):
+        try:
+            head = cache_file.read_head(path)
+        except (cache_file.Refused, OSError):
+            continue
+        found.setdefault(head.writer, []).append(_Kept(path, head))
+    return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}

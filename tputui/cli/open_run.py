@@ -1,0 +1,219 @@
+"""Showing a run, the same way for `run`, `attach` and `replay`: the live screen, or lines, or JSON.
+
+Leaving a view never ends a run. Must not read journals itself: `Session` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tputui import formatting as fmt
+from tputui.cli.console import DISK_TROUBLE, drop_stdout, has_screen, narrate
+from tputui.cli.parser import Parser
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.session import session
+from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.events import RequestKind
+from tputui.text import headless
+
+if TYPE_CHECKING:
+    from tputui.ui.app import ViewOptions
+
+_CODES: dict[RunCondition, ExitCode] = {
+    "done": ExitCode.DONE,
+    "stopped": ExitCode.STOPPED,
+    "failed": ExitCode.FAILED,
+    "lost": ExitCode.LOST,
+}
+
+
+def add_view_options(parser: Parser) -> None:
+    """Declares how a run is shown."""
+    parser.add_option("--no-ui", action="store_true", help="print lines; so it is too where stdout is no terminal")
+    parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
+    parser.add_option("--timestamps", action="store_true", help="with --no-ui: start each line with its UTC time")
+    add_screen_options(parser)
+
+
+def add_screen_options(parser: Parser) -> None:
+    """Declares how the live screen looks."""
+    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
+    parser.add_option("--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them")
+
+
+def view_options(args: argparse.Namespace) -> ViewOptions:
+    """What the command line says of the screen. Imports what draws it."""
+    from tputui.ui.app import ViewOptions
+
+    return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
+
+
+def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
+    """Whether to draw the live screen rather than to print."""
+    return not no_ui and not as_json and has_screen()
+
+
+def watch(
+    run_dir: Path,
+    args: argparse.Namespace,
+    *,
+    read_only: bool = False,
+    earlier: int | None = None,
+    interrupts: Interrupts | None = None,
+) -> Snapshot:
+    """Shows a run until it ends or the viewer leaves, and says on stderr what to type next.
+
+    Returns what is true of the run then, whatever moment a screen showed. `args` has the options of a view; `earlier`
+    is how many of the lines are printed that the run had before (None: all). If `interrupts` asked the run to stop and
+    Ctrl-C ended the reader of a pipe as well, the run is followed to its end, so that one command says how that went.
+    """
+    source = session.Session.live(run_dir)
+    if wants_screen(no_ui=args.no_ui, as_json=args.json):
+        from tputui.ui.app import run_monitor
+
+        left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args))
+        snapshot = left.snapshot or session.load(run_dir)
+        narrate("\n".join(parting(snapshot, run_dir)))
+        return snapshot
+    try:
+        snapshot = headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
+    except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
+        narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing it")
+        return _wait_for_end(run_dir)
+    finally:
+        source.close()
+    if snapshot.condition in ENDED:
+        return snapshot
+    if interrupts is not None and interrupts.asked:
+        return _wait_for_end(run_dir)
+    narrate(_going_on(snapshot, run_dir))
+    return snapshot
+
+
+def _wait_for_end(run_dir: Path) -> Snapshot:
+    """Follows a run to its end without printing it, for a command whose output was closed; then says how it ended."""
+    drop_stdout()
+    source = session.Session.live(run_dir)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            snapshot = headless.follow(source, nowhere, as_json=True, narrate=nowhere)
+    finally:
+        source.close()
+    narrate(f"run {inert(snapshot.run)} {snapshot.condition}: {inert(snapshot.condition_reason)}")
+    return snapshot
+
+
+def code_of(snapshot: Snapshot) -> ExitCode:
+    """What `run` and `attach` exit with: the run's own code, or `DONE` where the viewer left a living run."""
+    if snapshot.condition not in ENDED:
+        return ExitCode.DONE
+    try:
+        return ExitCode(snapshot.exit_code) if snapshot.exit_code is not None else _CODES[snapshot.condition]
+    except ValueError:
+        return _CODES[snapshot.condition]
+
+
+def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
+    """At most three lines for the shell once a screen was left: state and cause, best metric, what to type next."""
+    plan, best = snapshot.plan, _best(snapshot)
+    if snapshot.condition not in ENDED:
+        done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else "no step yet"
+        return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _going_on(snapshot, run_dir)]
+    cause, condition = inert(snapshot.condition_reason), snapshot.condition
+    told = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition
+    return [
+        f"{inert(snapshot.run)} {told}",
+        *best,
+        f"`{_command('show', run_dir)}` prints its report{_how_to_resume(snapshot, run_dir)}",
+    ]
+
+
+def _best(snapshot: Snapshot) -> list[str]:
+    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    value = epoch.figure(name) if epoch is not None else None
+    if epoch is None or value is None:
+        return []
+    return [f"best validation {inert(name)} {fmt.number(value)} in epoch {epoch.epoch}"]
+
+
+def _going_on(snapshot: Snapshot, run_dir: Path) -> str:
+    return f"{inert(snapshot.run)} goes on; `{_command('attach', run_dir)}` shows it again"
+
+
+def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
+    """How to train on from the last checkpoint; empty where there is none, or nothing left to train."""
+    if snapshot.condition == "done" or not snapshot.checkpoints:
+        return ""
+    manifest = rundir.manifest_if_readable(run_dir)
+    if manifest is None:
+        return ""
+    source = shlex.quote(inert(manifest.config_path))
+    return f"; `tputui run {source} --resume {_spelled(run_dir)}` goes on from its last checkpoint"
+
+
+class Interrupts:
+    """Ctrl-C as requests to the run: stop and save, then stop at once."""
+
+    _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._num_asked = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._num_asked > 0
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The handler of SIGINT. The wait it interrupts goes on."""
+        if self._num_asked == len(self._KINDS):
+            narrate("stop at once was asked; the supervisor ends training by force where it does not obey")
+            return
+        kind = self._KINDS[self._num_asked]
+        self._num_asked += 1
+        try:
+            requests.submit(self._run_dir, kind, by="Ctrl-C", now=time.time())
+        except OSError as error:
+            narrate(f"the request to stop could not be written: {error}")
+            return
+        if kind == "stop":
+            narrate("asked the run to save and stop; Ctrl-C again stops it at once, without saving")
+        else:
+            narrate("asked the run to stop at once")
+
+
+@contextlib.contextmanager
+def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
+    """Within, Ctrl-C asks the run to stop instead of ending this process."""
+    interrupts = Interrupts(run_dir)
+    before = signal.signal(signal.SIGINT, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _command(name: str, run_dir: Path) -> str:
+    """A command line about this run that works in this directory."""
+    return f"tputui {name} {_spelled(run_dir)}"
+
+
+def _spelled(run_dir: Path) -> str:
+    """A run's directory as a word of a command line: relative to this directory where it lies below."""
+    shown = os.path.relpath(run_dir)
+    return shlex.quote(str(run_dir) if shown.startswith("..") else shown)

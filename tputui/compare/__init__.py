@@ -1,0 +1,1 @@
+"""Several runs compared: figures, configuration differences, pace and a verdict. Pure."""

@@ -1,0 +1,254 @@
+"""Runs side by side: what differs in their configurations, their figures, and which is faster beyond the noise.
+
+Pure: takes a snapshot a run and gives one `Comparison`, which the screen draws and `tputui compare` prints. How pace
+and noise are told apart stands in `steady`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from tputui.compare import pace_stats as pacing
+from tputui.compare.pace_stats import Steady
+from tputui.compare.verdict import METHOD, PaceVerdict, QualityVerdict, Side, best_of, judged
+from tputui.config_diff import ConfigDiff, diff
+from tputui.state.snapshot import EpochView, RunCondition, Snapshot, View, monitored
+from tputui.telemetry.events import Split
+from tputui.text import phrases
+
+RUNS_MIN, RUNS_MAX = 2, 8
+LABELS = "ABCDEFGH"
+"""What the runs are called, in the order in which they were named."""
+
+_FALLING = frozenset({"loss", "error", "err", "mae", "mse", "rmse", "nll", "perplexity"})
+"""Words in the names of meters of which less is better."""
+
+
+class PeakMemory(View, frozen=True, kw_only=True):
+    """The most memory that was seen in use."""
+
+    bytes: int | None
+    of: Literal["HBM", "host"] | None
+    """`HBM` of the fullest core, else `host`: resident memory of the run's processes."""
+    reason: str | None
+    """Why it is not HBM."""
+
+
+class MeterFigure(View, frozen=True, kw_only=True):
+    """A meter or a score over the epochs that ended."""
+
+    split: Split
+    name: str
+    final: float
+    final_epoch: int
+    best: float | None
+    """None where no epoch has a finite value."""
+    best_epoch: int | None
+    less_is_better: bool
+
+
+class ComparedRun(View, frozen=True, kw_only=True):
+    """A run with its figures."""
+
+    label: str
+    """A letter."""
+    run: str
+    dir: str
+    condition: RunCondition
+    condition_reason: str
+    trouble: str | None
+    """Why nothing of it can be told."""
+    epoch: int
+    num_epochs: int | None
+    steps: int
+    total_steps: int | None
+    loss: float | None
+    """Newest mean over the cores."""
+    task: str | None
+    device: str | None
+    num_cores: int | None
+    global_batch: int | None
+    pace: Steady | None
+    no_pace: str | None
+    """Why there is none."""
+    duration_s: float | None
+    """From the first fact to the end, or to the newest fact."""
+    compiles: int | None
+    recompiles: int | None
+    """None also where the recording does not count all of them."""
+    executes_a_step: float | None
+    """Programs that a step after warm-up executes."""
+    scalar_reads_a_step: float | None
+    compile_s: float | None
+    peak_memory: PeakMemory
+    meters: list[MeterFigure]
+
+
+class Comparison(View, frozen=True, kw_only=True):
+    """2 to 8 runs side by side."""
+
+    base: int
+    """Index of the run that the others are compared with."""
+    runs: list[ComparedRun]
+    quality: QualityVerdict
+    """Which run is best."""
+    verdicts: list[PaceVerdict | None]
+    """A run each; None for the base."""
+    config: ConfigDiff
+    plan: ConfigDiff
+    """What the configurations came to: batch, devices, learning rate."""
+    method: str
+    """How the verdicts are reached, in one line."""
+
+
+def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
+    """The runs against the run at index `base`. Raises `ValueError` unless there are 2 to 8 of them and it is one."""
+    if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
+        raise ValueError(f"{len(snapshots)} runs with base {base}")
+    runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
+    return Comparison(
+        base=base,
+        runs=runs,
+        quality=_quality(runs, snapshots[base]),
+        verdicts=[None if index == base else judged(_side(run), _side(runs[base])) for index, run in enumerate(runs)],
+        config=diff([snapshot.config for snapshot in snapshots], base),
+        plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
+        method=METHOD,
+    )
+
+
+def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
+    """By the metric that the base monitors; runs of another task than the base's are left out."""
+    metric = monitored(base.config)
+    task = base.plan.task if base.plan else None
+    values = {
+        run.label: (meter.best, meter.best_epoch)
+        for run in runs
+        if run.task == task or None in (task, run.task)
+        for meter in run.meters
+        if (meter.split, meter.name) == ("valid", metric) and meter.best is not None and meter.best_epoch is not None
+    }
+    return best_of(values, metric, less_is_better=less_is_better(metric, base))
+
+
+def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, float]]]:
+    """Every meter and score by epoch: its split and name, and (epoch, value) in order. Scores are of validation."""
+    found: dict[tuple[Split, str], list[tuple[int, float]]] = {}
+    for view in snapshot.epochs:
+        for key, value in _figures_of(view):
+            found.setdefault(key, []).append((view.epoch, value))
+    return found
+
+
+def less_is_better(name: str, snapshot: Snapshot) -> bool:
+    """Whether less of a meter is better: as the configuration has it for the one that it monitors, else by its name."""
+    checkpoint = snapshot.config.get("checkpoint")
+    if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
+        return bool(checkpoint["mode"] == "min")
+    return bool(_FALLING & set(name.lower().replace("-", "_").replace(" ", "_").split("_")))
+
+
+def _figures_of(view: EpochView) -> Iterable[tuple[tuple[Split, str], float]]:
+    yield from ((("train", name), reading.avg) for name, reading in view.train.items())
+    yield from ((("valid", name), reading.avg) for name, reading in view.valid.items())
+    yield from ((("valid", name), value) for name, value in view.scores.items() if name not in view.valid)
+
+
+def _run(label: str, snapshot: Snapshot) -> ComparedRun:
+    topology, plan, xla = snapshot.topology, snapshot.plan, snapshot.xla
+    pace = _pace(snapshot)
+    until = snapshot.ended or snapshot.newest_fact
+    lasted = until - snapshot.started if until is not None and snapshot.started is not None else None
+    return ComparedRun(
+        label=label,
+        run=snapshot.run,
+        dir=snapshot.dir,
+        condition=snapshot.condition,
+        condition_reason=snapshot.condition_reason,
+        trouble=_trouble(snapshot),
+        epoch=snapshot.epoch,
+        num_epochs=plan.num_epochs if plan else None,
+        steps=snapshot.steps,
+        total_steps=plan.total_steps if plan else None,
+        loss=snapshot.newest_loss,
+        task=plan.task if plan else None,
+        device=topology.device if topology else None,
+        num_cores=topology.num_cores if topology else None,
+        global_batch=plan.global_batch if plan else None,
+        pace=pace,
+        no_pace=None if pace else "nothing of it can be read" if _trouble(snapshot) else "no report of training yet",
+        duration_s=lasted,
+        compiles=xla.compiles if xla else None,
+        recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
+        executes_a_step=xla.executes_a_step if xla else None,
+        scalar_reads_a_step=xla.reads_a_step if xla else None,
+        compile_s=xla.compile_s if xla else None,
+        peak_memory=_peak_memory(snapshot),
+        meters=[_meter(*key, points, snapshot) for key, points in meter_points(snapshot).items()],
+    )
+
+
+def _side(run: ComparedRun) -> Side:
+    return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch, run.task)
+
+
+def _pace(snapshot: Snapshot) -> Steady | None:
+    if snapshot.throughput is None:
+        return None
+    return pacing.steady([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])
+
+
+def _trouble(snapshot: Snapshot) -> str | None:
+    """Why nothing can be told of a run of which no fact was read; None where there is one."""
+    if snapshot.newest_fact is not None:
+        return None
+    unread = [*snapshot.troubles, *map(phrases.damage, snapshot.damage.regions)]
+    return "; ".join(unread) or "nothing is recorded of it yet"
+
+
+def _peak_memory(snapshot: Snapshot) -> PeakMemory:
+    """The most over the run; of a device that tells its own peak, that one."""
+    told = [max(core.peak_bytes, core.used_bytes) for core in snapshot.memory.hbm or []]
+    told += [point.hbm_used_bytes for point in snapshot.memory_history if point.hbm_used_bytes is not None]
+    if told:
+        return PeakMemory(bytes=max(told), of="HBM", reason=None)
+    reason = snapshot.memory.hbm_reason or "no memory of the device was read"
+    resident = [point.rss_bytes for point in snapshot.memory_history if point.rss_bytes is not None]
+    resident += [sum(process.rss_bytes for process in snapshot.memory.processes)] if snapshot.memory.processes else []
+    return PeakMemory(bytes=max(resident, default=None), of="host" if resident else None, reason=reason)
+
+
+def _meter(split: Split, name: str, points: list[tuple[int, float]], snapshot: Snapshot) -> MeterFigure:
+    falling = less_is_better(name, snapshot)
+    finite = [(value, epoch) for epoch, value in points if math.isfinite(value)]
+    best = min(finite, key=lambda point: (point[0] if falling else -point[0], point[1]), default=None)
+    return MeterFigure(
+        split=split,
+        name=name,
+        final=points[-1][1],
+        final_epoch=points[-1][0],
+        best=best[0] if best else None,
+        best_epoch=best[1] if best else None,
+        less_is_better=falling,
+    )
+
+
+def _resolved(snapshot: Snapshot) -> dict[str, Any]:
+    """What the configuration came to on the machine; nothing of what was not told."""
+    topology, plan = snapshot.topology, snapshot.plan
+    found: dict[str, Any] = {}
+    if topology is not None:
+        found |= {"device": topology.device, "cores": topology.num_cores, "hosts": topology.num_hosts}
+    if plan is not None:
+        found |= {
+            "batch a core": plan.batch_per_core,
+            "global batch": plan.global_batch,
+            "steps an epoch": plan.steps_per_epoch,
+            "training examples": plan.train_examples,
+            "validation examples": plan.valid_examples,
+            "parameters": plan.num_parameters,
+            "learning rate": float(f"{plan.lr:.6g}"),
+        }
+    return found

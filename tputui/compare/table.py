@@ -1,0 +1,162 @@
+"""The figures of a comparison as text: a row a figure, a cell a run. Pure; the screen and `tputui compare` share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.compare.compare import ComparedRun, Comparison, MeterFigure
+from tputui.telemetry.events import Split
+
+SPLITS: dict[Split, str] = {"train": "train", "valid": "valid"}
+
+BEST = "\u2605"
+"""Beside the best value of a row."""
+
+
+class FigureRow(NamedTuple):
+    """A figure of every run."""
+
+    name: str
+    cells: list[str]
+    """In the order of the runs; `format.UNKNOWN` where nobody told."""
+    best: int | None = None
+    """Index of the run that is best in it, where one is alone so."""
+
+
+def figure_rows(comparison: Comparison) -> list[FigureRow]:
+    """Every figure that some run has."""
+    rows = [FigureRow(name, [tell(run) for run in comparison.runs]) for name, tell in _FIGURES]
+    known = [row for row in rows if any(cell != fmt.UNKNOWN for cell in row.cells)]
+    return known + list(_meter_rows(comparison.runs))
+
+
+def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float | None]]]:
+    """The same figures as they were told, not rounded: by name with its unit, a cell a run; None where nobody told."""
+    rows = [(name, [tell(run) for run in comparison.runs]) for name, tell in _RAW]
+    for name, meters in _by_meter(comparison.runs):
+        rows.append((f"{name}, last", [meter.final if meter else None for meter in meters]))
+        rows.append((f"{name}, best", [meter.best if meter else None for meter in meters]))
+        rows.append((f"{name}, best epoch", [meter.best_epoch if meter else None for meter in meters]))
+    return rows
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Why figures are missing or of another kind; runs with the same reason in one sentence."""
+    told: dict[str, list[str]] = {}
+    for run in comparison.runs:
+        for sentence in _reasons(run):
+            told.setdefault(sentence, []).append(run.label)
+    return [f"{', '.join(labels)}: {sentence}" for sentence, labels in told.items()]
+
+
+def meter_name(split: Split, name: str) -> str:
+    """`valid loss`."""
+    return f"{SPLITS[split]} {name}"
+
+
+def _reasons(run: ComparedRun) -> Iterable[str]:
+    if run.trouble is not None:
+        yield run.trouble
+        return
+    if run.no_pace is not None:
+        yield f"no pace: {run.no_pace}"
+    peak = run.peak_memory
+    if peak.of == "host":
+        yield f"memory of the host's processes, not of the device: {peak.reason}"
+    elif peak.of is None:
+        yield f"no peak memory: {peak.reason}"
+
+
+def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
+    for name, meters in _by_meter(runs):
+        yield FigureRow(f"{name}, last", [fmt.number(meter.final) if meter else fmt.UNKNOWN for meter in meters])
+        yield FigureRow(f"{name}, best", [_best(meter) for meter in meters], _winner(meters))
+
+
+def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure | None]]]:
+    """Every meter that some run has, by its name: of each run, None where it has none."""
+    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
+    for key in dict.fromkeys(key for one in found for key in one):
+        yield meter_name(*key), [one.get(key) for one in found]
+
+
+def _best(meter: MeterFigure | None) -> str:
+    return f"{fmt.number(meter.best)} e{meter.best_epoch}" if meter and meter.best is not None else fmt.UNKNOWN
+
+
+def _winner(meters: list[MeterFigure | None]) -> int | None:
+    """The run with the best value; None where others reach it too, or there are no others."""
+    values = {
+        index: meter.best if meter.less_is_better else -meter.best
+        for index, meter in enumerate(meters)
+        if meter is not None and meter.best is not None
+    }
+    if len(values) < 2:
+        return None
+    first, second = sorted(values, key=values.__getitem__)[:2]
+    return first if values[first] < values[second] else None
+
+
+def _epochs(run: ComparedRun) -> str:
+    return f"{run.epoch}/{run.num_epochs}" if run.num_epochs else fmt.UNKNOWN
+
+
+def _cores(run: ComparedRun) -> str:
+    return f"{run.num_cores:,} {run.device}" if run.num_cores else fmt.UNKNOWN
+
+
+def _pace(run: ComparedRun) -> str:
+    if run.pace is None:
+        return fmt.UNKNOWN
+    return fmt.rate(run.pace.examples_per_s, "").removesuffix(" /s")
+
+
+def _a_step(value: float | None) -> str:
+    return fmt.UNKNOWN if value is None else f"{value:.1f}"
+
+
+_FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
+    ("state", lambda run: run.condition),
+    ("cores", _cores),
+    ("epochs", _epochs),
+    ("steps", lambda run: fmt.count(run.steps)),
+    ("duration", lambda run: fmt.duration(run.duration_s)),
+    ("steady step time", lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
+    ("10 to 90 % of it", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
+    ("examples/s", _pace),
+    ("reports judged", lambda run: fmt.count(run.pace.num_reports) if run.pace else fmt.UNKNOWN),
+    ("reports of warm-up", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
+    ("compiles", lambda run: fmt.count(run.compiles)),
+    ("recompiles", lambda run: fmt.count(run.recompiles)),
+    ("executions a step", lambda run: _a_step(run.executes_a_step)),
+    ("scalar reads a step", lambda run: _a_step(run.scalar_reads_a_step)),
+    ("compile time", lambda run: fmt.duration(run.compile_s)),
+    ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
+    ("memory of", lambda run: run.peak_memory.of or fmt.UNKNOWN),
+)
+
+_RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] = (
+    ("state", lambda run: run.condition),
+    ("device", lambda run: run.device),
+    ("cores", lambda run: run.num_cores),
+    ("global_batch", lambda run: run.global_batch),
+    ("epoch", lambda run: run.epoch),
+    ("epochs", lambda run: run.num_epochs),
+    ("steps", lambda run: run.steps),
+    ("loss", lambda run: run.loss),
+    ("duration_s", lambda run: run.duration_s),
+    ("step_s", lambda run: run.pace.step_s if run.pace else None),
+    ("spread", lambda run: run.pace.spread if run.pace else None),
+    ("examples_per_s", lambda run: run.pace.examples_per_s if run.pace else None),
+    ("reports_judged", lambda run: run.pace.num_reports if run.pace else None),
+    ("reports_of_warmup", lambda run: run.pace.num_warmup if run.pace else None),
+    ("compiles", lambda run: run.compiles),
+    ("recompiles", lambda run: run.recompiles),
+    ("executes_a_step", lambda run: run.executes_a_step),
+    ("scalar_reads_a_step", lambda run: run.scalar_reads_a_step),
+    ("compile_s", lambda run: run.compile_s),
+    ("peak_memory_bytes", lambda run: run.peak_memory.bytes),
+    ("memory_of", lambda run: run.peak_memory.of),
+)

@@ -1,0 +1,211 @@
+"""Figures and words for people: one spelling for the screen, the lines and the pages.
+
+Pure. Must not know about colours, widths or terminals, except that text from others is made inert here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
+
+UNKNOWN = "-"
+"""Stands where nobody told a figure."""
+
+REQUESTS: dict[RequestKind, str] = {
+    "checkpoint": "save a checkpoint",
+    "stop": "stop",
+    "stop_after_epoch": "stop after the epoch",
+    "stop_now": "stop at once",
+    "stacks": "tell the stacks",
+}
+"""What a request asks for, after "request to"."""
+
+PHASES: dict[Phase, str] = {
+    "starting": "starting",
+    "data": "waiting for data",
+    "tracing": "tracing",
+    "compiling": "compiling",
+    "executing": "executing",
+    "reporting": "reporting",
+    "evaluating": "evaluating",
+    "saving": "saving",
+    "ending": "ending",
+}
+"""What a process is doing, after "while"."""
+
+CORES_NAMED_MAX = 8
+"""Cores that are listed one by one, where they are no range."""
+
+
+def cores(indices: list[int]) -> str:
+    """`core 5`, `cores 0-7`, `cores 1, 5`; empty where there is none."""
+    found = sorted(set(indices))
+    if len(found) <= 1:
+        return f"core {found[0]}" if found else ""
+    if found[-1] - found[0] == len(found) - 1:
+        return f"cores {found[0]}-{found[-1]}"
+    more = f" and {len(found) - CORES_NAMED_MAX} more" if len(found) > CORES_NAMED_MAX else ""
+    return f"cores {', '.join(map(str, found[:CORES_NAMED_MAX]))}{more}"
+
+
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure with about `digits` digits that matter: `0.4132`, `12.35`, `1.2e-07`, `NaN`, `-inf`."""
+    if value is None:
+        return UNKNOWN
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    size = abs(value)
+    if value == 0 or 1e-3 <= size < 10:
+        return f"{value:.{digits}f}"
+    if 10 <= size < 1e6:
+        return f"{value:.{max(0, digits - len(str(int(size))) + 1)}f}"
+    return f"{value:.{digits - 1}g}"
+
+
+def exact(value: float | None) -> str:
+    """A configured figure, not rounded to columns: `0.004`, `3e-05`."""
+    return UNKNOWN if value is None else f"{value:.6g}"
+
+
+def more(number: int, what: str) -> str:
+    """`1 column more`, `3 columns more`."""
+    return f"{number} {what}{'' if number == 1 else 's'} more"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart: `12,345`."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def ragged_end(steps: int, global_batch: int, examples: int) -> str:
+    """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty where none is left out."""
+    taken = steps * global_batch
+    if taken >= examples:
+        return ""
+    of = f"{count(taken)} of {count(examples)} examples"
+    return f"{count(steps)} steps of {count(global_batch)} take {of} an epoch, others each time"
+
+
+def size(num_bytes: float | None) -> str:
+    """A number of bytes: `353 KiB`, `1.2 GiB`."""
+    if num_bytes is None:
+        return UNKNOWN
+    value, power = float(num_bytes), 0
+    while abs(value) >= 1024 and power < len(_SIZE_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    unit = _SIZE_UNITS[power]
+    return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
+
+
+def forecast(core: MemoryForecast) -> str:
+    """Predicted memory: `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75.0 MiB`.
+
+    Parts of less than a hundredth are left out.
+    """
+    parts = {
+        "activations": core.activations_bytes,
+        "parameters": core.parameters_bytes,
+        "gradients": core.gradients_bytes,
+        "optimizer": core.optimizer_bytes,
+        "inputs": core.inputs_bytes,
+        "telemetry": core.telemetry_bytes,
+    }
+    ranked = sorted(parts.items(), key=lambda part: -part[1])
+    told = ", ".join(f"{name} {size(part)}" for name, part in ranked if part * 100 >= core.total_bytes)
+    of = f" of {size(core.limit_bytes)}" if core.limit_bytes is not None else ""
+    again = ", blocks recomputed" if core.rematerialised else ""
+    return f"predicted {size(core.total_bytes)} a core{of}: {told}{again}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time: `13.1 ms`, `0.40 s`, `12 s`, `3 min 20 s`, `5 h 02 min`, `3 d 4 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{minutes} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{hours} h {minutes % 60:02d} min"
+    return f"{days} d {hours % 24} h"
+
+
+def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> str:
+    """A unix time in UTC: `2025-10-09T08:53:20Z`, or in another `form`; `unknown` if it is no time."""
+    try:
+        return datetime.fromtimestamp(t, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return unknown
+
+
+def rate(per_s: float | None, unit: str) -> str:
+    """So many a second: `4,885 examples/s`."""
+    if per_s is None or not math.isfinite(per_s):
+        return UNKNOWN
+    return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{number(per_s, 3)} {unit}/s"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent: `87 %`."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"
+
+
+def whole(seconds: float) -> str:
+    """An age in whole seconds, never negative: clocks of two hosts differ a little."""
+    clipped = max(0.0, seconds)
+    return f"{int(clipped)} s" if clipped < 60 else duration(clipped)
+
+
+def meters_line(
+    train: Mapping[str, MeterReading], valid: Mapping[str, MeterReading], scores: Mapping[str, float]
+) -> str:
+    """Averages and scores of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90, auc 0.97`."""
+    train_figures = {name: meter.avg for name, meter in train.items()}
+    valid_figures = {name: meter.avg for name, meter in valid.items()} | dict(scores)
+    parts = [
+        ", ".join(f"{name} {number(figure)}" for name, figure in figures.items())
+        for figures in (train_figures, valid_figures)
+    ]
+    return "; validation ".join(part for part in parts if part) if parts[0] else f"validation {parts[1]}"
+
+
+def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> str:
+    """Wall time of an epoch by section: `data 0.05 s, trace 0.20 s (forward 0.08 s, backward 0.12 s)`."""
+    of_trace = ", ".join(f"{name} {duration(seconds)}" for name, seconds in trace_s.items())
+    inside = {"trace": f" ({of_trace})"} if of_trace else {}
+    return ", ".join(f"{name} {duration(seconds)}{inside.get(name, '')}" for name, seconds in sections_s.items())
+
+
+def inert(text: str) -> str:
+    """Text of others without what a terminal would obey: control characters stand as `\\x1b` and the like.
+
+    Also covers direction overrides and what cannot be encoded; a tab becomes spaces.
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    return "".join(_inert(character) for character in text)
+
+
+def _inert(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character == "\t":
+        return "    "
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

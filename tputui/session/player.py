@@ -1,0 +1,288 @@
+"""What steers a look at a run over time: which moment is shown, how fast it moves, from when to when a recording goes.
+
+The ends are found by reading the first and the last record of each journal, so that opening a long run costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tputui.telemetry import rundir
+from tputui.telemetry.clock import JITTER_S, is_time, run_time
+from tputui.telemetry.codec import DamagedLine, Record, decode
+from tputui.telemetry.compressed import SealedTail
+from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
+from tputui.telemetry.merge import RecordTail, records_of
+from tputui.telemetry.safe_open import data_extents, open_plain
+
+_CHUNK_BYTES = 1 << 16
+_SAMPLE_BYTES = 1 << 20
+_SAMPLES_MAX = 256
+
+
+class Span(NamedTuple):
+    """From when to when a writer spoke, in unix time."""
+
+    writer: str
+    start: float
+    end: float
+
+
+class Reach(NamedTuple):
+    """From when to when a run can be played, in unix time."""
+
+    start: float
+    end: float
+    growing: bool = False
+    """Whether the end moves on: the run goes on."""
+
+
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""What a person chooses from."""
+
+
+class Player:
+    """The moment of a run that is looked at. Moves with the clock of the one who watches.
+
+    Of a recording, or of a run that is followed: then the moment is now, until a person looks back, plays on from
+    there, and reaches now again or asks for it.
+    """
+
+    def __init__(
+        self, reach: Callable[[], Reach], clock: Callable[[], float], *, speed: float = 1.0, follows: bool = False
+    ) -> None:
+        """Plays from the start at once, or `follows` the end. Raises `ValueError` on a speed not more than 0."""
+        self._reach = reach
+        self._clock = clock
+        self._speed = _checked(speed)
+        self._follows = follows
+        """Whether there is a now to follow."""
+        self._live = follows
+        self._playing = True
+        self._anchor = reach().start
+        self._anchor_clock = clock()
+
+    @property
+    def start(self) -> float:
+        """Unix time of the first fact."""
+        return self._reach().start
+
+    @property
+    def end(self) -> float:
+        """Unix time of the last fact, or of now while the run goes on."""
+        return self._reach().end
+
+    @property
+    def position(self) -> float:
+        """The moment that is looked at, in unix time of the run."""
+        reach = self._reach()
+        return reach.end if self._live else self._at(reach)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is nothing after the moment."""
+        reach = self._reach()
+        return self._live or self._at(reach) >= reach.end
+
+    @property
+    def playing(self) -> bool:
+        """Whether the moment moves."""
+        reach = self._reach()
+        return reach.growing if self._live else self._playing and self._at(reach) < reach.end
+
+    @property
+    def live(self) -> bool:
+        """Whether now is followed. Never so in a recording."""
+        return self._live
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the run played in a second."""
+        return self._speed
+
+    def pause(self) -> None:
+        """Stays at this moment."""
+        self._move(self.position)
+        self._playing = self._live = False
+
+    def play(self) -> None:
+        """Goes on; from the start where there is nothing after the moment and nothing more to come."""
+        if self._live and self._reach().growing:
+            return
+        self._move(self.start if self.at_end else self.position)
+        self._playing, self._live = True, False
+
+    def seek(self, t: float) -> None:
+        """Goes to a moment, in unix time, within the run. From now on back it stays there until it is played."""
+        reach = self._reach()
+        if self._follows and t >= reach.end:
+            self.follow()
+            return
+        if self._live:
+            self._playing = self._live = False
+        self._move(min(reach.end, max(reach.start, t)))
+
+    def follow(self) -> None:
+        """Returns to now; in a recording, to its end."""
+        self._move(self.end)
+        self._live = self._follows
+
+    def set_speed(self, speed: float) -> None:
+        """Plays on at another speed. Raises `ValueError` where it is not more than 0."""
+        speed = _checked(speed)
+        self._move(self.position)
+        self._speed = speed
+
+    def catch_up(self) -> None:
+        """Follows now again where playing has reached it."""
+        if self._follows and not self._live and self._playing and self.at_end:
+            self.follow()
+
+    def _at(self, reach: Reach) -> float:
+        """The moment, where now is not followed."""
+        gone = (self._clock() - self._anchor_clock) * self._speed if self._playing else 0.0
+        return min(reach.end, max(reach.start, self._anchor + gone))
+
+    def _move(self, t: float) -> None:
+        self._anchor = t
+        self._anchor_clock = self._clock()
+
+
+def reach_of(spans: list[Span]) -> Reach:
+    """From when to when a recording goes."""
+    return Reach(min((span.start for span in spans), default=0.0), max((span.end for span in spans), default=0.0))
+
+
+def spans(run_dir: Path) -> list[Span]:
+    """From when to when each writer of a run spoke; nothing of a writer without a readable record."""
+    found: list[Span] = []
+    try:
+        paths = list(rundir.journal_paths(run_dir))
+    except OSError:
+        return found
+    for writer, path in paths:
+        try:
+            times = _sealed_times(path) if path.name.endswith(rundir.SEALED_SUFFIX) else _plain_times(path)
+        except OSError:
+            continue
+        if times is not None:
+            found.append(Span(writer, *times))
+    return found
+
+
+def _checked(speed: float) -> float:
+    if not (math.isfinite(speed) and speed > 0):
+        raise ValueError(f"speed {speed:g} must be more than 0")
+    return speed
+
+
+def _plain_times(path: Path) -> tuple[float, float] | None:
+    tail = Tail(path)
+    try:
+        times: list[float] = []
+        while not times and tail.position.offset < tail.position.size:
+            times = _times(tail.read(_CHUNK_BYTES))
+    finally:
+        tail.close()
+    journal_id = tail.bookmark.journal_id
+    last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
+    if last is None or not times:
+        return None
+    known = [times[0], *_sampled_times(path, journal_id), last]
+    if all(after >= before - JITTER_S for before, after in itertools.pairwise(known)):
+        return times[0], max(times[0], last)
+    return _whole_times(Tail(path), times[0])
+
+
+def _lines_from_the_end(path: Path) -> Iterator[bytes]:
+    """Whole lines of a file, last one first."""
+    fd = open_plain(path)
+    try:
+        # Pieces of a line whose begin is not found yet, last one first: joined once, since a line may be long.
+        held: list[bytes] = []
+        num_held = 0
+        for piece in _pieces_from_the_end(fd):
+            head, *lines = piece.split(b"\n")
+            if lines:
+                yield b"".join([lines[-1], *reversed(held)])
+                yield from reversed(lines[:-1])
+                held, num_held = [], 0
+            held.append(head)
+            num_held += len(head)
+            if num_held > LINE_BYTES_MAX:
+                held, num_held = [], 0
+        yield b"".join(reversed(held))
+    finally:
+        os.close(fd)
+
+
+def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
+    """What a file holds, last piece first; holes, which hold no line, are left out."""
+    for first, end in reversed(data_extents(fd)):
+        start = end
+        while start > first:
+            size = min(_CHUNK_BYTES, start - first)
+            start -= size
+            yield os.pread(fd, size, start)
+
+
+def _time_of(line: bytes, journal_id: str | None) -> float | None:
+    """The time of a sound line that is whole and of this journal."""
+    try:
+        record = decode(line)
+    except DamagedLine:
+        return None
+    return record.event.t if record.journal_id == journal_id and is_time(record.event.t) else None
+
+
+def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
+    """Times of a few records all over a journal, in their order, by which it is seen whether the clock was set back."""
+    found: list[float] = []
+    fd = open_plain(path)
+    try:
+        size = os.fstat(fd).st_size
+        step = max(_SAMPLE_BYTES, size // _SAMPLES_MAX)
+        for start in range(step, size, step):
+            lines = os.pread(fd, _CHUNK_BYTES, start).split(b"\n", 2)
+            t = _time_of(lines[1], journal_id) if len(lines) == 3 else None
+            if t is not None:
+                found.append(t)
+    finally:
+        os.close(fd)
+    return found
+
+
+def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
+    """From when to when a journal goes in which the clock was set back: every record has to be read for that."""
+    newest_t, set_back_s = start, 0.0
+    with contextlib.closing(tail):
+        for record in records_of(tail):
+            t, set_back_s = run_time(record.event.t, newest_t, set_back_s)
+            newest_t = t if t > newest_t else newest_t
+    return start, newest_t
+
+
+def _sealed_times(path: Path) -> tuple[float, float] | None:
+    tail = SealedTail(path)
+    try:
+        times = _times(tail.read())
+        tail.to_last_frame()
+        while records := tail.read():
+            times += _times(records)
+    finally:
+        tail.close()
+    if not times:
+        return None
+    if times[-1] < times[0] - JITTER_S:
+        return _whole_times(SealedTail(path), times[0])
+    return times[0], max(times[0], times[-1])
+
+
+def _times(records: list[Record]) -> list[float]:
+    return [record.event.t for record in records if is_time(record.event.t)]

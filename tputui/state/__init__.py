@@ -1,0 +1,1 @@
+"""The reducer: events go in, a `Snapshot` comes out. Pure: no clock, file, process or terminal."""

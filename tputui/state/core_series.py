@@ -1,0 +1,273 @@
+"""What each core's loss was over a run, bounded in memory and in time however long the run and however many its cores.
+
+Consecutive steps are kept as columns of one mean a core; when there are too many columns, neighbours are joined in
+pairs. A report's values have to be decoded for it, which opening a long run cannot afford for all of them. So every
+report is taken in whole as far as `WHOLE_VALUES_MAX`; from there on a report is a sample: of the reports within a
+column's steps the first one is taken, and the first that has values which are not finite, and of either kind no more
+are decoded for it than one value in `SAMPLED_SHARE`: columns are wider then. Steps of reports that are passed
+over belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tputui.state.snapshot import CoreColumn
+from tputui.telemetry.events import StepsRecorded
+
+COLUMNS_MAX = 512
+"""About two a column of the widest terminal."""
+CELLS_MAX = 1 << 18
+"""Means kept of a run, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
+COLUMNS_LEAST = 64
+"""... these."""
+WHOLE_VALUES_MAX = 100_000
+"""Values taken in of one writer before reports are sampled."""
+SAMPLED_SHARE = 64
+"""One value in so many is decoded for this after that."""
+
+
+def columns_max(num_cores: int) -> int:
+    """How many columns each host may keep where all have so many cores together."""
+    return min(COLUMNS_MAX, max(COLUMNS_LEAST, CELLS_MAX // max(1, num_cores) // 2 * 2))
+
+
+class Column(NamedTuple):
+    """Steps `first` to `last`, of which `rows` were looked at."""
+
+    first: int
+    last: int
+    rows: int
+    means: array[float]
+    """[cores] mean of the finite values; NaN where there is none."""
+    counts: array[int] | None
+    """[cores] number of finite values; None where every value was finite, so that it is `rows`."""
+    sampled_bad: bool
+    """Whether a report with values that are not finite was looked at."""
+    middle: float
+    """Mean of the steps that were looked at."""
+
+    @property
+    def bad(self) -> list[int]:
+        """Places of the cores with a value that was not finite."""
+        return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
+
+
+class Columns:
+    """The losses that one writer recorded, a mean a core over consecutive steps."""
+
+    def __init__(self, most: int = COLUMNS_MAX) -> None:
+        self.columns: list[Column] = []
+        self.count = 0
+        """Records that were taken in."""
+        self._most = most
+        self._stride = 1
+        """Steps that a column may span."""
+        self._last = 0
+        """Newest step of the records so far."""
+        self._seen = 0
+        """Values in the records so far."""
+        self._taken = 0
+        """Those that were taken in."""
+        self._decoded = [0, 0]
+        """Those that were decoded for this alone: of usual reports, and of those with values that are not finite."""
+        self._told: list[tuple[Column, CoreColumn]] = []
+
+    @property
+    def told(self) -> list[CoreColumn]:
+        """What is shown as it stands in a snapshot; of a column that did not change it is the same object every time,
+        so that ten snapshots a second cost what changed between them."""
+        told, shown = self._told, self.shown
+        # Only the newest column is ever replaced, or all of them at once.
+        same = min(len(told), len(shown))
+        while same and told[same - 1][0] is not shown[same - 1]:
+            same -= 1
+        told[same:] = [(column, _shown(column, column.means, tuple(column.bad))) for column in shown[same:]]
+        return [column for _, column in told]
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns up to the newest step."""
+        if not self.columns or self.columns[-1].last >= self._last:
+            return self.columns
+        return [*self.columns[:-1], self.columns[-1]._replace(last=self._last)]
+
+    @property
+    def width(self) -> int:
+        """Number of cores; 0 before the first record."""
+        return len(self.columns[-1].means) if self.columns else 0
+
+    def take(
+        self,
+        record: StepsRecorded,
+        values: Sequence[float] | None,
+        decode: Callable[[StepsRecorded], Sequence[float] | None],
+    ) -> None:
+        """Takes a record in. `values`, [n][cores], are given where they were decoded anyway; else `decode` is asked
+        for them where they are wanted, and gives None where it cannot."""
+        self.count += 1
+        size = record.n * record.cores
+        self._seen += size
+        last = record.first + record.n - 1
+        opens = not self.columns or last - self.columns[-1].first >= self._stride
+        odd = record.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
+        if opens or odd or self._taken < WHOLE_VALUES_MAX:
+            allowed = WHOLE_VALUES_MAX + self._seen // SAMPLED_SHARE
+            if values is None and (self._decoded[odd] + size <= allowed or not self.columns):
+                values = decode(record)
+                self._decoded[odd] += size
+            if values is not None:
+                self._taken += size
+                self._add(record, values)
+        if last > self._last:
+            self._last = last
+
+    def _add(self, record: StepsRecorded, values: Sequence[float]) -> None:
+        num_cores = record.cores
+        if not self.columns:
+            self._most = min(self._most, columns_max(num_cores))
+        elif num_cores != len(self.columns[-1].means):
+            return
+        for row in range(0, record.n, self._stride):
+            rows = min(self._stride, record.n - row)
+            part = values[row * num_cores : (row + rows) * num_cores]
+            self._push(_reduced(record.first + row, rows, part, num_cores))
+        while len(self.columns) > self._most:
+            self._stride *= 2
+            self.columns = _widened(self.columns, self._stride)
+
+    def fork(self) -> Columns:
+        """Another one that holds the same and goes on by itself."""
+        copy = Columns(self._most)
+        copy.columns, copy.count = self.columns.copy(), self.count
+        copy._last, copy._stride = self._last, self._stride
+        copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded.copy()
+        return copy
+
+    def _push(self, column: Column) -> None:
+        if self.columns:
+            newest = self.columns[-1]
+            if newest.last < column.first and column.last - newest.first < self._stride:
+                self.columns[-1] = _joined(newest, column)
+                return
+            # Steps that were passed over since belong to the column before.
+            self.columns[-1] = newest._replace(last=max(newest.last, column.first - 1))
+        self.columns.append(column)
+
+
+def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]:
+    """The columns of several writers as one, in order of steps; beside each stand the cores whose values it records.
+
+    The steps are those of the writer with the fewest columns; what others have is joined to the column it begins in.
+    """
+    parts = [(columns, cores) for columns, cores in parts if columns.columns]
+    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+    if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
+        return parts[0][0].told
+    if not parts:
+        return []
+    frame = min((columns.shown for columns, _ in parts), key=len)
+    edges = [column.first for column in frame]
+    means = [array("f", [math.nan]) * num_cores for _ in frame]
+    bad: list[list[int]] = [[] for _ in frame]
+    for columns, cores in parts:
+        for place, column in _gathered(columns.shown, edges).items():
+            for core, mean in zip(cores, column.means, strict=False):
+                means[place][core] = mean
+            bad[place] += [cores[core] for core in column.bad if core < len(cores)]
+    return [
+        _shown(column, means[place], tuple(sorted(bad[place])))
+        for place, column in enumerate(frame)
+    ]  # fmt: skip
+
+
+def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]]) -> list[tuple[int, list[float]]]:
+    """Steps with every core's value, from the rows of several writers, each beside the cores whose values it records.
+
+    Only steps that every writer has a row of, in order.
+    """
+    steps = set.intersection(*({step for step, _ in found} for found, _ in parts)) if parts else set[int]()
+    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+    whole = {step: [math.nan] * num_cores for step in sorted(steps)}
+    for found, cores in parts:
+        for step, values in found:
+            if step in whole:
+                for core, value in zip(cores, values, strict=False):
+                    whole[step][core] = value
+    return list(whole.items())
+
+
+def _gathered(columns: list[Column], edges: list[int]) -> dict[int, Column]:
+    """Columns joined by which edge, of ascending ones, they begin at or after; before the first counts to the first."""
+    found: dict[int, Column] = {}
+    for column in columns:
+        place = max(0, bisect_right(edges, column.first) - 1)
+        found[place] = _joined(found[place], column) if place in found else column
+    return found
+
+
+def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
+    return CoreColumn(
+        first_step=column.first,
+        last_step=column.last,
+        means=means,
+        bad_cores=bad,
+        num_steps=column.rows,
+        middle=column.middle,
+    )
+
+
+def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> Column:
+    """A column of `rows` steps from their values, [rows][cores]."""
+    last, middle = first + rows - 1, first + (rows - 1) / 2
+    means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
+    if math.isfinite(sum(means)):
+        return Column(first, last, rows, means, None, False, middle)
+    counts = array("L", [rows]) * num_cores
+    for core, mean in enumerate(means):
+        if not math.isfinite(mean):
+            finite = [value for value in values[core::num_cores] if math.isfinite(value)]
+            counts[core] = len(finite)
+            means[core] = math.fsum(finite) / len(finite) if finite else math.nan
+    return Column(first, last, rows, means, counts, True, middle)
+
+
+def _widened(columns: list[Column], stride: int) -> list[Column]:
+    """Neighbours joined as far as they span no more than `stride` steps together."""
+    wide: list[Column] = []
+    for column in columns:
+        if wide and column.last - wide[-1].first < stride:
+            wide[-1] = _joined(wide[-1], column)
+        else:
+            wide.append(column)
+    return wide
+
+
+def _joined(left: Column, right: Column) -> Column:
+    """Both together, as the mean over all values that were looked at."""
+    rows = left.rows + right.rows
+    first, last = min(left.first, right.first), max(left.last, right.last)
+    share = right.rows / rows
+    middle = left.middle + (right.middle - left.middle) * share
+    if left.counts is None and right.counts is None:
+        means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
+        return Column(first, last, rows, means, None, False, middle)
+    lefts, rights = _counts(left), _counts(right)
+    counts = array("L", [a + b for a, b in zip(lefts, rights, strict=True)])
+    sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
+    means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
+    return Column(first, last, rows, means, counts, True, middle)
+
+
+def _counts(column: Column) -> array[int]:
+    return column.counts if column.counts is not None else array("L", [column.rows]) * len(column.means)
+
+
+def _mean(left: float, num_left: int, right: float, num_right: int, total: int) -> float:
+    if not num_left:
+        return right
+    return left if not num_right else (left * num_left + right * num_right) / total

@@ -1,0 +1,103 @@
+"""Memory over a run's time, bounded however long it is: what one writer sampled, and all of it together. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.state.downsampled import Thinned, thinned
+from tputui.state.snapshot import MemoryPoint
+from tputui.telemetry.events import HostSampled, MemorySampled
+
+_SAMPLES_MAX = 4_096
+"""Of all writers together when they are combined ..."""
+_OF_EACH_LEAST = 16
+"""... and of each at least so many."""
+
+
+class Sample(NamedTuple):
+    """What one writer sampled at a moment, or the most of neighbouring samples."""
+
+    t: float
+    hbm_bytes: int | None
+    host_bytes: int | None
+    rss_bytes: int | None
+
+    def join(self, later: Sample) -> Sample:
+        return Sample(
+            later.t,
+            _most(self.hbm_bytes, later.hbm_bytes),
+            _most(self.host_bytes, later.host_bytes),
+            _most(self.rss_bytes, later.rss_bytes),
+        )
+
+
+class Usage:
+    """The memory that one writer sampled: a worker that of its devices, a supervisor that of its host."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.samples: Thinned[Sample] = Thinned(Sample.join)
+
+    def add_device(self, event: MemorySampled) -> None:
+        """Takes device memory in; where it cannot be read there is nothing to keep."""
+        if event.hbm and math.isfinite(event.t):
+            self.count += 1
+            self.samples.add(Sample(event.t, max(reading.used_bytes for reading in event.hbm), None, None))
+
+    def add_host(self, event: HostSampled) -> None:
+        """Takes host memory in."""
+        if math.isfinite(event.t):
+            self.count += 1
+            rss_bytes = sum(process.rss_bytes for process in event.processes)
+            self.samples.add(Sample(event.t, None, event.memory_used_bytes, rss_bytes))
+
+    def fork(self) -> Usage:
+        """Another one that holds the same and goes on by itself."""
+        copy = Usage()
+        copy.count, copy.samples = self.count, self.samples.fork()
+        return copy
+
+
+def combined(usages: Sequence[Usage]) -> list[MemoryPoint]:
+    """Memory over time: device memory of the fullest core, host memory and processes summed over the hosts.
+
+    At each moment at which a writer sampled, what the others sampled last counts.
+    """
+    told = [usage.samples.items for usage in usages if usage.samples.items]
+    of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(told)))
+    parts = [thinned(samples, Sample.join, of_each) for samples in told]
+    newest: dict[int, Sample] = {}
+    points: list[MemoryPoint] = []
+    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
+    for writer, sample in in_order:
+        newest[writer] = sample
+        known = newest.values()
+        points.append(
+            MemoryPoint(
+                t=sample.t,
+                hbm_used_bytes=max((one.hbm_bytes for one in known if one.hbm_bytes is not None), default=None),
+                host_used_bytes=_total([one.host_bytes for one in known]),
+                rss_bytes=_total([one.rss_bytes for one in known]),
+            )
+        )
+    return thinned(points, _fuller)
+
+
+def _fuller(left: MemoryPoint, right: MemoryPoint) -> MemoryPoint:
+    return MemoryPoint(
+        t=right.t,
+        hbm_used_bytes=_most(left.hbm_used_bytes, right.hbm_used_bytes),
+        host_used_bytes=_most(left.host_used_bytes, right.host_used_bytes),
+        rss_bytes=_most(left.rss_bytes, right.rss_bytes),
+    )
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)
+
+
+def _total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,115 @@
+"""The core whose loss differs persistently from the other cores: one criterion for panels, charts and the header. Pure.
+
+In each step a core is off if it is more than `OFF` median absolute deviations away from the median core. The loss of a
+few examples has long tails, so in a healthy run every core is off in about every eighth step. A core is named only if
+that persists: each step in which it is off on the same side adds one to its score, each other step takes `_FALL` away,
+and it is named once the score reaches `NAMED`, so after 20 consecutive steps.
+
+The mean over several steps scatters less than a single one. A column of them therefore counts as up to `_STEPS_MOST`
+steps, as many as its distance is worth: k steps need `OFF` times the square root of k deviations. A single spike never
+names a core, however high it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tputui.state.snapshot import CoreColumn, OutlierView
+
+LEAST_CORES = 4
+"""With fewer there is no majority to differ from."""
+OFF = 3.0
+"""Median absolute deviations from the median core."""
+NAMED = 20
+"""Steps."""
+_FALL = 4
+_SCORE_MAX = 2 * NAMED
+"""So that a core that was off for long is no longer named soon after it is not."""
+_STEPS_MOST = 4
+_FLAGGED_MAX = 64
+"""Cores remembered of a look: of thousands the farthest ones."""
+
+
+class Look(NamedTuple):
+    """The cores in one step, or in a column of several."""
+
+    first_step: int
+    last_step: int
+    num_steps: int
+    """Steps that the means are over."""
+    off: Mapping[int, float]
+    """By core that is off: its distance from the median core, in deviations and signed."""
+    deviation: float
+    """Median absolute deviation, in units of the loss."""
+
+
+def looked_at(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> Look:
+    """Judges the cores in consecutive steps by their means, [cores]; what is not finite is left out."""
+    finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
+    if len(finite) < LEAST_CORES:
+        return Look(first_step, last_step, num_steps, {}, 0.0)
+    values = sorted(mean for mean, _ in finite)
+    median = _median(values)
+    deviation = max(_median(sorted(abs(value - median) for value in values)), 1e-9 * abs(median), 1e-300)
+    if values[0] >= median - OFF * deviation and values[-1] <= median + OFF * deviation:
+        return Look(first_step, last_step, num_steps, {}, deviation)
+    off = {core: (mean - median) / deviation for mean, core in finite if abs(mean - median) > OFF * deviation}
+    if len(off) > _FLAGGED_MAX:
+        off = dict(heapq.nlargest(_FLAGGED_MAX, off.items(), key=lambda item: abs(item[1])))
+    return Look(first_step, last_step, num_steps, off, deviation)
+
+
+def look_at(column: CoreColumn) -> Look:
+    """Judges the cores in a column."""
+    return looked_at(column.first_step, column.last_step, column.num_steps, column.means)
+
+
+class _Score:
+    """How long a core has been off on one side."""
+
+    def __init__(self, core: int, first_step: int) -> None:
+        self.core = core
+        self.first_step = first_step
+        self.last_step = first_step
+        self.value = 0
+        self.total = 0
+        self.by = 0.0
+        self.named = False
+
+    def add(self, look: Look, deviations: float) -> None:
+        steps = min(int((deviations / OFF) ** 2), look.num_steps, _STEPS_MOST)
+        self.total += steps
+        self.value = min(self.value + steps, _SCORE_MAX)
+        self.last_step = look.last_step
+        self.by = max(self.by, deviations * look.deviation, key=abs)
+        self.named = self.named or self.value >= NAMED
+
+    def to_view(self) -> OutlierView:
+        return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
+
+
+def outlier(looks: Iterable[Look], *, now: bool = False) -> OutlierView | None:
+    """The core that was off for longest within looks in order of steps; with `now` only one that still is."""
+    scores: dict[tuple[int, bool], _Score] = {}
+    """By core, and whether it is above the others."""
+    over: list[_Score] = []
+    for look in looks:
+        fall = _FALL * min(look.num_steps, _STEPS_MOST)
+        off = {(core, deviations > 0): deviations for core, deviations in look.off.items()}
+        for key in scores.keys() - off.keys():
+            scores[key].value -= fall
+            if scores[key].value <= 0:
+                over.append(scores.pop(key))
+        for key, deviations in off.items():
+            scores.setdefault(key, _Score(key[0], look.first_step)).add(look, deviations)
+    found = [score for score in (scores.values() if now else [*over, *scores.values()]) if score.named]
+    return max(found, key=lambda score: (score.total, abs(score.by), -score.core)).to_view() if found else None
+
+
+def _median(values: Sequence[float]) -> float:
+    """Of sorted values."""
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

@@ -1,0 +1,191 @@
+"""What one writer's facts make people read: lines of the log, warnings, and marks on the timeline.
+
+One function a type of fact that is told, chosen by the table at the end; the figures that facts add up to are
+`writer`'s. Bounded however much is said. Pure: no clock, no file.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from tputui import formatting as fmt
+from tputui.state.event_marks import Marks
+from tputui.state.snapshot import LogLine
+from tputui.telemetry import events as ev
+
+LOG_LINES_MAX = 2_000
+LOG_CHARS_MAX = 4_000
+WARNINGS_MAX = 256
+TOOL = "tputui"
+"""Source of the lines that the tool itself says."""
+
+Level = Literal["info", "warning", "error"]
+
+
+class Telling:
+    """Lines and marks of one writer."""
+
+    def __init__(self, name: str, printed_by: str) -> None:
+        """`printed_by` is the source of what the writer passes on of a training process."""
+        self.name = name
+        self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
+        self.num_logs = 0
+        """Lines ever said, those that are not kept any more included."""
+        self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
+        self.marks = Marks()
+        self._printed_by = printed_by
+
+    def fork(self) -> Telling:
+        """Another one that holds the same and goes on by itself."""
+        other = copy.copy(self)
+        other.logs, other.warnings, other.marks = self.logs.copy(), self.warnings.copy(), self.marks.fork()
+        return other
+
+    def take(self, event: ev.Event, step: int) -> bool:
+        """Tells of a fact; returns whether it is of a type that is told. `step` is the newest one known to be done."""
+        tell = _TOLD.get(type(event))
+        if tell is None:
+            return False
+        tell(self, event, step)
+        return True
+
+    def say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
+        """Puts a line in, shortened where it is too long; at the time of the line before where it has none."""
+        if not math.isfinite(t):
+            t = self.logs[-1].t if self.logs else 0.0
+        if len(text) > LOG_CHARS_MAX:
+            text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
+        self.num_logs += 1
+        self.logs.append(LogLine(t=t, source=source, level=level, text=text))
+
+    def warn(self, t: float, text: str, step: int) -> None:
+        """A line and a mark."""
+        self.say(t, text, "warning")
+        self.marks.add("warning", t, step, text)
+
+    def _run_started(self, event: ev.RunStarted, _: int) -> None:
+        if event.resumed_from:
+            self.marks.add("resume", event.t, 0, f"resumed from {event.resumed_from}")
+
+    def _worker_exited(self, event: ev.WorkerExited, step: int) -> None:
+        if event.signal is not None:
+            self.warn(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}", step)
+
+    def _epoch_started(self, event: ev.EpochStarted, _: int) -> None:
+        self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
+
+    def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
+        what = f"{event.num_records} records ({event.num_steps} steps)"
+        text = event.why or f"the disk could not keep up; {what} were dropped so that training went on"
+        self.warn(event.t, f"{self.name}: {text}", step)
+
+    def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
+        figures = fmt.meters_line(event.train, event.valid, event.scores)
+        self.say(event.t, f"epoch {event.epoch} ended: {figures}")
+        if event.best:
+            self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
+
+    def _memory_predicted(self, event: ev.MemoryPredicted, _: int) -> None:
+        self.say(event.t, f"memory: {fmt.forecast(event.core)}")
+
+    def _log_written(self, event: ev.LogWritten, _: int) -> None:
+        self.say(event.t, event.line, source=self._printed_by)
+
+    def _warning_raised(self, event: ev.WarningRaised, step: int) -> None:
+        self.warnings.append(event.text)
+        self.warn(event.t, event.text, step)
+
+    def _example_skipped(self, event: ev.ExampleSkipped, step: int) -> None:
+        what = "validation" if event.split == "valid" else "training"
+        count = f"{event.skipped} of at most {event.limit}"
+        self.warn(event.t, f"{what} example left out: {event.where}: {event.why} ({count})", step)
+
+    def _pictures_kept(self, event: ev.PicturesKept, _: int) -> None:
+        folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
+        what = "predictions" if event.epoch else "training examples"
+        self.say(event.t, f"{len(event.pictures)} pictures of {what} kept in {folder}")
+
+    def _checkpoint_saved(self, event: ev.CheckpointSaved, _: int) -> None:
+        size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
+        best = ", the best so far" if event.best else ""
+        self.say(event.t, f"checkpoint of step {event.step:,} saved: {event.path} ({size} in {took}{best})")
+        self.marks.add("checkpoint", event.t, event.step, f"saved {size} in {took}{best}: {event.path}")
+
+    def _request_seen(self, event: ev.RequestSeen, _: int) -> None:
+        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
+
+    def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
+        path = f": {event.path}" if event.path else ""
+        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step:,}{path}")
+
+    def _request_refused(self, event: ev.RequestRefused, _: int) -> None:
+        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
+
+    def _failure_raised(self, event: ev.FailureRaised, _: int) -> None:
+        first, *page = event.message.splitlines() or [""]
+        text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
+        for line in [text, *page]:
+            self.say(event.t, line, "error")
+        self.marks.add("failure", event.t, event.step, text)
+
+    def _rank_exited(self, event: ev.RankExited, step: int) -> None:
+        how = f"was ended by {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
+        with_the_run = ", with the run" if event.ending else ""
+        self.say(event.t, f"{event.process} (pid {event.pid}) {how}{with_the_run}", "warning")
+
+    def _failure_reported(self, event: ev.FailureReported, step: int) -> None:
+        if event.path:
+            self.say(event.t, f"the first failure is told in {event.path}", "error")
+        if event.silent:
+            text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.message}"
+            self.say(event.t, text, "error")
+            self.marks.add("failure", event.t, event.step, text)
+
+    def _stacks_taken(self, event: ev.StacksTaken, step: int) -> None:
+        where = f": {event.path}" if event.path else ""
+        self.say(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
+
+    def _stall_found(self, event: ev.StallFound, step: int) -> None:
+        self.say(event.t, f"stalled: {event.text}", "warning")
+        self.marks.add("stall", event.t, event.step, event.text)
+
+    def _non_finite_found(self, event: ev.NonFiniteFound, step: int) -> None:
+        self.warnings.append(event.text)
+        self.say(event.t, event.text, "warning")
+
+    def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
+        self.say(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
+
+    def _run_ended(self, event: ev.RunEnded, _: int) -> None:
+        level: Level = "error" if event.outcome == "failed" else "info"
+        self.say(event.t, f"run {event.outcome}: {event.reason}", level)
+
+
+_TOLD: dict[type[ev.Event], Callable[[Telling, Any, int], None]] = {
+    ev.RunStarted: Telling._run_started,
+    ev.WorkerExited: Telling._worker_exited,
+    ev.EpochStarted: Telling._epoch_started,
+    ev.StepsDropped: Telling._steps_dropped,
+    ev.EpochEnded: Telling._epoch_ended,
+    ev.MemoryPredicted: Telling._memory_predicted,
+    ev.LogWritten: Telling._log_written,
+    ev.WarningRaised: Telling._warning_raised,
+    ev.ExampleSkipped: Telling._example_skipped,
+    ev.PicturesKept: Telling._pictures_kept,
+    ev.CheckpointSaved: Telling._checkpoint_saved,
+    ev.RequestSeen: Telling._request_seen,
+    ev.RequestApplied: Telling._request_applied,
+    ev.RequestRefused: Telling._request_refused,
+    ev.FailureRaised: Telling._failure_raised,
+    ev.RankExited: Telling._rank_exited,
+    ev.FailureReported: Telling._failure_reported,
+    ev.StacksTaken: Telling._stacks_taken,
+    ev.StallFound: Telling._stall_found,
+    ev.NonFiniteFound: Telling._non_finite_found,
+    ev.TrainingEnded: Telling._training_ended,
+    ev.RunEnded: Telling._run_ended,
+}

@@ -1,0 +1,201 @@
+"""Where every process of a run is: the stacks that were asked for, the user's own code first, and who waits where.
+
+Calls of this tool and of libraries are folded: what a person looks for is the line of theirs. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.process_state import WriterState, lasts_s
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import ProcessStacks, RequestState, RequestView, StacksView
+from tputui.telemetry import events as ev
+
+NAMED_THREADS_MAX = 8
+_UNANSWERED: frozenset[RequestState] = frozenset({"requested", "seen"})
+_FOLDED = {"tputui": "tputui", "library": "libraries"}
+
+
+def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
+    """The answers to the newest request for stacks; None where none was answered."""
+    told = [taken for writer in state.in_order for taken in writer.stacks.values()]
+    newest = max((taken.request for taken in told), default=None)
+    if newest is None:
+        return None
+    answers: dict[str, ev.StacksTaken] = {}
+    for taken in told:
+        # What a process says itself counts more than what a signal got out of it.
+        if taken.request == newest and (taken.process not in answers or not taken.by_signal):
+            answers[taken.process] = taken
+    processes = [_process(state, taken) for _, taken in sorted(answers.items())]
+    again = [
+        asked.t for asked in requests if asked.kind == "stacks" and asked.id > newest and asked.state in _UNANSWERED
+    ]
+    return StacksView(
+        request=newest,
+        t=max(view.t for view in processes),
+        processes=processes,
+        again_t=max(again, default=None),
+    )
+
+
+def page(view: StacksView) -> list[str]:
+    """The stacks as lines."""
+    return [line for process in view.processes for line in [*process_lines(process), ""]][:-1]
+
+
+def process_lines(process: ProcessStacks) -> Iterator[str]:
+    """One process: where it is, its training thread and those in the user's code; the others by name."""
+    yield headline(process)
+    shown = [thread for place, thread in enumerate(process.threads) if place == 0 or _is_users(thread)]
+    for thread in shown:
+        yield f"  {thread.name}"
+        yield from (f"    {line}" for line in folded(thread.frames))
+    rest = [thread.name for thread in process.threads if thread not in shown]
+    if rest:
+        more = f" and {len(rest) - NAMED_THREADS_MAX} more" if len(rest) > NAMED_THREADS_MAX else ""
+        yield f"  besides: {', '.join(rest[:NAMED_THREADS_MAX])}{more}"
+    if process.path:
+        yield f"  whole: {process.path}"
+
+
+def headline(process: ProcessStacks) -> str:
+    """`rank-3 (core 3, pid 4711): executing for 12 s at step 812, in all-reduce`."""
+    where = ", ".join(part for part in (fmt.cores(process.cores), f"pid {process.pid}") if part)
+    waits = f", in {process.waits_for}" if process.waits_for else ""
+    held = "; it holds the interpreter, so a signal fetched this" if process.by_signal else ""
+    return f"{process.process} ({where}): {_doing(process)}{waits}{held}"
+
+
+def _doing(process: ProcessStacks) -> str:
+    """A phase that has just begun is told without how long it lasts: it is another one with nearly every step."""
+    if process.phase is None:
+        return "what it was doing then is not known"
+    lasts = f" for {fmt.whole(process.phase_s)}" if process.phase_s >= 1 else ""
+    return f"{fmt.PHASES[process.phase]}{lasts} at step {process.step}"
+
+
+def folded(frames: list[ev.CodeFrame]) -> Iterator[str]:
+    """A stack: the newest call, the user's own code in full, the rest as how many calls of whom."""
+    users = [frame for frame in frames if frame.owner == "user"]
+    if users and frames[0].owner != "user":
+        yield f"in your code: {call(users[0])}"
+    rest = frames
+    if frames and frames[0].owner != "user":
+        yield call(frames[0])
+        rest = frames[1:]
+    for owner, calls in groupby(rest, key=lambda frame: frame.owner):
+        run = list(calls)
+        if owner == "user":
+            yield from (call(frame) for frame in run)
+        else:
+            yield f"... {fmt.count(len(run))} call{'s' if len(run) > 1 else ''} of {_FOLDED[owner]}"
+
+
+def call(frame: ev.CodeFrame) -> str:
+    """`reader.py:31 in fetch`, with the whole path."""
+    return f"{frame.file}:{frame.line} in {frame.function}"
+
+
+def waiting(state: RunState, living: Iterable[str], now: float) -> str:
+    """Who waits where, the odd ones first: `core 5 waiting for data for 94 s, 7 others in all-reduce at step 812`.
+
+    Empty where fewer than two processes tell what they do, since the one is told anyway.
+    """
+    alive = set(living)
+    beating = [w for w in (*state.workers, *state.ranks) if w.name in alive and w.beat and not w.training_ended]
+    if len(beating) < 2:
+        return ""
+    groups: dict[str, list[WriterState]] = {}
+    for writer in beating:
+        groups.setdefault(_place(writer), []).append(writer)
+    # The few that are elsewhere than the rest hold them up; those inside a collective only wait.
+    order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
+    parts: list[str] = []
+    for place, (what, writers) in enumerate(order):
+        longest = max(_since(writer, now) for writer in writers)
+        cores = [core for writer in writers for core in driven(state, writer)]
+        is_rest = place > 0 and place == len(order) - 1
+        who = _others(len(cores) or len(writers)) if is_rest else fmt.cores(cores) or writers[0].name
+        lasts = "" if is_rest and _waits(writers[0]) else f" for {fmt.whole(longest)}"
+        parts.append(f"{who} {what}{lasts}")
+    step = max(writer.beat.step for writer in beating if writer.beat)
+    return f"{', '.join(parts)} at step {step}"
+
+
+def driven(state: RunState, writer: WriterState) -> list[int]:
+    """The cores that a process drives: under `replica` the worker is the first rank, though it reports for all."""
+    if writer.topology is None:
+        return []
+    is_first_rank = writer.topology.strategy == "replica" and not writer.is_rank
+    return writer.topology.cores[:1] if is_first_rank else writer.topology.cores
+
+
+def _others(count: int) -> str:
+    return f"{fmt.count(count)} other{'s' if count > 1 else ''}"
+
+
+def _place(writer: WriterState) -> str:
+    beat = writer.beat
+    assert beat is not None, "only those that told are asked"
+    return f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
+
+
+def _waits(writer: WriterState) -> bool:
+    return writer.beat is not None and writer.beat.waits_for is not None
+
+
+def _since(writer: WriterState, now: float) -> float:
+    assert writer.beat is not None, "only those that told are asked"
+    return lasts_s(writer.beat, now)
+
+
+def _is_users(thread: ev.ThreadStack) -> bool:
+    return any(frame.owner == "user" for frame in thread.frames)
+
+
+class _Then(NamedTuple):
+    """What a process was doing when its stacks were taken."""
+
+    phase: ev.Phase | None = None
+    phase_s: float = 0.0
+    step: int = 0
+    waits_for: str | None = None
+
+
+def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
+    writer = state.writers.get(taken.process)
+    then = _then(writer, taken) if writer else _Then()
+    return ProcessStacks(
+        t=taken.t,
+        process=taken.process,
+        pid=taken.pid,
+        cores=driven(state, writer) if writer else [],
+        phase=then.phase,
+        phase_s=then.phase_s,
+        step=then.step,
+        waits_for=then.waits_for,
+        threads=taken.threads,
+        path=taken.path,
+        by_signal=taken.by_signal,
+    )
+
+
+def _then(writer: WriterState, taken: ev.StacksTaken) -> _Then:
+    """By the receipts that it gave with its stacks, else by its newest beat before them: never by a later one."""
+    beats = [beat for beat in (writer.beat_at_stacks, writer.beat) if beat is not None and beat.t <= taken.t]
+    beat = max(beats, key=lambda each: each.t, default=None)
+    receipts = writer.receipts.get(taken.request) if not taken.by_signal else None
+    if receipts is not None and receipts.seen is not None:
+        phase, step = receipts.seen.phase, (receipts.applied or receipts.seen).step
+    elif beat is not None:
+        phase, step = beat.phase, beat.step
+    else:
+        return _Then()
+    if beat is None or beat.phase != phase:
+        return _Then(phase, 0.0, step)
+    return _Then(phase, lasts_s(beat, taken.t), step, beat.waits_for)

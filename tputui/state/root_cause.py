@@ -1,0 +1,200 @@
+"""What broke a run first, and what only followed from it: one account, from what every process said of its end.
+
+The screen, `--no-ui`, `show` and the report file tell the same `Failure`. The process itself tells an exception, the
+first rank tells of a rank that left no word, and the supervisor adds what only it can know. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tputui import formatting as fmt
+from tputui.state.process_stacks import driven
+from tputui.state.process_state import WriterState
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Failure
+from tputui.telemetry import events as ev
+
+PEER_LOST = "PeerLost"
+"""Type of the error of a process that lost another one: never the first, if any other is known."""
+FRAMES_TOLD = 8
+KINDS: dict[ev.FailureKind, str] = {
+    "exception": "an exception",
+    "import": "a module that does not import",
+    "refused": "refused: the configuration or the checkpoint cannot be used",
+    "unable": "this machine cannot train",
+    "memory": "out of memory",
+    "non_finite": "a NaN or infinite loss, gradient or weight",
+    "aborted": "ended in native code",
+    "killed": "ended by a signal from outside",
+    "exited": "ended without a word",
+}
+"""How training broke, in words."""
+
+
+class Death(NamedTuple):
+    """What is known of one process that broke."""
+
+    process: str
+    """Its writer name."""
+    event: ev.FailureRaised
+
+
+def first(state: RunState) -> Death | None:
+    """The first process that said it broke, or of which another one said so; None where none did."""
+    told = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
+    causes = [death for death in told if death.event.error != PEER_LOST] or told
+    return min(causes, key=lambda death: death.event.t, default=None)
+
+
+def failure(state: RunState) -> Failure | None:
+    """What broke the run first, with everything that is known of it; None where nothing did."""
+    reported = next((w.failure_reported for w in state.supervisors if w.failure_reported), None)
+    death = first(state)
+    if reported is not None and (death is None or death.process != reported.process):
+        own = state.writers.get(reported.process)
+        death = Death(own.name, own.failure) if own and own.failure else None
+    if death is not None:
+        found = _raised(state, death)
+    elif reported is not None:
+        found = _silent(reported)
+    else:
+        return None
+    return _placed(state, _with_report(found, reported))
+
+
+def block(failure: Failure) -> list[str]:
+    """The account as lines, for the file, `--no-ui` and `show`; the traceback last but for what followed."""
+    rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", KINDS[failure.kind])]
+    rows.append(("when", f"{_moment(failure.t)}, step {failure.step}, while {fmt.PHASES[failure.phase]}"))
+    rows += [("your code" if not place else "", where) for place, where in enumerate(your_code(failure))]
+    rows += [("memory", failure.memory)] if failure.memory else []
+    lines = [line for name, text in rows for line in _row(name, text)]
+    for name, part in (
+        ("traceback", failure.traceback.splitlines()),
+        ("stack in native code", failure.stack.splitlines()),
+        ("last lines printed before", failure.log),
+        ("followed", failure.followers),
+    ):
+        lines += [name, *(f"    {line}" for line in part)] if part else []
+    return lines
+
+
+def what(failure: Failure) -> str:
+    """`ValueError: the file is cut short`, its further lines below."""
+    return f"{failure.error}: {failure.message}" if failure.message else failure.error
+
+
+def your_code(failure: Failure) -> list[str]:
+    """The calls in the user's own code, the newest first: `data/reader.py:31 in fetch`."""
+    return [f"{frame.file}:{frame.line} in {frame.function}" for frame in failure.frames[:FRAMES_TOLD]]
+
+
+def _raised(state: RunState, death: Death) -> Failure:
+    event = death.event
+    own = state.writers.get(death.process)
+    # Of a process that left no word, its heart told better where it was than the one that missed it.
+    beat = own.beat if own and event.process and not own.failure else None
+    return Failure(
+        writer=death.process,
+        error=event.error,
+        message=event.message,
+        traceback=event.traceback,
+        phase=beat.phase if beat else event.phase,
+        step=beat.step if beat else event.step,
+        kind=event.kind,
+        t=event.t,
+        pid=event.pid,
+        frames=event.frames,
+    )
+
+
+def _silent(event: ev.FailureReported) -> Failure:
+    return Failure(
+        writer=event.process,
+        error=event.error,
+        message=event.message,
+        traceback="",
+        phase=event.phase,
+        step=event.step,
+        kind=event.kind,
+        t=event.t,
+        pid=event.pid,
+    )
+
+
+def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure:
+    """With what the supervisor adds."""
+    if reported is None:
+        return found
+    return replace(
+        found, kind=reported.kind, log=reported.log, stack=reported.stack, memory=reported.memory, path=reported.path
+    )
+
+
+def _placed(state: RunState, found: Failure) -> Failure:
+    """With where it was, and what followed."""
+    writer = state.writers.get(found.writer)
+    opened = writer.opened if writer else None
+    return replace(
+        found,
+        host=opened.host if opened else "",
+        pid=found.pid or (opened.pid if opened else None),
+        cores=driven(state, writer) if writer else [],
+        followers=list(_followers(state, found)),
+    )
+
+
+def _followers(state: RunState, found: Failure) -> Iterator[str]:
+    """The later ends of other processes, in order."""
+    later: list[tuple[float, str]] = []
+    gone: set[str] = {found.writer}
+    for writer in state.in_order:
+        for exited in writer.rank_exits:
+            if exited.process in gone or exited.pid == found.pid:
+                continue
+            gone.add(exited.process)
+            later.append((exited.t, f"{_name(state.writers.get(exited.process), exited.process)}: {_end(exited)}"))
+    for writer in state.in_order:
+        if writer.failure and not writer.failure.process and writer.name not in gone:
+            gone.add(writer.name)
+            first_line = writer.failure.message.partition("\n")[0]
+            later.append((writer.failure.t, f"{_name(writer, writer.name)}: {writer.failure.error}: {first_line}"))
+    for supervisor in state.supervisors:
+        worker = supervisor.worker_exited
+        name = f"worker-{supervisor.index}"
+        if worker and name not in gone:
+            how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
+            later.append((worker.t, f"{_name(state.writers.get(name), name)}: ended the others, then itself ({how})"))
+    for t, words in sorted(later):
+        yield f"{words}, {fmt.duration(max(0.0, t - found.t))} later"
+
+
+def _end(exited: ev.RankExited) -> str:
+    how = f"signal {exited.signal}" if exited.signal else f"exit code {exited.exit_code}"
+    if exited.ending:
+        return f"was ended with the run ({how})"
+    return f"went down after it ({how})"
+
+
+def _name(writer: WriterState | None, name: str) -> str:
+    return f"{name} (pid {writer.opened.pid})" if writer and writer.opened else name
+
+
+def place_of(failure: Failure) -> str:
+    """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as it is known."""
+    core = fmt.cores(failure.cores)
+    pid = f"pid {failure.pid}" if failure.pid else ""
+    return ", ".join(part for part in (failure.writer, core, failure.host, pid) if part)
+
+
+def _moment(t: float) -> str:
+    return fmt.utc(t, "%Y-%m-%d %H:%M:%S UTC", "at an unknown time")
+
+
+def _row(name: str, text: str) -> Iterator[str]:
+    for place, line in enumerate(text.splitlines() or [""]):
+        yield f"{'' if place else name:<14} {line}".rstrip()

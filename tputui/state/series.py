@@ -1,0 +1,185 @@
+"""A series of values over steps, bounded in memory however long the run.
+
+Consecutive steps are kept as pieces that know their least, greatest and mean value, so a spike of one step or a
+single NaN is never lost. When there are too many pieces, neighbours are joined in pairs. Pure; what a series holds
+depends on the records alone, never on how they arrived.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.state.downsampled import halved
+from tputui.state.snapshot import Segment
+from tputui.telemetry import float_blocks
+from tputui.telemetry.events import StepsRecorded
+
+PIECES_MAX = 2_048
+"""Several times the dots of the widest terminal."""
+PIECES_OF_ALL_MAX = 8_192
+"""Of all hosts together, since they are combined ten times a second; but of each at least ..."""
+PIECES_LEAST = 128
+"""... so many."""
+DECODED_VALUES_MAX = 2_000_000
+"""Values taken out of blocks for one series: about 0.2 s of work. Later records go in by their summary."""
+
+
+class Piece(NamedTuple):
+    """Consecutive steps reduced. `least` and `greatest` are infinite, the wrong way round, where no value is finite."""
+
+    first: int
+    last: int
+    total: float
+    least: float
+    greatest: float
+    num_values: int
+    num_bad: int
+    t: float = 0.0
+    """When its last step was reported."""
+
+    def join(self, other: Piece) -> Piece:
+        """Both together."""
+        # Comparisons rather than min and max: a long run is opened by ten thousand of these.
+        later = other.last >= self.last
+        return Piece(
+            self.first if self.first <= other.first else other.first,
+            other.last if later else self.last,
+            self.total + other.total,
+            self.least if self.least <= other.least else other.least,
+            self.greatest if self.greatest >= other.greatest else other.greatest,
+            self.num_values + other.num_values,
+            self.num_bad + other.num_bad,
+            other.t if later else self.t,
+        )
+
+    def to_segment(self) -> Segment:
+        """As it stands in a snapshot."""
+        some = self.num_values > 0
+        return Segment(
+            first_step=self.first,
+            last_step=self.last,
+            mean=self.total / self.num_values if some else math.nan,
+            min=self.least if some else math.nan,
+            max=self.greatest if some else math.nan,
+            num_values=self.num_values,
+            num_bad=self.num_bad,
+            t=self.t,
+        )
+
+
+class Series:
+    """The values that one writer recorded of one metric."""
+
+    def __init__(self, pieces_max: int = PIECES_MAX) -> None:
+        self.pieces: list[Piece] = []
+        self.count = 0
+        """Records that were taken in."""
+        self._pieces_max = pieces_max
+        self._stride = 1
+        """Steps that a piece may span."""
+        self._decoded = 0
+        self._told: list[tuple[Piece, Segment]] = []
+
+    def wants_values(self, record: StepsRecorded) -> bool:
+        """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
+        return record.n >= 2 * self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
+
+    def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
+        """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
+        self.count += 1
+        if values is None or record.n < 2 * self._stride:
+            self._push(_summary(record))
+        else:
+            self._decoded += len(values)
+            for row in range(0, record.n, self._stride):
+                last = min(row + self._stride, record.n)
+                part = values[row * record.cores : last * record.cores]
+                self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
+        while len(self.pieces) > self._pieces_max:
+            self.pieces = halved(self.pieces, Piece.join)
+            self._stride *= 2
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The pieces as they stand in a snapshot; of one that did not change it is the same object every time, so that
+        ten snapshots a second cost what changed between them."""
+        told, pieces = self._told, self.pieces
+        # Only the newest piece is ever replaced, or all of them at once.
+        same = min(len(told), len(pieces))
+        while same and told[same - 1][0] is not pieces[same - 1]:
+            same -= 1
+        told[same:] = [(piece, piece.to_segment()) for piece in pieces[same:]]
+        return [segment for _, segment in told]
+
+    def fork(self) -> Series:
+        """Another one that holds the same and goes on by itself."""
+        copy = Series(self._pieces_max)
+        copy.pieces, copy.count = self.pieces.copy(), self.count
+        copy._stride, copy._decoded = self._stride, self._decoded
+        return copy
+
+    def _push(self, piece: Piece) -> None:
+        if self.pieces:
+            newest = self.pieces[-1]
+            if newest.last < piece.first and piece.last - newest.first < self._stride:
+                self.pieces[-1] = newest.join(piece)
+                return
+        self.pieces.append(piece)
+
+
+def pieces_max(num_hosts: int) -> int:
+    """How many pieces each of so many hosts may keep."""
+    return min(PIECES_MAX, max(PIECES_LEAST, PIECES_OF_ALL_MAX // max(1, num_hosts)))
+
+
+def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:
+    """The series of several writers as one, in order of steps.
+
+    Of the writers, that with the fewest pieces sets the segments; what others have is joined to the segment that it
+    begins in, so that each segment tells of all of them.
+    """
+    if len(series) == 1:
+        return series[0].segments
+    pieces = _aligned([one.pieces for one in series])
+    while len(pieces) > segments_max:
+        pieces = halved(pieces, Piece.join)
+    return [piece.to_segment() for piece in pieces]
+
+
+def _aligned(parts: Sequence[Sequence[Piece]]) -> list[Piece]:
+    joined: list[Piece] = []
+    left = [sorted(part, key=lambda piece: piece.first) for part in parts if part]
+    while left:
+        frame = min(left, key=len)
+        edges, end = [piece.first for piece in frame], frame[-1].last
+        found: dict[int, Piece] = {}
+        for part in left:
+            for piece in part:
+                if piece.first <= end:
+                    place = max(0, bisect_right(edges, piece.first) - 1)
+                    found[place] = found[place].join(piece) if place in found else piece
+        joined += [found[place] for place in sorted(found)]
+        beyond = ([piece for piece in part if piece.first > end] for part in left)
+        left = [part for part in beyond if part]
+    return joined
+
+
+def _summary(record: StepsRecorded) -> Piece:
+    num_values = max(0, record.n * record.cores - record.bad)
+    if not (num_values and math.isfinite(record.mean)):
+        return Piece(record.first, record.first + record.n - 1, 0.0, math.inf, -math.inf, 0, record.bad, record.t)
+    last, total = record.first + record.n - 1, record.mean * num_values
+    return Piece(record.first, last, total, record.min, record.max, num_values, record.bad, record.t)
+
+
+def _reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:
+    if math.isfinite(sum(values)):
+        return Piece(first, last, math.fsum(values), min(values), max(values), len(values), 0, t)
+    mean, least, greatest, bad = float_blocks.summarise(values)
+    num_values = len(values) - bad
+    if not num_values:
+        return Piece(first, last, 0.0, math.inf, -math.inf, 0, bad, t)
+    return Piece(first, last, mean * num_values, least, greatest, num_values, bad, t)

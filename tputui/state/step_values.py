@@ -1,0 +1,199 @@
+"""The values of every step and core, as one writer reported them: series, newest row, what is not finite.
+
+A record is decoded only where something of it is needed; what cannot be decoded is kept as a sentence, never raised.
+Bounded however long the run. Pure: no clock, no file.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tputui import formatting as fmt
+from tputui.state.core_series import Columns, columns_max
+from tputui.state.process_log import Telling
+from tputui.state.series import Series, pieces_max
+from tputui.telemetry import float_blocks
+from tputui.telemetry.events import StepsRecorded, TopologyDeclared
+
+NON_FINITE_MAX = 64
+METRICS_MAX = 16
+RECORD_VALUES_MAX = 1 << 24
+"""More than a line of the longest length can hold; a record that says so was not written by a reporter."""
+UNREADABLE_MAX = 64
+RECENT_ROWS_MAX = 64
+"""Newest steps of which every core's loss is kept at hand, for what is judged now; with many cores fewer, ..."""
+RECENT_ROWS_LEAST = 24
+"""... but not less than these."""
+RECENT_VALUES_MAX = 1 << 15
+CORES_MAX = 1 << 16
+"""More than any pod has; what is told by core has room up to the greatest one."""
+
+
+class BadValue(NamedTuple):
+    """A NaN or an infinity, by the column of its block."""
+
+    step: int
+    column: int
+    metric: str
+    value: float
+
+
+class Row(NamedTuple):
+    """The loss of every core in a step, by the column of its block."""
+
+    step: int
+    values: array[float]
+
+
+class Values:
+    """What one writer's records of steps add up to."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.newest: dict[str, StepsRecorded] = {}
+        """By metric: the newest record."""
+        self.columns = Columns()
+        """Each core's loss."""
+        self.non_finite: list[BadValue] = []
+        self.num_non_finite = 0
+        self.unreadable: dict[int, str] = {}
+        """Why a record's block cannot be decoded, by its sequence number."""
+        self._topology: TopologyDeclared | None = None
+        self._recent: list[Row] = []
+        """The newest steps of the loss, as far as they were decoded, and ..."""
+        self._pending: deque[StepsRecorded] = deque()
+        """... the records after them."""
+        self._row: tuple[StepsRecorded, list[float] | None] | None = None
+        """The record whose newest row was decoded last, and that row."""
+
+    def fork(self) -> Values:
+        """Another one that holds the same and goes on by itself."""
+        other = copy.copy(self)
+        other.series = {metric: series.fork() for metric, series in self.series.items()}
+        other.newest, other.columns = self.newest.copy(), self.columns.fork()
+        other._recent, other._pending = self._recent.copy(), self._pending.copy()
+        other.non_finite, other.unreadable = self.non_finite.copy(), self.unreadable.copy()
+        return other
+
+    def declare(self, topology: TopologyDeclared) -> None:
+        """Takes in which cores there are."""
+        self._topology = topology
+        if not self.columns.width:
+            self.columns = Columns(columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1)))
+
+    def take(self, seq: int, event: StepsRecorded, told: Telling, newest_t: float | None) -> None:
+        """Takes a record in that makes sense; `newest_t`, in unix time, stands in for a time that is none."""
+        if event.metric not in self.series:
+            if len(self.series) >= METRICS_MAX:
+                return
+            self.series[event.metric] = Series(pieces_max(self._topology.num_hosts if self._topology else 1))
+        series = self.series[event.metric]
+        self.newest[event.metric] = event
+        self.num_non_finite += event.bad
+        if not math.isfinite(event.t):
+            event = msgspec.structs.replace(event, t=newest_t or 0.0)
+        find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
+        values = self._decoded(seq, event) if find_bad or series.wants_values(event) else None
+        series.add(event, values)
+        if event.metric == "loss":
+            self.columns.take(event, values, lambda record: self._decoded(seq, record))
+            self._pending.append(event)
+            self._forget_rows(_rows_most(event.cores))
+        told.marks.note_values(event, values, self.core_of)
+        if find_bad and values is not None:
+            self._keep_bad(event, values, told)
+
+    def core_of(self, column: int, num_columns: int) -> int:
+        """Global index of the core whose values stand in a column."""
+        return self.cores_of(num_columns)[column]
+
+    def cores_of(self, num_columns: int) -> Sequence[int]:
+        """Global indices of the cores whose values stand in the columns of a record that has so many."""
+        if self._topology is not None and len(self._topology.cores) == num_columns:
+            return self._topology.cores
+        return range(num_columns)
+
+    def newest_row(self, metric: str = "loss") -> list[float] | None:
+        """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
+        record = self.newest.get(metric)
+        if record is None:
+            return None
+        if self._row is None or self._row[0] is not record:
+            try:
+                row = float_blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
+            except float_blocks.BlockError:
+                row = None
+            self._row = (record, row)
+        return self._row[1]
+
+    def recent_rows(self) -> list[Row]:
+        """Every core's loss in the newest steps, in order; at most `RECENT_ROWS_MAX` of them."""
+        while self._pending:
+            record = self._pending.popleft()
+            most, num_cores = _rows_most(record.cores), record.cores
+            try:
+                values = float_blocks.unpack(record.block, record.n * num_cores)
+            except float_blocks.BlockError:
+                self._recent = []
+                continue
+            rows = range(max(record.n - most, 0), record.n)
+            fresh = [Row(record.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
+            same = [row for row in self._recent if len(row.values) == num_cores]
+            self._recent = [*same, *fresh][-most:]
+        return self._recent
+
+    def _forget_rows(self, most: int) -> None:
+        """Drops what the newest `most` steps do not need, before it is decoded."""
+        num_rows = sum(record.n for record in self._pending)
+        if num_rows >= most:
+            self._recent = []
+        while num_rows - self._pending[0].n >= most:
+            num_rows -= self._pending.popleft().n
+
+    def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
+        try:
+            values = float_blocks.unpack(event.block, event.n * event.cores).tolist()
+            self._row = (event, values[-event.cores :])
+            return values
+        except float_blocks.BlockError as error:
+            if len(self.unreadable) < UNREADABLE_MAX:
+                last = event.first + event.n - 1
+                self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
+            return None
+
+    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], told: Telling) -> None:
+        for place, value in enumerate(values):
+            if not math.isfinite(value):
+                row, column = divmod(place, event.cores)
+                bad = BadValue(event.first + row, column, event.metric, value)
+                if not self.non_finite:
+                    row_values = values[place - column : place - column + event.cores]
+                    num_bad = sum(not math.isfinite(other) for other in row_values)
+                    where = f"core {self.core_of(column, event.cores)}" if num_bad == 1 else f"{num_bad} cores"
+                    where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {bad.step}"
+                    told.say(event.t, text, "warning")
+                self.non_finite.append(bad)
+                if len(self.non_finite) >= NON_FINITE_MAX:
+                    return
+
+
+def _rows_most(num_cores: int) -> int:
+    return max(RECENT_ROWS_LEAST, min(RECENT_ROWS_MAX, RECENT_VALUES_MAX // num_cores))
+
+
+def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
+    """Whether a record does not contradict itself, or what there can be."""
+    if isinstance(event, TopologyDeclared):
+        known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
+        return 0 <= event.num_cores <= CORES_MAX and known
+    num_values = event.n * event.cores
+    counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= RECORD_VALUES_MAX
+    return counts and 0 <= event.bad <= num_values

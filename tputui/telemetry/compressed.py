@@ -1,0 +1,337 @@
+"""Sealed journals: the same records, smaller, once a run is finished.
+
+A sealed journal is a valid zstd stream: `zstdcat` prints its records as JSON lines, the bulk values left out. Before
+each frame of lines stands a skippable frame with the values of those lines as one column, regrouped by byte
+significance over thousands of steps, which is where the room is gained. A damaged frame costs its own records;
+reading goes on at the next header. Sealing reads everything back before the plain journal is removed. What a frame may
+take when it is unpacked is bounded before it is, so that a few bytes cannot claim gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tputui.telemetry import float_blocks
+from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.damage import Damage, add_damage
+from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Position, Tail
+from tputui.telemetry.rundir import SEALED_SUFFIX
+from tputui.telemetry.safe_open import next_data, open_plain
+
+FRAME_VALUES = 65_536
+"""Values a frame gathers: 8,192 steps of 8 cores."""
+FRAME_RECORDS = 4_096
+LEFT_OUT = ""
+"""What stands in a sealed line where the block was."""
+
+_MAGIC = 0x184D2A54
+_SIGNATURE = b"TPUS"
+_HEAD = struct.Struct("<II4sIIII")
+"""zstd skippable magic, size of what follows; then ours: signature, CRC-32 of the rest of the header and both
+bodies, bytes of the packed values, bytes of the packed lines, number of records."""
+_REST_BYTES = _HEAD.size - 8
+"""Of the header, what the skippable frame's own size counts."""
+_COLUMN_BYTES_MAX = 4 * (FRAME_VALUES + float_blocks.VALUES_MAX)
+_LINES_BYTES_MAX = 64 << 20
+_LINES_BYTES_FREE = 1 << 20
+_LINES_RATIO_MAX = 2_000
+"""Lines beyond the free megabyte unpack to no more than so many times their size: every one has a checksum, which does
+not pack. A journal that packs better is not sealed."""
+_WASTE_BYTES = 256 << 20
+_WASTE_RATIO = 4
+"""Bodies of frames that turned out to be none are read up to this, and so many times the size of the file."""
+_NOT_A_FRAME = "a frame does not match its checksum"
+_WASTEFUL = "so many frames do not match their checksums that the rest was not read"
+
+
+class SealError(Exception):
+    """The journal was not sealed and stands as it was; the text says why."""
+
+
+def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_seq: None) -> Path:
+    """Replaces a finished journal by its sealed form. Raises `SealError` on a damaged one, and `OSError`.
+
+    `note` is given where each frame begins, and the number of its first record; last the end, and the next number.
+    """
+    target = path.with_name(path.name.removesuffix(SUFFIX) + SEALED_SUFFIX)
+    temporary = target.with_name(f".{target.name}.tmp")
+    tail = Tail(path)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            pending: list[Record] = []
+            final = False
+            while not final or pending:
+                records = _next(tail)
+                pending.extend(records)
+                final = not records
+                while cut := _frame_end(pending, final=final):
+                    note(file.tell(), pending[0].seq)
+                    file.write(_frame(pending[:cut]))
+                    del pending[:cut]
+            note(file.tell(), tail.bookmark.next_seq)
+            if regions := tail.regions(final=True):
+                raise SealError(f"{path.name} is damaged: {regions[0].reason}")
+            file.flush()
+            os.fsync(file.fileno())
+        _compare(path, temporary)
+        temporary.rename(target)
+        path.unlink()
+    except float_blocks.BlockError as error:
+        raise SealError(f"{path.name} has values that cannot be read: {error}") from None
+    finally:
+        tail.close()
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+class SealedTail:
+    """Reads the records of a sealed journal, a frame a call."""
+
+    def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
+        """Opens the file for reading; `keep` is given every frame that is read, as it stands.
+
+        Raises `OSError`, also where it is not a plain file.
+        """
+        self.name = path.name
+        self.damage: list[Damage] = []
+        self._keep = keep
+        self._fd = open_plain(path)
+        self._size = os.fstat(self._fd).st_size
+        self._offset = 0
+        self._expected_seq = 0
+        self._journal_id: str | None = None
+        self._bad_start: int | None = None
+        self._bad_reason = ""
+        self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
+
+    def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
+        """The records of the next sound frame; an empty list at the end. A frame is read whole, whatever the
+        limit."""
+        while self._offset < self._size:
+            start = self._offset
+            frame = self._read_frame(start)
+            if frame is not None:
+                records, self._offset = frame
+                if kept := self._take(records, start):
+                    return kept
+                continue
+            if self._bad_start is None:
+                self._bad_start, self._bad_reason = start, _NOT_A_FRAME
+            if self._waste_left > 0:
+                self._offset = self._find_header(start + 1)
+            else:
+                self._bad_reason, self._offset = _WASTEFUL, self._size
+        return []
+
+    def to_last_frame(self) -> None:
+        """Goes on to the last frame by the headers alone, or as far as they are sound."""
+        while True:
+            head = os.pread(self._fd, _HEAD.size, self._offset)
+            if len(head) < _HEAD.size:
+                return
+            magic, _, signature, _, values_bytes, lines_bytes, _ = _HEAD.unpack(head)
+            end = self._offset + _HEAD.size + values_bytes + lines_bytes
+            if magic != _MAGIC or signature != _SIGNATURE or end >= self._size:
+                return
+            self._offset = end
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """The place after the frames that were read."""
+        damage = tuple(self.damage)
+        return Bookmark(
+            self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
+        )
+
+    def go_to(self, place: Bookmark) -> None:
+        """Reads on from a place of this journal."""
+        self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
+        self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
+        self._journal_id = place.journal_id
+
+    @property
+    def position(self) -> Position:
+        """How far it has read, and how long the file is."""
+        return Position(self._offset, self._size)
+
+    def regions(self, *, final: bool) -> list[Damage]:
+        """The damage met so far."""
+        regions = list(self.damage)
+        if self._bad_start is not None:
+            regions.append(Damage(self.name, self._bad_start, self._offset, self._bad_reason, None))
+        if final and not self._size:
+            regions.append(Damage(self.name, 0, 0, "the file is empty", None))
+        return regions
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+    def _read_frame(self, start: int) -> tuple[list[Record], int] | None:
+        head = os.pread(self._fd, _HEAD.size, start)
+        if len(head) < _HEAD.size:
+            return None
+        magic, skipped, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
+        if magic != _MAGIC or signature != _SIGNATURE or skipped != _REST_BYTES + values_bytes:
+            return None
+        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or not 0 < num_records <= FRAME_RECORDS:
+            return None
+        end = start + _HEAD.size + values_bytes + lines_bytes
+        if end > self._size:
+            return None
+        body = os.pread(self._fd, values_bytes + lines_bytes, start + _HEAD.size)
+        matches = zlib.crc32(head[16:] + body) == crc
+        records = _unpack_frame(body[:values_bytes], body[values_bytes:]) if matches else []
+        if not matches or len(records) != num_records:
+            self._waste_left -= len(body)
+            return None
+        return records, end
+
+    def _find_header(self, start: int) -> int:
+        """Offset of the next header at or after `start`, or the end of the file."""
+        wanted = struct.pack("<I", _MAGIC)
+        while (start := next_data(self._fd, start)) < self._size:
+            chunk = os.pread(self._fd, READ_BYTES, start)
+            found = chunk.find(wanted)
+            while found >= 0:
+                if os.pread(self._fd, 4, start + found + 8) == _SIGNATURE:
+                    return start + found
+                found = chunk.find(wanted, found + 1)
+            start += max(1, len(chunk) - len(wanted) + 1) if len(chunk) == READ_BYTES else len(chunk) or 1
+        return self._size
+
+    def _take(self, records: list[Record], start: int) -> list[Record]:
+        """The records of the frame at `start` that were not read before; tells what is missing before it."""
+        if self._journal_id is None:
+            self._journal_id = Counter(record.journal_id for record in records).most_common(1)[0][0]
+        own = [record for record in records if record.journal_id == self._journal_id]
+        fresh: list[Record] = []
+        lost = 0
+        for record in own:
+            if record.seq >= self._expected_seq:
+                lost += record.seq - self._expected_seq
+                self._expected_seq = record.seq + 1
+                fresh.append(record)
+        if fresh and self._bad_start is not None:
+            add_damage(self.damage, Damage(self.name, self._bad_start, start, self._bad_reason, lost))
+            self._bad_start = None
+        elif lost:
+            add_damage(self.damage, Damage(self.name, start, start, "records are missing here", lost))
+        if len(own) < len(records):
+            foreign = f"{len(records) - len(own)} records in it are of another journal"
+            add_damage(self.damage, Damage(self.name, start, self._offset, foreign, 0))
+        if len(fresh) < len(own):
+            again = f"{len(own) - len(fresh)} records stand in it again"
+            add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
+        if fresh and self._keep is not None:
+            whole = len(fresh) == len(records)
+            self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame(fresh))
+        return fresh
+
+
+def _frame_end(records: list[Record], *, final: bool) -> int:
+    """How many of the records fill a frame; 0 where they do not fill one yet."""
+    values = 0
+    for count, record in enumerate(records, start=1):
+        if isinstance(record.event, StepsRecorded):
+            values += record.event.n * record.event.cores
+        if values >= FRAME_VALUES or count >= FRAME_RECORDS:
+            return count
+    return len(records) if final else 0
+
+
+def _frame(records: list[Record]) -> bytes:
+    import zstandard
+
+    column = bytearray()
+    lines: list[bytes] = []
+    for seq, event, journal_id in records:
+        if isinstance(event, StepsRecorded):
+            column += float_blocks.unpack_bytes(event.block, event.n * event.cores)
+            event = msgspec.structs.replace(event, block=LEFT_OUT)
+        lines.append(encode(event, seq, journal_id))
+    compress = zstandard.ZstdCompressor(level=9).compress
+    values, text = compress(float_blocks.shuffle(column)), compress(b"".join(lines))
+    rest = struct.pack("<III", len(values), len(text), len(records))
+    crc = zlib.crc32(rest + values + text)
+    return struct.pack("<II4sI", _MAGIC, 20 + len(values), _SIGNATURE, crc) + rest + values + text
+
+
+def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
+    import zstandard
+
+    lines_max = max(_LINES_BYTES_FREE, min(_LINES_BYTES_MAX, _LINES_RATIO_MAX * len(packed_lines)))
+    try:
+        column = memoryview(float_blocks.unshuffle(_decompress(packed_values, _COLUMN_BYTES_MAX)))
+        records = [decode(line) for line in _decompress(packed_lines, lines_max).split(b"\n") if line]
+    except (zstandard.ZstdError, float_blocks.BlockError, DamagedLine):
+        return []
+    restored: list[Record] = []
+    for seq, event, journal_id in records:
+        if isinstance(event, StepsRecorded):
+            size = event.n * event.cores * 4
+            if not 0 <= size <= len(column):
+                return []
+            event = msgspec.structs.replace(event, block=float_blocks.pack_plain(column[:size]))
+            column = column[size:]
+        restored.append(Record(seq, event, journal_id))
+    return restored
+
+
+def _decompress(packed: bytes, max_bytes: int) -> bytes:
+    """Unpacks a frame that says how much it holds. Raises `ZstdError`, also where that is more than `max_bytes`."""
+    import zstandard
+
+    if not 0 <= zstandard.frame_content_size(packed) <= max_bytes:
+        raise zstandard.ZstdError(f"it does not unpack to at most {max_bytes} bytes")
+    return zstandard.ZstdDecompressor(max_window_size=_LINES_BYTES_MAX).decompress(packed, max_output_size=max_bytes)
+
+
+def _next(tail: Tail | SealedTail) -> list[Record]:
+    """The next records; an empty list at the end alone. A call of `read` may bring none in the middle of a line."""
+    while True:
+        records = tail.read()
+        offset, size = tail.position
+        if records or offset >= size:
+            return records
+
+
+def _compare(plain: Path, sealed: Path) -> None:
+    """Refuses a sealed journal that does not give back every record of the plain one."""
+    plain_tail, sealed_tail = Tail(plain), SealedTail(sealed)
+    try:
+        left: list[Record] = []
+        right: list[Record] = []
+        while True:
+            left = left or _next(plain_tail)
+            right = right or _next(sealed_tail)
+            if not left or not right:
+                break
+            both = min(len(left), len(right))
+            if any(not _same(a, b) for a, b in zip(left[:both], right[:both], strict=True)):
+                raise SealError(f"{plain.name} reads differently when sealed")
+            left, right = left[both:], right[both:]
+        if left or right:
+            raise SealError(f"{plain.name} reads differently when sealed")
+    finally:
+        plain_tail.close()
+        sealed_tail.close()
+
+
+def _same(left: Record, right: Record) -> bool:
+    if isinstance(left.event, StepsRecorded) and isinstance(right.event, StepsRecorded):
+        size = left.event.n * left.event.cores
+        if float_blocks.unpack_bytes(left.event.block, size) != float_blocks.unpack_bytes(right.event.block, size):
+            return False
+        left = left._replace(event=msgspec.structs.replace(left.event, block=LEFT_OUT))
+        right = right._replace(event=msgspec.structs.replace(right.event, block=LEFT_OUT))
+    return encode(left.event, left.seq, left.journal_id) == encode(right.event, right.seq, right.journal_id)

@@ -1,0 +1,232 @@
+"""A run told line by line: what `--no-ui` prints.
+
+The wording of what happened is the log's, so a line reads the same here and in the log pane; reports and the head of
+the run have lines of their own. The form of the lines is stable. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from tputui import formatting as fmt
+from tputui.state import root_cause, snapshot_parts
+from tputui.state.history import eta_s
+from tputui.state.process_log import TOOL
+from tputui.state.process_state import WriterState
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import LogLine, Snapshot
+from tputui.telemetry import events as ev
+from tputui.text import phrases
+
+_Line = tuple[float, str]
+"""When, in unix time, and what."""
+
+
+class _Waiting(NamedTuple):
+    """A report whose meters were not read yet, with the columns before and after them."""
+
+    event: ev.ProgressReported
+    before: list[str]
+    after: list[str]
+
+
+class Teller:
+    """Turns events, one at a time, into lines. Text of others in them is inert.
+
+    A report's line is of one step: its losses, meters and pace were all reported with that step. A process reports its
+    meters in a record of their own, so the line waits for the record beside it.
+    """
+
+    def __init__(self, *, timestamps: bool = False) -> None:
+        """`timestamps` puts the UTC time of its event before each line."""
+        self._state = RunState()
+        self._timestamps = timestamps
+        self._report: _Waiting | None = None
+        """The newest report of the first worker, until its line is printed."""
+        self._printed: Counter[str] = Counter()
+        """Lines of tracebacks that were printed; the log of the process repeats them."""
+
+    def tell(self, writer: str, seq: int, event: ev.Event) -> list[str]:
+        """The lines of an event; none if it was read before."""
+        return self._stamped(self._lines(writer, seq, event))
+
+    def flush(self) -> list[str]:
+        """The line of a report whose meters did not come; nothing if there is none."""
+        return self._stamped(self._release())
+
+    def _stamped(self, lines: Iterable[_Line]) -> list[str]:
+        return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
+
+    def _lines(self, writer: str, seq: int, event: ev.Event) -> list[_Line]:
+        known = self._state.writers.get(writer)
+        compiles = known.xla.compiles if known and known.xla else 0
+        compile_s = known.xla.compile_s if known and known.xla else 0.0
+        num_logs = known.told.num_logs if known else 0
+        before = known.last_seq if known else -1
+        self._state.apply(writer, seq, event)
+        state = self._state.writers[writer]
+        if state.last_seq == before:
+            return []
+        lines = self._release() if self._is_overdue(state, event) else []
+        told = state.told
+        said = islice(told.logs, max(0, len(told.logs) - (told.num_logs - num_logs)), None)
+        texts = [_logged(line) for line in said if not self._repeats(state, event, line)]
+        if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
+            texts.append(_compiled(event, compiles, compile_s))
+        texts += self._own(state, event)
+        lines += [(event.t, text) for text in texts]
+        return lines + self._reported(state, event)
+
+    def _repeats(self, writer: WriterState, event: ev.Event, line: LogLine) -> bool:
+        """Whether the failure that was printed already says what the line says."""
+        if isinstance(event, ev.TrainingEnded):
+            return event.outcome == "failed" and writer.failure is not None
+        if not isinstance(event, ev.LogWritten) or not self._printed[line.text]:
+            return False
+        self._printed[line.text] -= 1
+        return True
+
+    def _own(self, writer: WriterState, event: ev.Event) -> Iterator[str]:
+        if isinstance(event, ev.RunStarted):
+            yield f"run {event.run} started: {' '.join(event.argv)}"
+            if event.resumed_from:
+                yield f"resumed from {event.resumed_from}"
+        elif isinstance(event, ev.TrainingPlanned) and self._is_first(writer):
+            yield from self._plan()
+        elif isinstance(event, ev.EpochEnded) and self._is_first(writer):
+            took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
+            yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
+        elif isinstance(event, ev.StepsRecorded) and event.bad:
+            yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
+        elif isinstance(event, ev.FailureRaised):
+            self._printed.update(event.traceback.splitlines())
+            yield from (f"    {line}" for line in event.traceback.splitlines())
+        elif isinstance(event, ev.FailureReported) and (broke := root_cause.failure(self._state)) is not None:
+            # The traceback stands right above, where the process itself told it.
+            yield from root_cause.block(msgspec.structs.replace(broke, traceback=""))
+
+    def _is_first(self, writer: WriterState) -> bool:
+        """Several hosts tell the same of the whole run; the first one is heard."""
+        return self._state.workers[:1] == [writer]
+
+    def _plan(self) -> Iterator[str]:
+        topology, plan = snapshot_parts.topology(self._state), snapshot_parts.plan(self._state)
+        if topology is not None:
+            why = f" ({topology.device_reason})" if topology.device_reason else ""
+            hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+            yield f"cores: {topology.num_cores} x {topology.device}{hosts}, strategy {topology.strategy}{why}"
+        if plan is not None:
+            first = f" from step {plan.first_step}" if plan.first_step > 1 else ""
+            yield (
+                f"task {plan.task}: {plan.num_epochs} epochs of {plan.steps_per_epoch} steps{first}, "
+                f"{fmt.count(plan.num_parameters)} parameters, {plan.precision}"
+            )
+            yield (
+                f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
+                f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
+            )
+            if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
+                yield ragged
+            yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
+
+    def _reported(self, writer: WriterState, event: ev.Event) -> list[_Line]:
+        """The line of a report, once everything of its step was read."""
+        if not self._is_first(writer):
+            return []
+        if isinstance(event, ev.ProgressReported):
+            self._hold(event)
+            return self._release() if self._averages(event) is not None else []
+        return self._release() if isinstance(event, ev.MetersReported) and event.split == "train" else []
+
+    def _hold(self, event: ev.ProgressReported) -> None:
+        """Keeps a report back until the meters of its step were read."""
+        plan, epochs = snapshot_parts.plan(self._state), snapshot_parts.epochs(self._state)
+        of_epochs = f"/{plan.num_epochs}" if plan else ""
+        of_steps = f"/{plan.total_steps}" if plan else ""
+        eta = eta_s(self._state, plan, epochs, event.t)
+        self._report = _Waiting(
+            event,
+            [f"epoch {event.epoch}{of_epochs}", f"step {event.step}{of_steps}", self._loss(event.step)],
+            [
+                f"{fmt.duration(event.step_s)}/step",
+                fmt.rate(event.examples_per_s, "examples"),
+                f"eta {fmt.whole(eta)}" if eta is not None else "",
+            ],
+        )
+
+    def _release(self) -> list[_Line]:
+        """The line of the report that was kept back; nothing if there is none."""
+        report, self._report = self._report, None
+        if report is None:
+            return []
+        columns = [*report.before, self._averages(report.event), *report.after]
+        return [(report.event.t, "  ".join(column for column in columns if column))]
+
+    def _is_overdue(self, writer: WriterState, event: ev.Event) -> bool:
+        """Whether the meters of the report that is kept back will not come: its process went on without them."""
+        return self._report is not None and self._is_first(writer) and not isinstance(event, ev.MetersReported)
+
+    def _averages(self, report: ev.ProgressReported) -> str | None:
+        """`avg loss 0.5523, accuracy 0.8125`: means over the epoch's examples so far; None where no meters of the
+        report's step were read."""
+        meters = self._state.workers[0].meters.get("train")
+        if meters is None or (meters.epoch, meters.step) != (report.epoch, report.step):
+            return None
+        return "avg " + ", ".join(f"{name} {fmt.number(each.avg)}" for name, each in meters.meters.items())
+
+    def _loss(self, step: int) -> str:
+        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the step; "" if its losses were
+        not read."""
+        rows: list[tuple[float, int]] = []
+        for worker in self._state.workers:
+            newest = worker.values.newest.get("loss")
+            if newest is None or newest.first + newest.n - 1 != step:
+                continue
+            row = worker.values.newest_row() or []
+            rows += [(loss, worker.values.core_of(column, len(row))) for column, loss in enumerate(row)]
+        if not rows:
+            return ""
+        finite = [pair for pair in rows if math.isfinite(pair[0])]
+        odd = len(rows) - len(finite)
+        beside = f", {odd} not finite" if odd else ""
+        if not finite:
+            kinds = Counter(fmt.number(loss) for loss, _ in rows)
+            if len(kinds) == 1:
+                return f"loss {next(iter(kinds))} on all cores"
+            each = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
+            return f"loss: no core finite ({each})"
+        mean = math.fsum(loss for loss, _ in finite) / len(finite)
+        (least, low), (greatest, high) = min(finite), max(finite)
+        spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
+        return f"loss {fmt.number(mean)} ({spread}{beside})" if len(rows) > 1 else f"loss {fmt.number(mean)}"
+
+
+def last_lines(snapshot: Snapshot) -> list[str]:
+    """What is to be said when nothing more will come: what could not be read, and an end that no record tells."""
+    lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
+    if snapshot.topology is not None and snapshot.topology.device_warning:
+        lines.append(f"warning: {snapshot.topology.device_warning}")
+    lines += [f"damage: {phrases.damage(region)}" for region in snapshot.damage.regions]
+    if snapshot.newer_format:
+        lines.append(f"warning: {snapshot.newer_format}")
+    if snapshot.exit_code is None:
+        lines.append(f"state: {snapshot.condition}: {snapshot.condition_reason}")
+    return [fmt.inert(line) for line in lines]
+
+
+def _logged(line: LogLine) -> str:
+    who = "" if line.source == TOOL else f"{line.source} | "
+    return f"{who}{line.text}" if line.level == "info" else f"{line.level}: {who}{line.text}"
+
+
+def _compiled(event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> str:
+    took = fmt.duration(max(0.0, event.compile_s - compile_s))
+    late = f"; {event.recompiles} in all after warm-up" if event.recompiles else ""
+    fresh = event.compiles - compiles
+    return f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"

@@ -1,0 +1,270 @@
+"""A snapshot as a JSON object and as a page of text: what `tputui show` prints.
+
+The object's keys are a contract with scripts: keys may be added, none may change its meaning. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tputui import formatting as fmt
+from tputui.state import root_cause
+from tputui.state.snapshot import EpochView, MeterView, Snapshot
+from tputui.telemetry.codec import spell_non_finite
+from tputui.text import phrases
+from tputui.text.chart import loss_chart
+
+MARKS_TOLD = 40
+LINES_TOLD = 40
+"""The newest of each that stand on the page of a moment."""
+EPOCHS_SHOWN = 10
+"""The newest epochs that stand on a page; the best one stands there too."""
+_NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
+"""What is for drawing, not for scripts."""
+
+
+def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
+    """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity".
+
+    `whole` is with all that the screen draws: curves, each core's losses, histories, log lines.
+    """
+    shown = snapshot if whole else msgspec.structs.replace(snapshot, core_columns=[])
+    fields: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=list)
+    fields["state"] = fields.pop("condition")
+    fields["state_reason"] = fields.pop("condition_reason")
+    fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
+    fields["meters"] = [_meter(view) for view in snapshot.meters]
+    if not whole:
+        for name in _NOT_SHOWN:
+            del fields[name]
+        if snapshot.throughput is not None:
+            del fields["throughput"]["history"]
+    spelt: dict[str, Any] = spell_non_finite(fields)
+    return spelt
+
+
+def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
+    """The whole screen at a moment as a page of text: what `show_text` tells, the loss, what happened, the log.
+
+    `spell_time` spells a unix time.
+    """
+    since = f"{fmt.duration(snapshot.now - snapshot.started)} since the start" if snapshot.started is not None else ""
+    heading = _row("moment", spell_time(snapshot.now), f"({since})" if since else "")
+    chart = loss_chart(snapshot.loss)
+    marks = snapshot.marks[-MARKS_TOLD:]
+    left_out = snapshot.num_marks - len(marks)
+    parts = [
+        ["loss of all cores: mean (*), least to greatest (:)", *chart] if chart else [],
+        [
+            f"events{f' ({fmt.count(left_out)} earlier ones left out)' if left_out else ''}",
+            *(f"{spell_time(mark.t)}  step {fmt.count(mark.step):>9}  {mark.kind:<10}  {mark.text}" for mark in marks),
+        ]
+        if marks
+        else [],
+        ["log", *(f"{spell_time(line.t)}  {line.source:<10}  {line.text}" for line in snapshot.logs[-LINES_TOLD:])]
+        if snapshot.logs
+        else [],
+    ]
+    pages = ["\n".join(fmt.inert(line) for line in part) for part in parts if part]
+    return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
+
+
+def show_text(snapshot: Snapshot, *, num_epochs: int | None = EPOCHS_SHOWN) -> str:
+    """A page for a person, each part with what is known of it; of the epochs the newest `num_epochs` (None: all) and
+    the best."""
+    parts = [
+        _head(snapshot),
+        _cores(snapshot),
+        _meters(snapshot),
+        _epochs(snapshot, num_epochs),
+        _machine(snapshot),
+        _kept(snapshot),
+        _wrong(snapshot),
+    ]
+    return "\n\n".join("\n".join(fmt.inert(line) for line in part) for part in parts if part) + "\n"
+
+
+def _rss_bytes(snapshot: Snapshot) -> int | None:
+    processes = snapshot.memory.processes
+    return sum(process.rss_bytes for process in processes) if processes else None
+
+
+def _meter(view: MeterView) -> dict[str, Any]:
+    reading: dict[str, Any] = msgspec.to_builtins(view.reading)
+    return {"name": view.name, "split": view.split, "epoch": view.epoch, **reading, "reduced": view.reduced}
+
+
+def _row(name: str, *values: str) -> str:
+    return f"{name:<12} {'  '.join(value for value in values if value)}"
+
+
+def _head(snapshot: Snapshot) -> list[str]:
+    lines = [
+        _row("run", snapshot.run, f"({snapshot.dir})"),
+        _row("state", snapshot.condition, f"({snapshot.condition_reason})"),
+    ]
+    topology, plan = snapshot.topology, snapshot.plan
+    if topology is not None:
+        hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+        why = f"({topology.device_reason})" if topology.device_reason else ""
+        lines.append(_row("cores", f"{topology.num_cores} x {topology.device}", topology.strategy, hosts, why))
+        lines += [_row("warning", topology.device_warning)] if topology.device_warning else []
+    if plan is not None:
+        batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
+        examples = f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
+        lines.append(_row("task", plan.task, f"{fmt.count(plan.num_parameters)} parameters", plan.precision))
+        lines.append(_row("data", examples, batch))
+        if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
+            lines.append(_row("", ragged))
+        lines.append(_row("lr", fmt.exact(snapshot.lr), f"(at first {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+        epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
+        lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+    if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
+        lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
+    return lines
+
+
+def _pace(snapshot: Snapshot) -> str:
+    parts = []
+    if snapshot.step_s is not None:
+        parts.append(f"{fmt.duration(snapshot.step_s)}/step")
+        parts.append(fmt.rate(snapshot.examples_per_s, "examples"))
+    if snapshot.eta_s is not None:
+        parts.append(f"{fmt.whole(snapshot.eta_s)} to go")
+    return "  ".join(parts)
+
+
+def _cores(snapshot: Snapshot) -> list[str]:
+    """A line a core, or the least and the greatest loss where there are too many cores for a page."""
+    if len(snapshot.cores) <= 16:
+        return [
+            _row(f"core {core.core}", core.host, f"loss {fmt.number(core.loss)}", f"step {core.step}", core.condition)
+            for core in snapshot.cores
+        ]
+    told = sorted((core for core in snapshot.cores if core.loss is not None and math.isfinite(core.loss)), key=_loss)
+    if not told:
+        return [_row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
+    low, high = told[0], told[-1]
+    spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
+    return [_row("loss", spread, f"{len(told)} of {len(snapshot.cores)} cores are finite")]
+
+
+def _loss(core: Any) -> float:
+    loss: float = core.loss
+    return loss
+
+
+def _meters(snapshot: Snapshot) -> list[str]:
+    return [
+        _row(
+            view.split,
+            f"{view.name:<12} avg {fmt.number(view.reading.avg)}",
+            f"val {fmt.number(view.reading.val)}",
+            f"sum {fmt.number(view.reading.sum)}",
+            f"count {fmt.count(view.reading.count)}",
+            f"epoch {view.epoch}",
+            f"({view.reduced})" if view.reduced else "",
+        )
+        for view in snapshot.meters
+    ]
+
+
+def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
+    views = snapshot.epochs
+    newest = views if most is None else views[max(0, len(views) - most) :]
+    best = next((view for view in reversed(views) if view.best), None)
+    shown = newest if best is None or best in newest else [best, *newest]
+    left_out = len(views) - len(shown)
+    note = [_row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} are left out; --epochs all prints them")]
+    return [*(note if left_out else []), *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
+
+
+def _epoch(view: EpochView) -> Iterable[str]:
+    yield fmt.meters_line(view.train, view.valid, view.scores)
+    yield f"train {fmt.duration(view.train_s)}"
+    yield f"validation {fmt.duration(view.valid_s)}"
+    yield fmt.sections(view.sections_s, view.trace_s)
+    yield "best" if view.best else ""
+
+
+def _machine(snapshot: Snapshot) -> list[str]:
+    lines: list[str] = []
+    xla, memory = snapshot.xla, snapshot.memory
+    if xla is not None:
+        compiles = f"{fmt.count(xla.compiles)} compiles in {fmt.duration(xla.compile_s)}"
+        again = f"recompiles {phrases.recompiles(xla)}"
+        lines.append(
+            _row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", phrases.executes_a_step(xla))
+        )
+        if reads := phrases.reads_a_step(xla):
+            lines.append(_row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in all"))
+        to = f"{fmt.count(xla.transfers_to_device)} to the device ({fmt.size(xla.bytes_to_device)})"
+        back = f"{fmt.count(xla.transfers_from_device)} from it ({fmt.size(xla.bytes_from_device)})"
+        lines.append(_row("transfers", to, back))
+        if xla.fallbacks:
+            lines.append(_row("fallbacks", *(f"{name} {fmt.count(n)}" for name, n in xla.fallbacks.items())))
+    if memory.host_used_bytes is not None:
+        used = f"{fmt.size(memory.host_used_bytes)} of {fmt.size(memory.host_total_bytes)}"
+        lines.append(_row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
+    if memory.predicted is not None:
+        lines.append(_row("predicted", fmt.forecast(memory.predicted)))
+        biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
+        lines += [_row("", f"most activations: {biggest}")] if biggest else []
+    for process in memory.processes:
+        use = f"CPU {fmt.percent(process.cpu_percent)}"
+        lines.append(_row(process.role, f"pid {process.pid}", fmt.size(process.rss_bytes), use))
+    if memory.hbm is None:
+        lines.append(_row("hbm", f"none: {memory.hbm_reason}"))
+    for reading in memory.hbm or []:
+        lines.append(_row(f"hbm {reading.core}", f"{fmt.size(reading.used_bytes)} of {fmt.size(reading.limit_bytes)}"))
+    return lines
+
+
+def _kept(snapshot: Snapshot) -> list[str]:
+    lines = [
+        _row(
+            "checkpoint",
+            saved.path,
+            f"step {saved.step}",
+            f"{fmt.size(saved.bytes)} in {fmt.duration(saved.seconds)}",
+            saved.reason,
+            "best" if saved.best else "",
+        )
+        for saved in snapshot.checkpoints
+    ]
+    for request in snapshot.requests:
+        seen = f"seen while {fmt.PHASES[request.seen_phase]}" if request.seen_phase else ""
+        applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
+        lines.append(_row("request", request.kind, request.state, seen, applied, request.path or "", request.why or ""))
+    return lines
+
+
+def _wrong(snapshot: Snapshot) -> list[str]:
+    lines = [_row("non-finite", _bad(bad.metric, bad.value), f"core {bad.core}", f"step {bad.step}")
+             for bad in snapshot.non_finite[:8]]  # fmt: skip
+    if snapshot.num_non_finite > len(lines):
+        lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in all"))
+    skipped = snapshot.skipped
+    lines += [_row("left out", bad.split, f"{bad.where}: {bad.why}") for bad in skipped.examples[:8]]
+    if skipped.count > 8:
+        lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in all, at most {skipped.limit} may be"))
+    if snapshot.dropped_steps:
+        lines.append(_row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
+    if snapshot.num_senseless:
+        lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} records that contradict themselves"))
+    head = snapshot.topology.device_warning if snapshot.topology is not None else None
+    lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings) if text != head]
+    lines += [_row("damage", phrases.damage(region)) for region in snapshot.damage.regions]
+    if snapshot.newer_format:
+        lines.append(_row("newer", snapshot.newer_format))
+    if snapshot.failure is not None:
+        lines += root_cause.block(snapshot.failure)
+    return lines
+
+
+def _bad(metric: str, value: float) -> str:
+    return f"{metric} {fmt.number(value)}"

@@ -1,0 +1,1 @@
+"""What every screen uses: key map, key queue, preferences, undo, export and the reader thread."""

@@ -1,0 +1,174 @@
+"""Sentences and signs that several panels share: conditions, phases, why there is nothing yet, receipts. Pure, but for
+the time zone of this machine.
+
+A condition is told by a word and a sign besides its colour, so that no meaning rests on colour alone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
+from tputui.telemetry.events import Phase, RequestKind
+from tputui.ui.render.lines import Tone, clean
+
+
+class Sign(NamedTuple):
+    """How a condition looks."""
+
+    mark: str
+    word: str
+    tone: Tone
+
+
+CONDITIONS: dict[RunCondition, Sign] = {
+    "starting": Sign("\u25cc", "STARTING", "info"),
+    "running": Sign("\u25cf", "RUNNING", "good"),
+    "stalled": Sign("\u25b2", "STALLED", "warn"),
+    "done": Sign("\u2714", "DONE", "good"),
+    "stopped": Sign("\u25a0", "STOPPED", "info"),
+    "failed": Sign("\u2716", "FAILED", "bad"),
+    "lost": Sign("?", "LOST", "bad"),
+}
+
+
+def sign_of(condition: RunCondition, num_non_finite: int) -> Sign:
+    """How the condition of a run looks: from its first NaN or infinite value on a warning, never good."""
+    sign = CONDITIONS[condition]
+    return sign._replace(mark="\u25b2", tone="warn") if num_non_finite and sign.tone == "good" else sign
+
+
+REQUEST_NAMES: dict[RequestKind, str] = {
+    "checkpoint": "checkpoint",
+    "stop": "stop",
+    "stop_after_epoch": "stop after the epoch",
+    "stop_now": "stop at once",
+    "stacks": "stacks",
+}
+
+_STARTING = "starting (imports, building data and model)"
+
+
+def seconds(value: float) -> str:
+    """A length of time that is told again and again: whole seconds, so that it does not flicker."""
+    return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
+
+
+def clock(seconds: float) -> str:
+    """A place in a run: `1:02:07`, `02:07`."""
+    whole = int(seconds)
+    minutes = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 3600}:{minutes}" if whole >= 3600 else minutes
+
+
+def phase_in_short(phase: Phase | None, phase_s: float) -> str:
+    """The phase in one word, with its age where it takes long enough to be told."""
+    if phase is None:
+        return ""
+    return phase if phase_s < 1 else f"{phase} {seconds(phase_s)}"
+
+
+def phase_with_age(phase: Phase | None, phase_s: float) -> str:
+    """`executing`, or `compiling 94 s` where it takes long enough to be told."""
+    if phase is None:
+        return ""
+    words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
+    return words if phase_s < 1 else f"{words} {seconds(phase_s)}"
+
+
+def nothing_yet(snapshot: Snapshot, what: str) -> str:
+    """Why there is no `what` yet, as a sentence for an empty panel."""
+    if snapshot.condition in ENDED:
+        return f"no {what}: the run ended before there was one ({snapshot.condition})"
+    if snapshot.phase is None:
+        return f"no {what} yet: the worker has not spoken"
+    doing = _STARTING if snapshot.phase == "starting" else fmt.PHASES[snapshot.phase]
+    return f"no {what} yet: the worker is {doing}, {seconds(snapshot.phase_s)}"
+
+
+def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
+    """What became of a request: `checkpoint: seen while evaluating -> applied at step 88, PATH, 353 KiB, 0.05 s`."""
+    parts = []
+    if request.seen_phase is not None:
+        parts.append(f"seen while {fmt.PHASES[request.seen_phase]}")
+    if request.state == "requested":
+        parts.append("asked for; the run has not answered yet")
+    elif request.state == "refused":
+        parts.append(f"refused: {clean(request.why or 'no reason was told')}")
+    elif request.state == "applied":
+        parts.append(", ".join([f"applied at step {fmt.count(request.applied_step)}", *_saved(request, checkpoints)]))
+    return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
+
+
+def _saved(request: RequestView, checkpoints: list[CheckpointView]) -> list[str]:
+    if request.path is None:
+        return []
+    path = clean(request.path)
+    for checkpoint in reversed(checkpoints):
+        if checkpoint.path == request.path:
+            return [path, fmt.size(checkpoint.bytes), fmt.duration(checkpoint.seconds)]
+    return [path]
+
+
+def left_out(skipped: SkippedView) -> str:
+    """`3 of at most 10 examples left out`."""
+    return f"{fmt.count(skipped.count)} of at most {fmt.count(skipped.limit)} examples left out"
+
+
+class Alarm(NamedTuple):
+    """Something that is wrong besides the run's condition."""
+
+    key: str
+    """The same as long as it is the same trouble: what was acknowledged comes back with another key. Empty where it
+    cannot be acknowledged."""
+    text: str
+
+
+def alarms(snapshot: Snapshot) -> list[Alarm]:
+    """What is wrong besides the run's condition, each in few words."""
+    found = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
+    if snapshot.topology is not None and snapshot.topology.device_warning:
+        # The whole sentence is in the log; this one is there as long as the run is.
+        found.append(Alarm("", "NOT ON THE TPU"))
+    if snapshot.num_non_finite:
+        found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
+    odd = snapshot.outlier
+    if odd is not None:
+        side = "above" if odd.by > 0 else "below"
+        found.append(Alarm(f"core {odd.core}", f"core {odd.core} {side} the others since step {odd.first_step:,}"))
+    if snapshot.damage.regions:
+        regions = len(snapshot.damage.regions)
+        lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
+        found.append(Alarm(f"damage {regions}", f"{regions} damaged region{'s' if regions > 1 else ''}{lost}"))
+    if snapshot.skipped.count:
+        found.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
+    if snapshot.dropped_steps:
+        steps = "step" if snapshot.dropped_steps == 1 else "steps"
+        found.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
+    if snapshot.xla is not None and snapshot.xla.recompiles:
+        count = snapshot.xla.recompiles
+        found.append(Alarm(f"recompiles {count}", f"{count} recompile{'s' if count > 1 else ''}"))
+    if snapshot.newer_format:
+        found.append(Alarm("format", clean(snapshot.newer_format)))
+    return found
+
+
+def _first_bad(snapshot: Snapshot) -> str:
+    """Where the values began that are NaN or infinite: ` from core 3, step 22`, ` from all 8 cores, step 1`."""
+    if not snapshot.non_finite:
+        return ""
+    step = snapshot.non_finite[0].step
+    cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
+    number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
+    where = f"{number} cores" if len(cores) > 1 else f"core {snapshot.non_finite[0].core}"
+    return f" from {where}, step {step}"
+
+
+def time_of_day(t: float) -> str:
+    """A unix time as the clock of this machine shows it; a stranger's run may claim one that no clock has."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(t))
+    except (OverflowError, ValueError, OSError):
+        return fmt.UNKNOWN

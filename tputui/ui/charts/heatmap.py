@@ -1,0 +1,214 @@
+"""A map of every core over the steps: how far each is from the others of the same step. Pure.
+
+The fall of the loss is the same on all cores and would drown everything else, so a cell tells the distance from the
+median core of its step, as a share of that; with a logarithmic look, and for a single core, it tells the loss itself.
+Shade and colour grow together: the map is read without colours too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import CoreColumn
+from tputui.ui.charts import frame
+from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.domain import Domain
+from tputui.ui.charts.events_line import SIGNS
+from tputui.ui.charts.frame import Area
+from tputui.ui.charts.outlier import grouped
+from tputui.ui.charts.visible_data import Chart, Scene, cursor_cell, domain_of, finish, rows_for, sampled
+from tputui.ui.render.braille import DOTS_X
+from tputui.ui.render.lines import Line, Span, Tone
+
+SHADES = " \u2591\u2592\u2593\u2588"
+"""From nothing to all of it."""
+LOWER = " \u2581\u2582\u2584\u2586"
+"""The same for a core below the median, so that it is told from one above it without colours too."""
+
+_MOST = len(SHADES) - 1
+_BAD, _NONE = 99, -99
+"""Levels of a cell with a value that is not finite, and of one without a value."""
+
+_THICK_MOST = 5
+_SPIKE = 4.0
+"""Times the usual highest loss from which the highest one of all is said where the map does not show it."""
+_FAR = 4.0
+"""Times what nine in ten values keep within: beyond that all shades are alike."""
+
+Level = Callable[[float], int]
+
+
+class HeatMemory:
+    """What of each column was reduced already; a run adds a column at a time."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, bool] = (0, False)
+        self._kept: dict[int, tuple[CoreColumn, list[float]]] = {}
+
+    def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range], *, loss: bool) -> list[list[float]]:
+        """For each column, for each group of cores, the share farthest from the median; or the greatest loss."""
+        key = (len(groups), loss)
+        known = self._kept if key == self._key else {}
+        kept: dict[int, tuple[CoreColumn, list[float]]] = {}
+        for column in columns:
+            kept[id(column)] = known.get(id(column)) or (column, _reduce(column, groups, loss=loss))
+        self._key, self._kept = key, kept
+        return [kept[id(column)][1] for column in columns]
+
+
+def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
+    """A row a core or a group of cores, a cell a step or several; the axes and the line of events below."""
+    num_cores = len(scene.cores[-1].means) if scene.cores else 0
+    rows = max(rows_for(height), 1)
+    groups = grouped(num_cores, rows)
+    left = max(len(str(num_cores)) + 2, 6)
+    area = Area(left, width - left, rows)
+    domain = domain_of(scene, area.across * DOTS_X)
+    loss = scene.look.log or num_cores < 2
+    held = cells_of(scene.cores, domain, area.across)
+    reduced = memory.reduced(scene.cores, groups, loss=loss)
+    cells = [_farthest(reduced[low:high]) for low, high in held]
+    level, note = _level(cells, loss=loss, log=scene.look.log)
+    bad = [{core for column in scene.cores[low:high] for core in column.bad_cores} for low, high in held]
+    levels = [
+        [
+            _BAD if wrong and not wrong.isdisjoint(cores) else level(cell[row]) if cell else _NONE
+            for cell, wrong in zip(cells, bad, strict=True)
+        ]
+        for row, cores in enumerate(groups)
+    ]
+    guide, thick = cursor_cell(scene, domain), thickness(len(groups), rows)
+    body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
+    labels = {index * thick: _label(cores, scene.look) for index, cores in enumerate(groups)}
+    body += [[]] * (rows - len(body))
+    each = f"{len(groups[0])} cores a row, the farthest told" if groups and len(groups[0]) > 1 else "a core a row"
+    of_lines = [cores for cores in groups for _ in range(thick)]
+    return Chart(
+        finish(scene, body, domain, area, labels, height),
+        area,
+        domain,
+        (*_spike(scene), note, *sampled(scene), each),
+        rows=of_lines,
+    )
+
+
+def _spike(scene: Scene) -> tuple[str, ...]:
+    """The highest loss in sight, where columns are samples or means in which it may be lost; none where it is no spike.
+
+    The curve's segments hold the extremes of every step, though not of which core.
+    """
+    finite = [segment for segment in scene.segments if segment.num_values]
+    if not finite or not any(column.num_steps > 1 or column.is_sampled for column in scene.cores):
+        return ()
+    top = max(finite, key=lambda segment: segment.max)
+    usual = sorted(segment.max for segment in finite)[len(finite) // 2]
+    drawn = max((value for column in scene.cores for value in column.means if math.isfinite(value)), default=math.inf)
+    if not (top.max > _SPIKE * max(usual, 0.0) and top.max > 2 * drawn):
+        return ()
+    where = f"step {top.first_step:,}"
+    if top.last_step > top.first_step:
+        where = f"steps {top.first_step:,} to {top.last_step:,}"
+    return (f"not in the map: {fmt.number(top.max)} of a core in {where}",)
+
+
+def _label(cores: range, look: Look) -> str:
+    """The first core of a row, with a sign where the row is read."""
+    return f"\u276f{cores.start}" if look.cursor is not None and look.core in cores else str(cores.start)
+
+
+def thickness(count: int, rows: int) -> int:
+    """Lines of a row of the map: a few cores get several, so that the map fills its room."""
+    return min(max(rows // max(count, 1), 1), _THICK_MOST)
+
+
+def cells_of(columns: Sequence[CoreColumn], domain: Domain, across: int) -> list[tuple[int, int]]:
+    """For every cell up to the last step the columns in it, from and to; each reaches up to where the next begins."""
+    end = min(frame.cell_of(domain, columns[-1].last_step) + 1, across) if columns else 0
+    starts = [min(max(frame.cell_of(domain, column.first_step), 0), across - 1) for column in columns]
+    held = [(0, 0)] * end
+    for cell, group in itertools.groupby(range(len(columns)), key=starts.__getitem__):
+        numbers = list(group)
+        stop = starts[numbers[-1] + 1] if numbers[-1] + 1 < len(columns) else end
+        for each in range(cell, min(max(stop, cell + 1), end)):
+            held[each] = (numbers[0], numbers[-1] + 1)
+    return held
+
+
+def _reduce(column: CoreColumn, groups: Sequence[range], *, loss: bool) -> list[float]:
+    means = column.means
+    total = sum(means)
+    whole = total - total == 0.0
+    finite = sorted(means) if whole else sorted(filter(math.isfinite, means))
+    if not finite:
+        return [math.nan] * len(groups)
+    median = 0.0 if loss else finite[len(finite) // 2]
+    unit = 1.0 if loss else abs(median) or 1.0
+    found = []
+    for cores in groups:
+        part = means[cores.start : cores.stop]
+        values = part if whole else [value for value in part if math.isfinite(value)]
+        if not values:
+            found.append(math.nan)
+            continue
+        above, below = max(values) - median, median - min(values)
+        found.append((above if loss or above >= below else -below) / unit)
+    return found
+
+
+def _farthest(columns: Sequence[list[float]]) -> list[float]:
+    """One column of several, the value farthest from nothing of each row."""
+    found = columns[0] if columns else []
+    for column in columns[1:]:
+        found = [b if a != a or abs(b) > abs(a) else a for a, b in zip(found, column, strict=True)]
+    return found
+
+
+def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Level, str]:
+    """How a value becomes a shade, negative below the median, and what the shades mean."""
+    values = [value for cell in cells for value in cell if value == value]
+    if not values:
+        return lambda value: _NONE, "no finite value"
+    if not loss:
+        most, more = _most(values)
+        note = f"{SHADES[-1]} {fmt.percent(most * 100)}{more} above the median core, {LOWER[-1]} below it"
+        return lambda value: _NONE if value != value else round(min(max(value / most, -1.0), 1.0) * _MOST), note
+    if log:
+        values = [value for value in values if value > 0] or [1.0]
+    low, high = min(values), max(values)
+    form = math.log if log else float
+    least, span = form(low), (form(high) - form(low)) or 1.0
+
+    def level(value: float) -> int:
+        if value != value:
+            return _NONE
+        return round((form(max(value, low)) - least) / span * _MOST)
+
+    return level, f"loss {fmt.number(low, 3)} to \u2588 {fmt.number(high, 3)}"
+
+
+def _most(values: Sequence[float]) -> tuple[float, str]:
+    """The distance that has the full shade: not the farthest where that would leave all others without any."""
+    sizes = sorted(map(abs, values))
+    usual = _FAR * sizes[len(sizes) * 9 // 10]
+    return (usual, " or more") if 0.0 < usual < sizes[-1] else (sizes[-1] or 1.0, "")
+
+
+def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:
+    line: Line = []
+    at = 0
+    for level, run in itertools.groupby(levels):
+        count = len(list(run))
+        if level == _BAD:
+            line.append(Span(SIGNS["non_finite"].mark * count, "bad"))
+        elif level == _NONE:
+            line.append(Span("\u00b7" * count, "dim"))
+        else:
+            text = (SHADES if level >= 0 else LOWER)[abs(level)] * count
+            if not level and guide is not None and at <= guide < at + count:
+                text = text[: guide - at] + "\u250a" + text[guide - at + 1 :]
+            line.append(Span(text, above if level >= 0 else "accent"))
+        at += count
+    return line

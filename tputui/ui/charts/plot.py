@@ -1,0 +1,51 @@
+"""A series with its band as lines of spans: axes, ticks, marks. Pure.
+
+The mean is a bright line of braille dots, the least and greatest values over cores a dimmer band behind it. Values
+that are not finite are marked on the x axis and never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.state.snapshot import Segment
+from tputui.ui.charts import axis, band, frame, layers
+from tputui.ui.charts.columns import Column, columns
+from tputui.ui.charts.domain import Domain, Grounds
+from tputui.ui.charts.frame import NON_FINITE_MARK, Area, dot_row
+from tputui.ui.render.braille import DOTS_X
+from tputui.ui.render.lines import Line
+
+__all__ = ["NON_FINITE_MARK", "Plot", "dot_row", "plot"]
+
+_AXIS_LINES = 2
+
+
+class Plot(NamedTuple):
+    """A drawn series: for the tests, and for whoever draws on top of it."""
+
+    lines: list[Line]
+    columns: list[Column]
+    scale: axis.Scale | None
+
+
+def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = False) -> Plot:
+    """Draws a series over steps in `width` by `height` cells, axes included."""
+    rows = height - _AXIS_LINES
+    if not segments or rows < 1 or width < 12:
+        return Plot([], [], None)
+    scale = axis.scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
+    labels = frame.y_labels(scale, rows)
+    left = frame.left_of(labels)
+    area = Area(left, width - left, rows)
+    found = columns(segments, segments[0].first_step, segments[-1].last_step, area.across * DOTS_X)
+    mean, behind = band.blank(area), band.blank(area)
+    if scale is not None:
+        row = band.dot_of(scale, mean.dots_y)
+        band.fill_band(behind, found, row)
+        band.trace(mean, [(column.x, column.mean) for column in found], row)
+    body = layers.compose([layers.Layer(mean, "accent")], band=layers.Layer(behind, "band"))
+    domain = Domain(segments, "step", Grounds(), area.across * DOTS_X)
+    bad = frame.bad_signs([column.x for column in found if column.bad])
+    return Plot([*frame.sided(body, labels, left), *frame.x_axis(domain, area, bad, None)], found, scale)

@@ -1,0 +1,187 @@
+"""A small chart for every core, or for every group of neighbours where they are many, all on the same axes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import CoreColumn
+from tputui.ui.charts import axis, events_line, layers
+from tputui.ui.charts.band import dot_of, dots_of, trace
+from tputui.ui.charts.domain import Domain
+from tputui.ui.charts.events_line import SIGNS
+from tputui.ui.charts.frame import Area
+from tputui.ui.charts.layers import Layer
+from tputui.ui.charts.outlier import column_at, grouped
+from tputui.ui.charts.visible_data import (
+    Chart,
+    Scene,
+    cursor_cell,
+    domain_of,
+    hidden_by_log,
+    place_of,
+    sampled,
+    scale_of,
+)
+from tputui.ui.render.braille import DOTS_X, Canvas
+from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of
+
+_LEAST_WIDTH, _LEAST_ROWS = 14, 2
+_CHARTS_MOST = 64
+"""More of them cannot be looked through, and cost a frame."""
+_SHAPE = 5.0
+"""Cells across for one down that look best."""
+
+
+_Span = tuple[float, float, float]
+"""Least, mean and greatest value of some cores."""
+
+
+class MultiplesMemory:
+    """What of each column was reduced already; a run adds a column at a time."""
+
+    def __init__(self) -> None:
+        self._num_groups = 0
+        self._kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+
+    def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range]) -> list[list[_Span | None]]:
+        """For each group of cores, what it has in each column; None where no value is finite."""
+        known = self._kept if len(groups) == self._num_groups else {}
+        kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+        for column in columns:
+            kept[id(column)] = known.get(id(column)) or (column, _reduce(column, groups))
+        self._num_groups, self._kept = len(groups), kept
+        return [list(each) for each in zip(*(kept[id(column)][1] for column in columns), strict=True)]
+
+
+class _Tiling(NamedTuple):
+    groups: list[range]
+    across: int
+    """Charts beside each other."""
+    width: int
+    """Cells of a chart, its edge and the gap included."""
+    rows: int
+    """Rows of dots of a chart; its title comes above."""
+
+
+def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Chart:
+    """The charts in reading order; below every column of them the line of events."""
+    num_cores = len(scene.cores[-1].means) if scene.cores else 0
+    tiling = _tile(num_cores, width, height - 1)
+    if tiling is None:
+        why = "no room for small charts here" if num_cores else "what each core said is not known"
+        return Chart(paragraph(why, width, height), Area(0, width, 0), domain_of(scene, width * DOTS_X))
+    scale, area = scale_of(scene, scene.look.log), Area(1, tiling.width - 2, 0)
+    domain = domain_of(scene, area.across * DOTS_X)
+    dots = dots_of(scene.cores, domain)
+    wrong = {core for column in scene.cores for core in column.bad_cores}
+    spans = memory.reduced(scene.cores, tiling.groups)
+    every = [
+        _one(scene, cores, domain, scale, tiling, _by_dot(spans[index], dots), not wrong.isdisjoint(cores))
+        for index, cores in enumerate(tiling.groups)
+    ]
+    lines: list[Line] = []
+    for first in range(0, len(tiling.groups), tiling.across):
+        charts = every[first : first + tiling.across]
+        lines += [[span for chart in charts for span in chart[row]] for row in range(tiling.rows + 1)]
+    lines += [[]] * (height - 1 - len(lines))
+    signs = events_line.strip(scene.marks, lambda mark: place_of(domain, mark, scene.grounds), area.across)
+    bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
+    size = len(tiling.groups[0])
+    what = f"{bounds}{size} cores in each" if size > 1 else f"{bounds}a core in each"
+    strip = [Span(" "), *events_line.line_of(signs, area.across), Span(" ")]
+    lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
+    hidden = hidden_by_log(scene, scene.look.log)
+    return Chart(lines, area, domain, (what, *sampled(scene)), hidden, every=tiling.width)
+
+
+def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
+    """The tiling with the smallest groups that fits, its charts of the best shape."""
+    for rows in [num_cores // (1 << power) or 1 for power in range(max(num_cores, 1).bit_length() + 1)]:
+        if rows > _CHARTS_MOST:
+            continue
+        groups = grouped(num_cores, rows)
+        fitting = [
+            _Tiling(groups, across, width // across, height // down - 1)
+            for across in range(1, min(len(groups), width // _LEAST_WIDTH) + 1)
+            if height // (down := math.ceil(len(groups) / across)) - 1 >= _LEAST_ROWS
+        ]
+        if groups and fitting:
+            return min(fitting, key=lambda one: abs(math.log(one.width / (one.rows + 1) / _SHAPE)))
+    return None
+
+
+def _one(
+    scene: Scene,
+    cores: range,
+    domain: Domain,
+    scale: axis.Scale | None,
+    tiling: _Tiling,
+    points: Sequence[tuple[int, _Span]],
+    bad: bool,
+) -> list[Line]:
+    """A chart: its title, then its rows, each as wide as the tiling says."""
+    canvas, band = Canvas(tiling.width - 2, tiling.rows), Canvas(tiling.width - 2, tiling.rows)
+    odd = scene.outlier is not None and scene.outlier.core in cores
+    if scale is not None:
+        _trace(canvas, band, points, scale, canvas.dots_y)
+    tone: Tone = "alert" if odd else "accent"
+    body = layers.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
+    edge = Span("\u2502", "alert" if odd else "dim")
+    title = fit(_title(scene, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
+    rows: list[Line] = [title, *([edge, *line] for line in body)]
+    return [[*row, Span(" " * (tiling.width - width_of(row)))] for row in rows]
+
+
+def _title(scene: Scene, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
+    """Which cores, of one its loss, the newest or under the cursor; where there is no room for the one that stands out
+    besides, that one alone."""
+    wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
+    if len(cores) == 1:
+        cursor = scene.look.cursor
+        means = (scene.cores[-1] if cursor is None else column_at(scene.cores, cursor) or scene.cores[-1]).means
+        value = means[cores.start] if cores.start < len(means) else math.nan
+        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(value), "plain")]
+    else:
+        line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
+        if odd and scene.outlier is not None:
+            named = Span(f"\u25b2 {scene.outlier.core}", "alert")
+            line = [*line, Span("  "), named]
+            line = line if width_of([*line, *wrong]) <= width else [named]
+    return [*line, *wrong]
+
+
+def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:
+    """What some cores have in each dot column."""
+    found: list[tuple[int, _Span]] = []
+    for x, span in zip(dots, spans, strict=True):
+        if span is None:
+            continue
+        if found and found[-1][0] == x:
+            known = found[-1][1]
+            span = (min(span[0], known[0]), span[1], max(span[2], known[2]))
+            found[-1] = (x, span)
+        else:
+            found.append((x, span))
+    return found
+
+
+def _reduce(column: CoreColumn, groups: Sequence[range]) -> list[_Span | None]:
+    means = column.means
+    total = sum(means)
+    whole = total - total == 0.0
+    found: list[_Span | None] = []
+    for cores in groups:
+        part = means[cores.start : cores.stop]
+        values = part if whole else [value for value in part if math.isfinite(value)]
+        found.append((min(values), sum(values) / len(values), max(values)) if values else None)
+    return found
+
+
+def _trace(canvas: Canvas, band: Canvas, points: Sequence[tuple[int, _Span]], scale: axis.Scale, dots: int) -> None:
+    row = dot_of(scale, dots)
+    for x, (low, _, high) in points:
+        band.column(x, row(high), row(low))
+    trace(canvas, [(x, mean) for x, (_, mean, _) in points], row)

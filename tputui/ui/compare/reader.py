@@ -1,0 +1,143 @@
+"""One thread that reads the runs of a comparison in turn, so that all of them fill at once.
+
+A run that ended is read to its end and closed. What cannot be read says why in its snapshot. Must not know Textual.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import Surroundings, take
+
+TELL_S = 0.5
+"""Least seconds between two readings that are handed over; the first one does not wait."""
+LOOK_S = 0.2
+"""Seconds between two looks at runs that go on, once everything is read."""
+_BUDGET_S = 0.04
+"""Longest reading of one run before the others are looked at."""
+
+
+class Source(Protocol):
+    """What is needed of a session."""
+
+    @property
+    def caught_up(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
+    def poll(self, budget_s: float) -> object: ...
+    def snapshot(self) -> Snapshot: ...
+    def close(self) -> None: ...
+
+
+class Reading(NamedTuple):
+    """What is known of the runs, in their order."""
+
+    snapshots: list[Snapshot]
+    unread: frozenset[int]
+    """Runs of which more is written than was read."""
+
+
+class _Run:
+    """A run and how far it is read."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.source: Source | None = None
+        self.last: Snapshot | None = None
+        """What it said when it was over, or why it cannot be read."""
+        self.caught_up = False
+
+
+class CompareReader:
+    """Reads runs until stopped."""
+
+    def __init__(
+        self,
+        run_dirs: Sequence[Path],
+        deliver: Callable[[Reading], None],
+        open_run: Callable[[Path], Source],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`deliver` is called from the thread; `clock` gives unix time."""
+        self._runs = [_Run(run_dir) for run_dir in run_dirs]
+        self._deliver = deliver
+        self._open = open_run
+        self._clock = clock
+        self._drawn = threading.Event()
+        self._drawn.set()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """The body of the thread."""
+        due, over = 0.0, False
+        try:
+            while not self._stopped.is_set() and not over:
+                for run in self._runs:
+                    self._read(run)
+                now = time.monotonic()
+                if now >= due and self._drawn.is_set():
+                    # A run that is over by now is so in this reading.
+                    over = all(run.last is not None for run in self._runs)
+                    due = now + TELL_S
+                    self._drawn.clear()
+                    self._deliver(self._reading())
+                if all(run.caught_up for run in self._runs):
+                    self._stopped.wait(LOOK_S)
+        finally:
+            for run in self._runs:
+                _close(run)
+
+    def drawn(self) -> None:
+        """The screen has drawn the newest reading."""
+        self._drawn.set()
+
+    def stop(self) -> None:
+        """Ends the thread soon."""
+        self._stopped.set()
+
+    def _read(self, run: _Run) -> None:
+        if run.last is not None:
+            return
+        try:
+            if run.source is None:
+                run.source = self._open(run.run_dir)
+            run.source.poll(_BUDGET_S)
+            run.caught_up = run.source.caught_up
+            if run.caught_up and run.source.settled:
+                run.last = run.source.snapshot()
+        except OSError as error:
+            run.last, run.caught_up = self._unreadable(run.run_dir, error), True
+        if run.last is not None:
+            _close(run)
+
+    def _reading(self) -> Reading:
+        snapshots = [self._snapshot(run) for run in self._runs]
+        return Reading(snapshots, frozenset(index for index, run in enumerate(self._runs) if not run.caught_up))
+
+    def _snapshot(self, run: _Run) -> Snapshot:
+        if run.last is None and run.source is not None:
+            try:
+                return run.source.snapshot()
+            except OSError as error:
+                run.last, run.caught_up = self._unreadable(run.run_dir, error), True
+                _close(run)
+        assert run.last is not None
+        return run.last
+
+    def _unreadable(self, run_dir: Path, error: OSError) -> Snapshot:
+        why = f"the run cannot be read: {error.strerror or error}: {error.filename or run_dir}"
+        return take(
+            RunState(), Surroundings(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
+        )
+
+
+def _close(run: _Run) -> None:
+    if run.source is not None:
+        run.source.close()
+        run.source = None

@@ -1,0 +1,111 @@
+"""The tables of a comparison: the figures of the runs, and in what their configurations differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tputui import formatting as fmt
+from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
+from tputui.compare.verdict import METHOD
+from tputui.config_diff import DiffRow
+from tputui.ui.base.export_figures import Figure, Figures
+from tputui.ui.compare.curves import TONES
+from tputui.ui.compare.grid import GridRow, grid
+from tputui.ui.compare.runs import ComparedPart
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, wrap
+from tputui.ui.render.table import Cell
+from tputui.ui.widgets.panel import Drawing, Panel
+
+VALUE_WIDTH = 40
+"""Cells of a configured value; an export has all of it."""
+
+CHANGED = "\u2260"
+"""Before a value that is not the base's."""
+
+
+class ComparedFiguresPanel(Panel[ComparedPart]):
+    """Figures, a column a run."""
+
+    key = "3"
+    name_shown = "figures"
+    what = (
+        "figures of the runs, the base first: pace after the warm-up, compiling, peak memory, meters last and at best; "
+        f"pace is compared by the {METHOD}"
+    )
+
+    def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
+        """The table, and below it why figures are missing."""
+        rows = [GridRow(Cell(clean(row.name), "label"), _figures(row, part)) for row in figure_rows(part.comparison)]
+        return Drawing([*grid(_titles(part), rows, width), *_notes(notes(part.comparison), width)])
+
+    def figures(self) -> Figures:
+        """The same figures, not rounded."""
+        if self._part is None:
+            return Figures(("figure",), [])
+        comparison = self._part.comparison
+        rows: list[tuple[Figure, ...]] = [(name, *cells) for name, cells in raw_rows(comparison)]
+        return Figures(("figure", *(run.run for run in comparison.runs)), rows)
+
+
+class ComparedConfigPanel(Panel[ComparedPart]):
+    """Keys of the configurations on which the runs differ."""
+
+    key = "4"
+    name_shown = "configuration"
+    what = "the keys on which the configurations differ, the base first; \u2260 stands before what is not the base's"
+
+    def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
+        """Configured keys, then what they came to."""
+        config, plan = part.comparison.config, part.comparison.plan
+        number = len(config.rows)
+        note = f"{number} of {number + config.num_equal} keys differ{'s' if number == 1 else ''}"
+        rows: list[Line] = []
+        if not config.rows:
+            equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was read"
+            rows.append([Span(equal, "label")])
+        rows += grid(_titles(part), [_keyed(row, part) for row in config.rows], width) if config.rows else []
+        if plan.rows:
+            rows += [[], [Span(" which came to", "title")]]
+            rows += grid(_titles(part), [_keyed(row, part) for row in plan.rows], width)
+        return Drawing(rows, note=note)
+
+    def figures(self) -> Figures:
+        """The keys that differ."""
+        if self._part is None:
+            return Figures(("key",), [])
+        comparison = self._part.comparison
+        rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in comparison.config.rows]
+        return Figures(("key", *(run.run for run in comparison.runs)), rows)
+
+
+def _titles(part: ComparedPart) -> list[Cell]:
+    return [Cell(part.comparison.runs[run].label, TONES[run]) for run in part.sight.order]
+
+
+def _figures(row: FigureRow, part: ComparedPart) -> list[Cell]:
+    cells = []
+    for run in part.sight.order:
+        text = part.pretty(row.cells[run])
+        if row.best == run:
+            cells.append(Cell(f"{BEST} {text}", "good"))
+        else:
+            cells.append(Cell(text, _tone(text, run, part)))
+    return cells
+
+
+def _tone(text: str, run: int, part: ComparedPart) -> Tone:
+    return "dim" if text == fmt.UNKNOWN else "strong" if run == part.sight.chosen else "plain"
+
+
+def _keyed(row: DiffRow, part: ComparedPart) -> GridRow:
+    cells = []
+    for run in part.sight.order:
+        changed = row.changed[run]
+        text = crop(clean(row.values[run]), VALUE_WIDTH)
+        cells.append(Cell(f"{CHANGED} {text}", "strong") if changed else Cell(text, "dim"))
+    return GridRow(Cell(clean(row.key), "label"), cells)
+
+
+def _notes(sentences: Sequence[str], width: int) -> list[Line]:
+    pieces = [piece for sentence in sentences for piece in wrap(clean(sentence), max(width - 2, 1))]
+    return [[], *([Span(f" {piece}", "dim")] for piece in pieces)] if pieces else []

@@ -1,1 +1,0 @@
-"""The log without its widget: lines folded, kept, chosen and read back from the journals."""

@@ -1,0 +1,1 @@
+"""The monitor: one run, live or replayed, with a module per panel."""

@@ -1,0 +1,241 @@
+"""The cores: a table while they fit, a map of their losses when they are many. The outlier is named."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import CoreView, OutlierView, Snapshot
+from tputui.ui.base import status_text
+from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
+from tputui.ui.widgets.panel import Drawing, Panel
+
+LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+"""Blocks of growing height: the higher the loss, the higher the block."""
+
+_COLUMN = 14
+"""Cells of a core in the table of several columns."""
+
+_BLOCK_MOST = 4
+"""Cells of a block of the map, the gap included, where there is room for wide ones."""
+
+_BAR = 10
+"""Cells of the bar that shows a loss beside the greatest one, where there is room."""
+
+_SMALL = 1e-3
+"""Below that a loss is written with an exponent."""
+
+_STATE = 14
+"""Cells that most states take."""
+
+
+class CoresPart(NamedTuple):
+    """What the panel shows."""
+
+    cores: list[CoreView]
+    outlier: OutlierView | None
+    why_none: str
+
+
+class CoresPanel(Panel[CoresPart]):
+    """Loss, step and state of every core."""
+
+    key = "1"
+    name_shown = "cores"
+    what = "loss, step and state of every core; the outlier is named"
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> CoresPart:
+        """The cores."""
+        why_none = "" if snapshot.cores else status_text.nothing_yet(snapshot, "core")
+        return CoresPart(snapshot.cores, snapshot.outlier, why_none)
+
+    def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
+        """A table, a table of several columns, or a map."""
+        cores = part.cores
+        if not cores:
+            return Drawing(paragraph(part.why_none, width, height))
+        odd = part.outlier
+        note = _note(cores, odd)
+        if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
+            return _table(cores, odd, width, note)
+        summary = [_summary(cores, odd)]
+        per_line = max(width // _COLUMN, 1)
+        if math.ceil(len(cores) / per_line) <= height - len(summary):
+            return Drawing(_grid(cores, odd, per_line), head=tuple(summary), note=note)
+        return _map(cores, odd, width, height, note)
+
+
+def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
+    if odd is None:
+        return f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+    return f"core {odd.core} {'high' if odd.by > 0 else 'low'} since step {odd.first_step:,}"
+
+
+def state_of(core: CoreView) -> tuple[str, Tone]:
+    """What a core does, in words, and how that looks."""
+    if core.condition == "stalled":
+        return f"\u25b2 stalled: {status_text.phase_in_short(core.phase, core.phase_s) or 'silent'}", "warn"
+    if core.condition == "ended":
+        return "\u25a0 ended", "dim"
+    doing = status_text.phase_in_short(core.phase, core.phase_s) or core.condition
+    return f"\u25cf {doing}", "good" if core.condition == "running" else "info"
+
+
+def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
+    """The loss of a core; what is not finite or stands out has a sign besides its colour."""
+    text = _short(core.loss, width - 3)
+    if core.loss is not None and not math.isfinite(core.loss):
+        return Span(f"{text:>{width - 2}} \u2716", "bad")
+    if odd is not None and core.core == odd.core:
+        return Span(f"{text:>{width - 2}} {chr(0x25B4 if odd.by > 0 else 0x25BE)}", "alert")
+    return Span(f"{text:>{width - 2}}  ")
+
+
+def _short(loss: float | None, room: int) -> str:
+    """A loss in at most `room` cells, so that it never touches what stands before it."""
+    text = fmt.number(loss)
+    # Small losses of a column are all written one way, also those that would fit without an exponent.
+    if loss is None or (len(text) <= room and not 0.0 < abs(loss) < _SMALL):
+        return text
+    return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
+
+
+def _table(cores: list[CoreView], odd: OutlierView | None, width: int, note: str) -> Drawing:
+    steps = max(4, *(len(f"{core.step:,}") for core in cores))
+    room = width - (4 + 10 + 1 + steps + 2 + _STATE)
+    bars = _BAR if room > _BAR + 1 else 0
+    hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
+    greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
+    head: Line = [Span(f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}  state", "label")]
+    rows: list[Line] = []
+    for core in cores:
+        state, tone = state_of(core)
+        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
+        if bars:
+            line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
+        line += [Span(f"{core.step:>{steps},}  "), Span(f"{state:<{_STATE}}", tone)]
+        rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
+    return Drawing(rows, head=(head,), note=note)
+
+
+def _share(loss: float | None, greatest: float) -> float:
+    return loss / greatest if loss is not None and math.isfinite(loss) and greatest > 0 else 0.0
+
+
+def _bar_tone(core: CoreView, odd: OutlierView | None) -> Tone:
+    return "alert" if odd is not None and odd.core == core.core else "accent"
+
+
+def _grid(cores: list[CoreView], odd: OutlierView | None, per_line: int) -> list[Line]:
+    rows: list[Line] = []
+    down = math.ceil(len(cores) / per_line)
+    for row in range(down):
+        line: Line = []
+        for core in cores[row::down]:
+            mark, tone = _mark(core)
+            line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9), Span(f"{mark} ", tone)]
+        rows.append(line)
+    return rows
+
+
+def _mark(core: CoreView) -> tuple[str, Tone]:
+    state, tone = state_of(core)
+    return state[:1], tone
+
+
+def _summary(cores: list[CoreView], odd: OutlierView | None) -> Line:
+    finite = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
+    stalled = [core.core for core in cores if core.condition == "stalled"]
+    bad = [core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)]
+    line: Line = []
+    if bad:
+        line.append(Span(f"\u2716 NaN/inf: {_some(bad)}  ", "bad"))
+    if stalled:
+        line.append(Span(f"\u25b2 stalled: {_some(stalled)}  ", "warn"))
+    if odd is not None:
+        sign = "\u25b4" if odd.by > 0 else "\u25be"
+        loss = next((core.loss for core in cores if core.core == odd.core), None)
+        line.append(Span(f"{sign} core {odd.core}: {fmt.number(loss)}  ", "alert"))
+    if finite:
+        low, middle, high = finite[0], finite[len(finite) // 2], finite[-1]
+        line.append(Span(f"loss {fmt.number(low)} to {fmt.number(high)}, median {fmt.number(middle)}", "label"))
+    return line
+
+
+def _some(numbers: list[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:3])
+    return f"core {shown}" if len(numbers) <= 3 else f"core {shown} and {len(numbers) - 3} more"
+
+
+def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int, note: str) -> Drawing:
+    """One block a core, or a group of neighbours told by the worst of them."""
+    labels = len(str(cores[-1].core)) + 1
+    rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
+    group = _power_of_two(math.ceil(len(cores) / (rows_free * room)))
+    shown = [cores[first : first + group] for first in range(0, len(cores), group)]
+    across = _across(len(shown), rows_free, room)
+    each = min(room // across, _BLOCK_MOST)
+    losses = [_worst(members) for members in shown]
+    worst = [loss for loss in losses if loss is not None]
+    bounds = (min(worst), max(worst)) if worst else (0.0, 0.0)
+    signs = _signs(cores, odd)
+    rows: list[Line] = []
+    for first in range(0, len(shown), across):
+        line = [Span(f"{shown[first][0].core:>{labels}} ", "dim")]
+        for place in range(first, min(first + across, len(shown))):
+            found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
+            line.append(_block(losses[place], min(found, default=None), bounds, each))
+        rows.append(joined(line))
+    legend = "a block a core" if group == 1 else f"a block {group} cores, the worst told"
+    head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; high is a high loss", "dim")])
+    return Drawing(rows, head=head, note=note)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def _across(count: int, rows: int, room: int) -> int:
+    """Blocks in a row: as few as the rows allow, in whole eights where there is room, so that rows begin round."""
+    least = math.ceil(count / rows)
+    even = math.ceil(least / 8) * 8
+    return even if even <= room else least
+
+
+def _worst(members: list[CoreView]) -> float | None:
+    """The greatest finite loss of a group."""
+    losses = [core.loss for core in members if core.loss is not None]
+    return max((loss for loss in losses if math.isfinite(loss)), default=None)
+
+
+_BAD, _STALLED, _ODD = range(3)
+"""What a block tells besides the loss, the gravest first."""
+
+
+def _signs(cores: list[CoreView], odd: OutlierView | None) -> dict[int, int]:
+    """By core: what it has to tell besides its loss, the gravest of it."""
+    found = {odd.core: _ODD} if odd is not None else {}
+    found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
+    return found | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+
+
+def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], width: int) -> Span:
+    """The block of a group by its greatest finite loss, between the `bounds` of all, and the gravest sign in it."""
+    if sign == _BAD:
+        return Span(_wide("\u2716", width), "bad")
+    if sign == _STALLED:
+        return Span(_wide("\u25b2", width), "warn")
+    if worst is None:
+        return Span(_wide("\u00b7", width), "dim")
+    low, high = bounds
+    share = (worst - low) / (high - low) if high > low else 0.0
+    level = LEVELS[min(int(share * len(LEVELS)), len(LEVELS) - 1)]
+    if sign == _ODD:
+        return Span(_wide(level, width), "alert")
+    return Span(_wide(level, width), "accent" if share > 2 / 3 else "band")
+
+
+def _wide(mark: str, width: int) -> str:
+    return mark if width < 2 else mark * (width - 1) + " "

@@ -1,0 +1,228 @@
+"""Epochs that ended: their averages, and where their time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
+from tputui.ui.base import status_text
+from tputui.ui.render import table
+from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, width_of
+from tputui.ui.render.table import Cell, Table
+from tputui.ui.widgets.panel import Along, Drawing, Panel
+
+SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
+"""In the order in which a step goes through them."""
+
+COMPILED = "\u25c6"
+"""Marks an epoch in which programs were compiled, so that its time is not taken for that of the others."""
+
+_TABLE_LEAST = 30
+"""Cells that the table keeps beside the bars."""
+
+_UNITS = "sections in s"
+
+_BAR_MOST, _BAR_LEAST = 28, 12
+"""Cells of the bar of an epoch's sections."""
+
+_LONGER = "\u203a"
+"""Ends the bar of an epoch that is longer than its room."""
+
+_LONG_BY = 3.0
+"""Times the median epoch that the bars have room for: the first one, which compiles, would leave the others nothing."""
+
+SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
+    "data": ("\u2592", "warn"),
+    "trace": ("\u2591", "accent"),
+    "compile": ("\u2593", "info"),
+    "execute": ("\u2588", "accent"),
+    "report": ("\u259e", "label"),
+    "evaluate": ("\u259a", "good"),
+    "save": ("\u25aa", "label"),
+    "other": ("\u00b7", "label"),
+}
+"""How a section looks in the bar."""
+
+
+class EpochsPart(NamedTuple):
+    """What the panel shows."""
+
+    epochs: list[EpochView]
+    monitored: str
+    """The validation figure by which an epoch is the best."""
+    why_none: str
+
+
+class EpochsPanel(Panel[EpochsPart]):
+    """The table of epochs."""
+
+    key = "4"
+    name_shown = "epochs"
+    what = (
+        "each epoch: averages, scores, time of training and validation, `steady s` the same without compiling, a bar "
+        f"of the sections that time went into; {COMPILED} compiled; sections and tracing in seconds in full screen"
+    )
+    follows_end = True
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> EpochsPart:
+        """The epochs that ended."""
+        why = "" if snapshot.epochs else status_text.nothing_yet(snapshot, "finished epoch")
+        return EpochsPart(snapshot.epochs, monitored(snapshot.config), why)
+
+    def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
+        """A row an epoch, the best one with a star."""
+        if not part.epochs:
+            return Drawing(paragraph(part.why_none, width, height))
+        columns = _columns(part.epochs)
+        best = best_epoch(part.epochs)
+        rows = [_row(epoch, columns, part.monitored if epoch is best else None) for epoch in part.epochs]
+        wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
+        wide = wide if wide >= _BAR_LEAST and columns.sections else 0
+        drawn = table.stack(_titles(columns), rows, width - wide - 2 if wide else width)
+        if wide:
+            return self._with_bars(part.epochs, columns, drawn, width, wide)
+        deep = sum(1 + len(each.rows) for each in drawn)
+        if deep <= height or self.has_class("-maximised"):
+            note = _note(_UNITS, part.epochs, width)
+            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
+        hidden = drawn[0].num_hidden
+        note = _note(f"{fmt.more(hidden, 'column')} in full screen" if hidden else _UNITS, part.epochs, width)
+        return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
+
+    def _with_bars(
+        self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
+    ) -> Drawing:
+        """The table with a bar an epoch at its right: as long as the epoch took, parted by its sections."""
+        scale = bar_scale_s([sum(epoch.sections_s.values()) for epoch in epochs])
+        first = drawn[0]
+        bars = [_bar(epoch, columns.sections, scale, wide) for epoch in epochs]
+        rows = [_beside(row, bar, width - wide - 1) for row, bar in zip(first.rows, bars, strict=True)]
+        head = _beside(first.head, [Span(f"0 to {fmt.duration(scale)}", "label")], width - wide - 1)
+        legend = _legend(epochs, columns.sections, width)
+        if not self.has_class("-maximised"):
+            hidden = f"{fmt.more(first.num_hidden, 'column')} in full screen" if first.num_hidden else ""
+            return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
+        return Drawing(rows, head=(head, *legend), note=_note(_UNITS, epochs, width), along=_along(drawn))
+
+
+def _along(drawn: list[Table]) -> tuple[Along, ...]:
+    return tuple(Along(each.head, each.rows) for each in drawn[1:])
+
+
+def bar_scale_s(spent_s: list[float]) -> float:
+    """Seconds that a whole bar stands for: the longest epoch, unless it is far longer than the median one."""
+    median = sorted(spent_s)[len(spent_s) // 2]
+    return min(max(spent_s), _LONG_BY * median) or max(spent_s)
+
+
+def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> Line:
+    """The sections of an epoch; each ends where it is due, so that all together are as long as they should be. One
+    that has no room for all of them says so by its last cell."""
+    line: Line = []
+    gone, filled = 0.0, 0
+    is_longer = sum(epoch.sections_s.values()) > scale_s * (1 + 1e-9)
+    width -= is_longer
+    for name in sections:
+        gone += epoch.sections_s.get(name, 0.0)
+        end = min(round(gone / scale_s * width), width) if scale_s > 0 else 0
+        glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
+        line.append(Span(glyph * (end - filled), tone))
+        filled = end
+    return [*line, Span(_LONGER, "warn")] if is_longer else line
+
+
+def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
+    """What the bars are made of, the longest sections first, as many as fit."""
+    spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
+    line: Line = []
+    for name in sorted(sections, key=lambda name: -spent[name]):
+        glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
+        entry = [Span(f" {glyph} ", tone), Span(clean(name), "label")]
+        if width_of([*line, *entry]) > width:
+            break
+        line += entry
+    return (line,)
+
+
+def _beside(line: Line, right: Line, at: int) -> Line:
+    return [*line, Span(" " * max(at - width_of(line), 1)), *right]
+
+
+class _Columns(NamedTuple):
+    """The names of what the epochs tell, each a column."""
+
+    train: list[str]
+    valid: list[str]
+    scores: list[str]
+    sections: list[str]
+    trace: list[str]
+
+
+def _columns(epochs: list[EpochView]) -> _Columns:
+    return _Columns(
+        train=_names(epoch.train for epoch in epochs),
+        valid=_names(epoch.valid for epoch in epochs),
+        scores=_names(epoch.scores for epoch in epochs),
+        sections=_sections(epochs),
+        trace=_names(epoch.trace_s for epoch in epochs),
+    )
+
+
+def _titles(columns: _Columns) -> list[str]:
+    return [
+        "epoch",
+        *(f"train {clean(name)}" for name in columns.train),
+        *(f"valid {clean(name)}" for name in (*columns.valid, *columns.scores)),
+        "train s",
+        "valid s",
+        "steady s",
+        "lr",
+        *(clean(name) for name in columns.sections),
+        *(f"trace {clean(name)}" for name in columns.trace),
+    ]
+
+
+def _note(note: str, epochs: list[EpochView], width: int) -> str:
+    """The note, with what the mark of compiling means where that is needed and has room."""
+    longer = f"{COMPILED} compiled{', ' if note else ''}{note}"
+    return longer if any(epoch.compile_s for epoch in epochs) and len(longer) < width - 14 else note
+
+
+def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(name for reading in readings for name in reading))
+
+
+def _sections(epochs: list[EpochView]) -> list[str]:
+    told = _names(epoch.sections_s for epoch in epochs)
+    return [*(name for name in SECTIONS if name in told), *(name for name in told if name not in SECTIONS)]
+
+
+def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]:
+    """`best_by` is the figure by which it is the best epoch; None where it is not. Another may be better elsewhere."""
+    best = best_by is not None
+    averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
+    figures = [(name, epoch.valid[name].avg if name in epoch.valid else None) for name in columns.valid]
+    figures += [(name, epoch.scores.get(name)) for name in columns.scores]
+    marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
+    return [
+        Cell(marks, "good" if best else "strong"),
+        *(Cell(fmt.number(value)) for value in averages),
+        *(Cell(fmt.number(value), "good" if name == best_by else "accent") for name, value in figures),
+        Cell(fmt.number(epoch.train_s, 2)),
+        Cell(fmt.number(epoch.valid_s, 2)),
+        Cell(fmt.number(epoch.steady_s, 2), "strong"),
+        Cell(f"{epoch.lr:.3g}", "dim"),
+        *(_section(epoch, name) for name in columns.sections),
+        *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
+    ]
+
+
+def _section(epoch: EpochView, name: str) -> Cell:
+    spent = epoch.sections_s.get(name)
+    largest = bool(spent) and spent == max(epoch.sections_s.values())
+    if name == "compile" and spent:
+        return Cell(f"{COMPILED} {fmt.number(spent, 2)}", "strong" if largest else "info")
+    return Cell(fmt.number(spent, 2), "strong" if largest else "dim")

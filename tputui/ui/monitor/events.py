@@ -1,0 +1,163 @@
+"""What happened in a run, newest last; a chosen event is where the charts' cursor, or the time that is played, goes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from textual import events
+from textual.message import Message
+
+from tputui.state.snapshot import Mark, Snapshot
+from tputui.ui.base import status_text
+from tputui.ui.base.export_figures import Figures, of_marks
+from tputui.ui.charts import events_line
+from tputui.ui.render.lines import Line, Span, clean, paragraph, wrap
+from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+
+
+class EventsPart(NamedTuple):
+    """What the panel shows."""
+
+    marks: list[Mark]
+    num_marks: int
+    started: float | None
+    why_none: str
+
+
+class EventsPanel(Panel[EventsPart]):
+    """The list of events."""
+
+    key = "8"
+    name_shown = "events"
+    what = f"what happened; enter or a click goes there, `f` shows one kind. {events_line.legend()}"
+    follows_end = True
+
+    class Wanted(Message):
+        """Somebody wants to go to an event."""
+
+        def __init__(self, mark: Mark) -> None:
+            super().__init__()
+            self.mark = mark
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.kind: str | None = None
+        """The kind that is shown alone; None is all."""
+        self._chosen: Mark | None = None
+        self._rows: list[Mark] = []
+        """The event of each row that is drawn."""
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> EventsPart:
+        """The events."""
+        why = "" if snapshot.marks else status_text.nothing_yet(snapshot, "event")
+        return EventsPart(snapshot.marks, snapshot.num_marks, snapshot.started, why)
+
+    @property
+    def shown(self) -> list[Mark]:
+        """The events of the kind that is shown."""
+        marks = self._part.marks if self._part is not None else []
+        return marks if self.kind is None else [mark for mark in marks if mark.kind == self.kind]
+
+    @property
+    def chosen(self) -> Mark | None:
+        """The event that is chosen; None where none is."""
+        return self._chosen
+
+    def draw(self, part: EventsPart, width: int, height: int) -> Drawing:
+        """A row an event; in full screen long ones are wrapped."""
+        if not part.marks:
+            return Drawing(paragraph(part.why_none, width, height))
+        rows: list[Line] = []
+        self._rows = []
+        steps = max(len(f"{mark.step:,}") for mark in part.marks)
+        for mark in self.shown:
+            lines = _lines(mark, part.started, steps, width, chosen=mark == self._chosen)
+            lines = lines if self.has_class("-maximised") else [_in_one(lines)]
+            rows += lines
+            self._rows += [mark] * len(lines)
+        return Drawing(rows, note=self._note(part))
+
+    def figures(self) -> Figures:
+        """The events of the kind that is shown as a table."""
+        shown, marks = self.shown, self._part.marks if self._part is not None else []
+        return of_marks(shown, f"{len(shown):,} of {len(marks):,} events, as shown" if self.kind is not None else "")
+
+    def next_kind(self) -> None:
+        """The next kind that happened, after the last one all of them."""
+        found = {mark.kind for mark in (self._part.marks if self._part is not None else [])}
+        there: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in found)]
+        at = there.index(self.kind) if self.kind in there else -1
+        self.kind = there[(at + 1) % len(there)]
+        self.choose(None)
+
+    def choose(self, mark: Mark | None) -> None:
+        """Chooses an event, brought into sight; None lets go and follows the newest."""
+        self._chosen = mark
+        self._top = None
+        self.redraw()
+        if mark is not None:
+            self._bring_into_sight(mark)
+
+    def scroll_rows(self, rows: int) -> None:
+        """Chooses the next event, or the one before."""
+        shown = self.shown
+        if not shown:
+            return
+        if self._chosen not in shown:
+            self.choose(shown[-1] if rows < 0 else shown[0])
+            return
+        at = min(max(shown.index(self._chosen) + rows, 0), len(shown) - 1)
+        self.choose(shown[at])
+
+    def follow(self) -> None:
+        """Lets the choice go, and follows the newest."""
+        self.choose(None)
+
+    def go(self) -> bool:
+        """Goes to the event that is chosen; False where none is."""
+        if self._chosen is None:
+            return False
+        self.post_message(self.Wanted(self._chosen))
+        return True
+
+    def on_click(self, event: events.Click) -> None:
+        """Chooses the event that is clicked, and goes there."""
+        row = event.y - FRAME // 2 + self._first_row()
+        if 0 < event.y < self.size.height - 1 and 0 <= row < len(self._rows):
+            self._chosen = self._rows[row]
+            self.redraw()
+            self.go()
+
+    def _bring_into_sight(self, mark: Mark) -> None:
+        row = self._rows.index(mark) if mark in self._rows else 0
+        room = max(self.size.height - FRAME, 1)
+        top = min(max(row - room // 2, 0), self._hidden_rows)
+        self._top = None if top == self._hidden_rows else top
+        self.redraw()
+
+    def _note(self, part: EventsPart) -> str:
+        if self.kind is not None:
+            return f"{events_line.sign_of(self.kind).word} only: {len(self.shown):,} of {len(part.marks):,}"
+        kept = len(part.marks)
+        return f"{kept:,} kept of {part.num_marks:,}" if part.num_marks > kept else f"{kept:,}"
+
+
+def _in_one(lines: list[Line]) -> Line:
+    """The first line; that there is more of it is told."""
+    first, *rest = lines
+    return [*first, Span("\u2026", "dim")] if rest else first
+
+
+def _lines(mark: Mark, started: float | None, steps: int, width: int, *, chosen: bool) -> list[Line]:
+    sign = events_line.sign_of(mark.kind)
+    when = status_text.clock(max(mark.t - started, 0.0)) if started is not None else ""
+    head = f" {when:>7} {mark.step:>{steps},} "
+    if width < 40:
+        head = f" {mark.step:>{steps},} "
+    first, *rest = wrap(clean(mark.text), max(width - len(head) - 3, 8))
+    text, place = ("chosen", "chosen") if chosen else ("plain", "dim")
+    tone = "chosen" if chosen else sign.tone
+    indent = " " * (len(head) + 2)
+    lines: list[Line] = [[Span(head, place), Span(f"{sign.mark} ", tone), Span(first, text)]]  # type: ignore[arg-type]
+    return lines + [[Span(indent, place), Span(piece, text)] for piece in rest]  # type: ignore[arg-type]

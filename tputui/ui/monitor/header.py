@@ -1,0 +1,277 @@
+"""The head of the monitor: which run, how it is, how far, how fast, on what, and what was asked of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import ENDED, Plan, RequestState, RunCondition, Snapshot, Topology
+from tputui.ui.base import status_text
+from tputui.ui.base.status_text import Alarm
+from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
+from tputui.ui.widgets.line_widget import Drawn
+
+AWAITED_S = 60.0
+"""Seconds after a request in which its receipt comes before everything else."""
+
+_RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
+
+_SEPARATOR = Span(" \u00b7 ", "dim")
+
+
+class Behind(NamedTuple):
+    """How far a live view looks back."""
+
+    seconds: float
+    steps: int
+    """Steps done by now."""
+    condition: RunCondition
+    """Of the run by now."""
+
+
+class Header(Drawn):
+    """Four lines on the run."""
+
+    def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:
+        """`read_only` is said of a view that may ask nothing of the run."""
+        super().__init__(id=id)
+        self._read_only = read_only
+        self._snapshot: Snapshot | None = None
+        self._replaying = False
+        self._notice = ""
+        self._behind: Behind | None = None
+        self._acknowledged: frozenset[str] = frozenset()
+        """Keys of alarms that the user has seen."""
+
+    def show(self, snapshot: Snapshot, *, replaying: bool, behind: Behind | None = None) -> None:
+        """Takes a newer snapshot; `behind` where a live view looks back."""
+        self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
+        self.redraw()
+
+    def acknowledge(self) -> bool:
+        """Hides the alarms that are shown, until there are others; whether there were any."""
+        shown = _alarms_of(self._snapshot) if self._snapshot is not None else []
+        found = {alarm.key for alarm in shown if alarm.key}
+        fresh = found - self._acknowledged
+        self._acknowledged |= found
+        self.redraw()
+        return bool(fresh)
+
+    def tell(self, notice: str) -> None:
+        """Shows a sentence in the last line; an empty one gives the line back."""
+        self._notice = notice
+        self.redraw()
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """State, progress, pace, and the newest message."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            return [[Span(" reading the run ...", "dim")]]
+        state = _state_line(snapshot, width, self._role(), self._replaying)
+        if self._notice or self._behind is not None:
+            return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), self._last_line(snapshot)]
+        return [state, *_told(snapshot, width, self._acknowledged)]
+
+    def _role(self) -> Span:
+        if self._behind is not None:
+            return Span("looking back ", "alert")
+        return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")
+
+    def _last_line(self, snapshot: Snapshot) -> Line:
+        if self._notice:
+            return [Span(f" \u276f {self._notice}", "info")]
+        return _banner(self._behind, snapshot) if self._behind is not None else []
+
+
+def _told(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
+    """Progress, pace, message; why a run ended is told whole, in place of the pace where that takes two lines."""
+    progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
+    message = _message_line(snapshot, acknowledged)
+    if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
+        return [progress, pace, message]
+    tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
+    first, rest = _halved(clean(snapshot.condition_reason), width - 2)
+    begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot, acknowledged)
+    return (
+        [begun, [Span(f" {rest}", tone)], alarms]
+        if snapshot.plan is None
+        else [progress, begun, [*alarms, Span(rest, tone)]]
+    )
+
+
+def _halved(text: str, width: int) -> tuple[str, str]:
+    """What of a text fits, and the rest."""
+    first = wrap(text, width)[0]
+    return first, text[len(first) :].lstrip()
+
+
+def _banner(behind: Behind, snapshot: Snapshot) -> Line:
+    """That this is not now, and how to come back."""
+    looked = f" \u25c2 looking back {status_text.seconds(behind.seconds)}: step {snapshot.steps:,} of {behind.steps:,}"
+    key = Span("b", "strong")
+    if behind.condition not in ENDED:
+        return [Span(f"{looked} done by now  ", "alert"), key, Span(" returns to now, the run goes on", "label")]
+    ended = status_text.CONDITIONS[behind.condition]
+    state = Span(f"; run {ended.word}  ", ended.tone)
+    return [Span(looked, "alert"), state, key, Span(" returns to the end", "label")]
+
+
+def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
+    """Name, state and age; of a long name the end gives way before the state does."""
+    sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
+    spoilt = " NaN" if sign != status_text.CONDITIONS[snapshot.condition] else ""
+    state = Span(f" {sign.mark} {sign.word}{spoilt} ", sign.tone)
+    name = Span(f" {clean(snapshot.run)} ", "strong")
+    right: Line = [role, *_age(snapshot, replaying, short=False)]
+    if width_of([name, state, *right]) >= width:
+        right = [role, *_age(snapshot, replaying, short=True)]
+        name = name._replace(text=crop(name.text.rstrip(), max(width - width_of([state, *right]) - 3, 8)) + " ")
+    left: Line = [name, state]
+    if snapshot.condition not in ENDED:
+        left.append(Span(f" {_doing(snapshot, width - width_of([*left, *right]) - 2)}", "plain"))
+    elif snapshot.exit_code:
+        left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
+    return spread(left, right, width)
+
+
+def _doing(snapshot: Snapshot, room: int) -> str:
+    """The phase with its age; in one word where the terminal is narrow, since the age is what tells most."""
+    phase, phase_s = snapshot.phase, snapshot.phase_s
+    short = status_text.phase_in_short(phase, phase_s)
+    # The condition beside it says that it starts.
+    short = short.replace("starting", "preparing") if phase == "starting" else short
+    return next((text for text in (status_text.phase_with_age(phase, phase_s), short) if len(text) <= room), "")
+
+
+def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
+    if snapshot.newest_fact is None:
+        return [Span("no fact yet ", "dim")]
+    if snapshot.condition in ENDED and snapshot.started is not None:
+        over = snapshot.ended or snapshot.newest_fact
+        ago = f", ended {status_text.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
+        return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
+    age = max(snapshot.now - snapshot.newest_fact, 0.0)
+    late = age > 10 and not replaying
+    text = f"{status_text.seconds(age)} old " if short else f"newest fact {status_text.seconds(age)} ago "
+    return [Span(text, "warn" if late else "dim")]
+
+
+def _progress_line(snapshot: Snapshot, width: int) -> Line:
+    plan = snapshot.plan
+    if plan is None:
+        return [Span(f" {clean(snapshot.condition_reason)}", "dim")]
+    left: Line = [
+        Span(" epoch ", "label"),
+        Span(f"{snapshot.epoch}/{plan.num_epochs}", "strong"),
+        Span("  step ", "label"),
+        Span(f"{snapshot.steps:,}/{plan.total_steps:,}", "strong"),
+        Span("  "),
+    ]
+    share = snapshot.steps / plan.total_steps if plan.total_steps else 0.0
+    right: Line = [Span(f"  {fmt.percent(int(share * 100))}", "strong")]
+    if snapshot.condition not in ENDED:
+        known = snapshot.eta_s is not None
+        eta = status_text.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
+        right += [Span("  ETA ", "label"), Span(eta, "strong" if known else "dim")]
+    right.append(Span(" "))
+    if width_of([*left, *right]) > width:
+        left = left[2:]
+    return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
+
+
+def _pace_line(snapshot: Snapshot, width: int) -> Line:
+    """Pace and place, with shorter words where the terminal is narrow."""
+    long = _pace(snapshot, "examples/s", "/core")
+    return long if width_of(long) <= width else _pace(snapshot, "ex/s", "")
+
+
+def _pace(snapshot: Snapshot, examples_per_s: str, per_core: str) -> Line:
+    parts: list[Line] = []
+    if snapshot.step_s is not None:
+        parts.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
+    if snapshot.examples_per_s is not None:
+        parts.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(f" {examples_per_s}", "label")])
+    if snapshot.lr is not None:
+        parts.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
+    if snapshot.topology is not None:
+        parts.append(_device(snapshot.topology, snapshot.plan))
+    if snapshot.plan is not None:
+        parts.append(_batch(snapshot.plan, snapshot.topology, per_core))
+    line: Line = [Span(" ")]
+    for index, part in enumerate(parts):
+        line += [_SEPARATOR, *part] if index else part
+    return line
+
+
+def _device(topology: Topology, plan: Plan | None) -> Line:
+    cores = f"{topology.num_cores:,} {clean(topology.device)} core{'s' if topology.num_cores > 1 else ''}"
+    hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
+    precision = f" {plan.precision}" if plan is not None else ""
+    return [Span(cores, "strong"), Span(f"{hosts} {clean(topology.strategy)}{clean(precision)}", "label")]
+
+
+def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
+    cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
+    return [
+        Span("batch ", "label"),
+        Span(f"{plan.batch_per_core}", "strong"),
+        Span(f"{per_core} x {cores:,} = ", "label"),
+        Span(f"{plan.global_batch:,}", "strong"),
+    ]
+
+
+def _message_line(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
+    """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
+    alarms = _alarms(snapshot, acknowledged)
+    if snapshot.condition in ENDED:
+        sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
+        return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
+    receipts = _receipt(snapshot, acknowledged)
+    if receipts and _is_awaited(snapshot):
+        return [Span(" "), *receipts, Span(" "), *alarms]
+    return [*alarms, *(receipts or _news(snapshot, acknowledged))]
+
+
+def _alarms(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
+    found = [alarm for alarm in status_text.alarms(snapshot) if alarm.key not in acknowledged]
+    hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
+    return [Span(" "), *(Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found), *hint]
+
+
+def _alarms_of(snapshot: Snapshot) -> list[Alarm]:
+    """All that can be acknowledged: alarms, the newest warning of the run, the receipt of a request that is done."""
+    found = status_text.alarms(snapshot)
+    if snapshot.warnings:
+        found.append(_newest_warning(snapshot))
+    found += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]
+    return found
+
+
+def _newest_warning(snapshot: Snapshot) -> Alarm:
+    text = snapshot.warnings[-1]
+    return Alarm(f"warning {len(snapshot.warnings)} {text}", clean(text))
+
+
+def _receipt(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
+    """What became of the newest request."""
+    if not snapshot.requests or f"request {snapshot.requests[-1].id}" in acknowledged:
+        return []
+    newest = snapshot.requests[-1]
+    return [Span(status_text.receipt(newest, snapshot.checkpoints), _RECEIPT_TONES[newest.state])]
+
+
+def _is_awaited(snapshot: Snapshot) -> bool:
+    newest = snapshot.requests[-1]
+    return newest.state in ("requested", "seen") or snapshot.now - newest.t < AWAITED_S
+
+
+def _news(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
+    if snapshot.condition == "stalled":
+        return [Span(clean(snapshot.condition_reason), status_text.CONDITIONS["stalled"].tone)]
+    if snapshot.warnings and (warning := _newest_warning(snapshot)).key not in acknowledged:
+        return [Span(f"\u25b2 {warning.text}", "warn")]
+    if snapshot.checkpoints:
+        newest = snapshot.checkpoints[-1]
+        figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"
+        return [Span(f"newest checkpoint: step {newest.step:,}, {clean(newest.path)}, {figures}", "dim")]
+    return []

@@ -1,0 +1,355 @@
+"""The log: what training printed and what the tool has to say, of every process in order of time.
+
+It follows the end until a line is selected; then nothing moves until it follows again. Selecting a line says which
+moment it is of, and a moment can be shown, so that the charts and the log look at the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from textual import events
+from textual.message import Message
+
+from tputui.state.snapshot import LogLine, Snapshot
+from tputui.ui.base import keymap, status_text
+from tputui.ui.base.export_figures import Figures, of_lines
+from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.monitor.log_fold import Entry, lanes_of
+from tputui.ui.monitor.log_query import Wanted
+from tputui.ui.monitor.log_store import LINES_MAX, LogStore
+from tputui.ui.monitor.log_view import Rows, Sifter
+from tputui.ui.render.lines import Line, Span, clean, paragraph
+from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+
+SHOWN_AT_ONCE = 1_000
+"""As many lines as a snapshot holds: with fewer, there are none before them."""
+
+
+class LogPart(NamedTuple):
+    """What the panel shows."""
+
+    logs: list[LogLine]
+    why_none: str
+
+
+class LogPanel(Panel[LogPart]):
+    """The log, newest line last."""
+
+    BINDINGS = keymap.bindings(keymap.LOG)
+
+    key = "7"
+    name_shown = "log"
+    what = (
+        "what training printed and what the tool has to say, by time; the same line of N cores stands once; follows "
+        "the end until a line is selected, with the arrows or the mouse"
+    )
+    follows_end = True
+
+    class LineSelected(Message):
+        """A line was selected by the user."""
+
+        def __init__(self, t: float) -> None:
+            super().__init__()
+            self.t = t
+            """Unix time of the line."""
+
+    class TypingChanged(Message):
+        """Keys belong to an expression from now on, or no longer."""
+
+    class OlderWanted(Message):
+        """Lines before the first one are to be read, and handed to `take_older`."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._store = LogStore()
+        self._wanted = Wanted()
+        self._sifter = Sifter()
+        self._wrapped = True
+        self._chosen: int | None = None
+        """Entry that is selected."""
+        self._entries: list[Entry] = []
+        self._num_found = 0
+        self._rows: Rows | None = None
+        self._older = ""
+        """What is to be said of the lines before the first one."""
+        self._has_older = False
+        """Whether the lines before the first one were read from the journals."""
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> LogPart:
+        """The newest lines."""
+        return LogPart(snapshot.logs, "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line"))
+
+    def on_mount(self) -> None:
+        """As the user left it."""
+        self._wrapped = views_of(self.app).get("log.wrapped", True)
+
+    def show(self, part: LogPart) -> None:
+        """Takes newer lines; those before stay, and what is selected stays in its place."""
+        if part == self._part:
+            return
+        chosen, num_cut = self._chosen_entry, self._store.num_cut
+        self._store.take(part.logs)
+        self._sift()
+        if chosen is not None:
+            self._chosen = self._find(chosen, self._chosen or 0)
+        if self._top is not None and self._store.num_cut > num_cut:
+            self._top = max(self._top - (self._store.num_cut - num_cut), 0)
+        super().show(part)
+
+    # Drawing.
+
+    def draw(self, part: LogPart, width: int, height: int) -> Drawing:
+        """What is typed, why lines are missing, the lines."""
+        head = self._head(width)
+        if not self._store.lines:
+            return Drawing(paragraph(part.why_none, width, height), head=head)
+        if not self._entries:
+            why = self._wanted.why_nothing(len(self._store.lines), partly=self._is_partial)
+            return Drawing(paragraph(why, width, height), head=head, note=self._note())
+        several = len({line.source for line in part.logs}) > 1
+        self._rows = Rows(
+            self._entries,
+            width,
+            wrapped=self._wrapped,
+            with_source=several,
+            pattern=self._wanted.sieve.pattern,
+            chosen=self._chosen,
+        )
+        return Drawing(self._rows, head=head, note=self._note())
+
+    def _head(self, width: int) -> tuple[Line, ...]:
+        lines = self._wanted.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
+        if self._older and self._top == 0:
+            lines.append([Span(f" {self._older}", "dim")])
+        return tuple(lines)
+
+    def _note(self) -> str:
+        note = self._wanted.note(self._num_found, len(self._store.lines), partly=self._is_partial)
+        return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
+
+    def figures(self) -> Figures:
+        """The lines that are shown, each of its own, as a table."""
+        lines = self._store.lines
+        shown = [line for line in lines if self._wanted.sieve.lets(line)]
+        part = f"{len(shown):,} of {len(lines):,} lines, as shown" if len(shown) < len(lines) else ""
+        return of_lines(shown, part)
+
+    # What is selected.
+
+    @property
+    def _chosen_entry(self) -> Entry | None:
+        return self._entries[self._chosen] if self._chosen is not None and self._chosen < len(self._entries) else None
+
+    def scroll_rows(self, rows: int) -> None:
+        """Selects the line so many rows away, down if positive; past the last one the end is followed again."""
+        if not self._entries or self._rows is None:
+            return
+        if self._chosen is None:
+            chosen = len(self._entries) - 1 if rows > -2 else max(len(self._entries) - 1 + rows, 0)
+            if rows > 0:
+                return
+        elif abs(rows) == 1:
+            chosen = self._chosen + rows
+        else:
+            target = min(max(self._rows.first_row(self._chosen) + rows, 0), len(self._rows) - 1)
+            chosen = self._rows.entry_at(target) if target < len(self._rows) - 1 else len(self._entries) - 1
+        if chosen >= len(self._entries) or (rows > len(self._entries)):
+            self.follow()
+            return
+        if chosen <= 0 and rows < 0:
+            self._say_of_older()
+        self._select(max(chosen, 0))
+
+    def follow(self) -> None:
+        """Back to the end, with no line selected."""
+        self._chosen = None
+        super().follow()
+
+    def show_moment(self, t: float) -> None:
+        """Selects the last line that was written by the unix time `t`, and brings it into sight; tells nobody."""
+        before = [index for index, entry in enumerate(self._entries) if entry.line.t <= t]
+        if before:
+            self._choose(before[-1], centred=True)
+
+    def _select(self, index: int) -> None:
+        self._choose(index)
+        self.post_message(self.LineSelected(self._entries[index].line.t))
+
+    def _choose(self, index: int, *, centred: bool = False) -> None:
+        """Selects an entry and scrolls by as little as brings it into sight, or to the middle."""
+        self._chosen = index
+        if self._rows is None:
+            return
+        room = max(self.size.height - FRAME - len(self._head(self.size.width)), 1)
+        first = min(self._rows.first_row(index), max(len(self._rows) - 1, 0))
+        last = self._rows.first_row(index + 1) - 1
+        top = self._first_row()
+        nearest = min(max(top, last - room + 1), first)
+        top = first - room // 2 if centred and not top <= first < top + room else nearest
+        self._top = min(max(top, 0), self._hidden_rows)
+        self.redraw()
+
+    def _find(self, entry: Entry, near: int) -> int | None:
+        """Where an entry stands now; the one before its moment where it is gone."""
+        if near < len(self._entries) and self._entries[near].line == entry.line:
+            return near
+        earlier = None
+        for index, each in enumerate(self._entries):
+            if each.line == entry.line:
+                return index
+            if each.line.t <= entry.line.t:
+                earlier = index
+        return earlier
+
+    def on_click(self, event: events.Click) -> None:
+        """Selects the line that is clicked."""
+        row = event.y - 1 - len(self._head(self.size.width))
+        if self._rows is None or not self._entries or row < 0 or event.y >= self.size.height - 1:
+            return
+        row += self._first_row()
+        if row < len(self._rows):
+            self._top = self._first_row()
+            self._select(self._rows.entry_at(row))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls with the wheel; nothing is selected by it."""
+        event.stop()
+        event.prevent_default()
+        super().scroll_rows(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls with the wheel; nothing is selected by it."""
+        event.stop()
+        event.prevent_default()
+        super().scroll_rows(-3)
+        if self._top == 0:
+            self._say_of_older()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """What is selected stays in sight."""
+        self.call_after_refresh(lambda: self._keep_in_sight(self._chosen_entry))
+
+    # Which lines are wanted.
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether keys belong to an expression that is typed."""
+        return self._wanted.is_typing
+
+    def take_key(self, event: events.Key) -> bool:
+        """While an expression is typed, every key is part of it, or ends it."""
+        if not self._wanted.is_typing:
+            return False
+        if event.key == "enter":
+            self._wanted.end()
+            self.redraw()
+            self.post_message(self.TypingChanged())
+        elif event.key == "escape":
+            self.action_drop_search()
+        else:
+            self._change(lambda: self._wanted.press(event.key, event.character))
+        return True
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Puts what is pasted into the expression."""
+        if self._wanted.is_typing:
+            event.stop()
+            self._change(lambda: self._wanted.paste(event.text))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the key that drops a search to the screen where there is none."""
+        if action == "drop_search":
+            return self._wanted.is_typing or bool(self._wanted.expression)
+        return True
+
+    def action_search(self) -> None:
+        """Begins to type an expression, with the one that is in force."""
+        self._wanted.begin()
+        self.redraw()
+        self.post_message(self.TypingChanged())
+
+    def action_drop_search(self) -> None:
+        """Shows all lines again; the one that is selected stays so."""
+        self._change(self._wanted.drop)
+        self.post_message(self.TypingChanged())
+
+    def action_next_lane(self) -> None:
+        """The lines of the next process or core, or of all."""
+        self._change_undoably("lines shown", lambda: self._wanted.next_lane(lanes_of(self._store.lines)))
+
+    def action_next_level(self) -> None:
+        """The lines of the next level and above."""
+        self._change_undoably("level of lines", self._wanted.next_level)
+
+    def action_toggle_wrap(self) -> None:
+        """Long lines are wrapped, or cut."""
+        before = self._wrapped
+        undo_of(self.app).push("wrapping of lines", lambda: self._wrap(before))
+        self._wrap(not before)
+
+    def _wrap(self, wrapped: bool) -> None:
+        self._wrapped = wrapped
+        views_of(self.app).set("log.wrapped", wrapped)
+        self._keep_in_sight(self._chosen_entry)
+
+    def _change_undoably(self, what: str, change: Callable[[], None]) -> None:
+        lane, level = self._wanted.sieve.lane, self._wanted.sieve.level
+        undo_of(self.app).push(what, lambda: self._change(lambda: self._wanted.choose(lane, level)))
+        self._change(change)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Other lines are wanted; the one that is selected stays so if it can, else the end is followed."""
+        chosen, before = self._chosen_entry, self._wanted.sieve
+        change()
+        if self._wanted.sieve != before:
+            self._sift()
+            self._chosen = self._find(chosen, 0) if chosen is not None else None
+            self._top = self._top if chosen is not None else None
+        self._keep_in_sight(self._chosen_entry)
+
+    def _keep_in_sight(self, chosen: Entry | None) -> None:
+        self.redraw()
+        if chosen is not None and self._chosen is not None:
+            self._choose(self._chosen, centred=True)
+
+    def _sift(self) -> None:
+        self._entries, self._num_found = self._sifter.sift(self._store, self._wanted.sieve)
+        self._rows = None
+
+    # Lines before the first one.
+
+    @property
+    def _is_partial(self) -> bool:
+        """Whether the journals may hold lines that are not searched: a snapshot has the newest ones alone."""
+        return len(self._store.lines) >= SHOWN_AT_ONCE and not self._has_older
+
+    def action_older(self) -> None:
+        """Asks for the lines before the first one."""
+        if len(self._store.lines) < SHOWN_AT_ONCE:
+            self._older = "this is the first line"
+        elif len(self._store.lines) >= LINES_MAX:
+            self._older = f"no more than {LINES_MAX:,} lines are held; the files keep all of them"
+        else:
+            self._older = "reading the lines before these from the journals ..."
+            self.post_message(self.OlderWanted())
+        self.redraw()
+
+    def take_older(self, lines: list[LogLine], where: str) -> None:
+        """Puts lines before the first one; `where` says where all of them are."""
+        chosen = self._chosen_entry
+        added = self._store.take_older(lines)
+        self._has_older = True
+        first = clean(where)
+        self._older = f"{added:,} lines were read from the journals; {first}" if added else f"nothing before; {first}"
+        self._sift()
+        if chosen is not None:
+            self._chosen = self._find(chosen, 0)
+        self._keep_in_sight(chosen)
+
+    def _say_of_older(self) -> None:
+        if not self._older and len(self._store.lines) >= SHOWN_AT_ONCE:
+            self._older = "a reads the lines before these from the journals"
+            self.redraw()

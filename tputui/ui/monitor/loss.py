@@ -1,0 +1,303 @@
+"""The loss over the run: mean, band and the core that stands out, in four views, with a cursor that reads values."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from textual import events
+from textual.message import Message
+
+from tputui.state.snapshot import Snapshot
+from tputui.ui.base import status_text
+from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.charts import legend
+from tputui.ui.charts.chart_view import VIEWS, Look, Window
+from tputui.ui.charts.domain import X_KINDS, grounds_of
+from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.charts.visible_data import Chart, Scene, Whole
+from tputui.ui.render.braille import DOTS_X
+from tputui.ui.render.lines import Span, paragraph
+from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+
+TWO_HEADS_FROM = 12
+"""Lines inside of the frame from which two of them stand above the chart."""
+
+_BURST_S = 1.0
+"""Seconds within which zooms, as those of a wheel, are one change to be undone; pans likewise."""
+_ON_S = 0.05
+"""Seconds after which a drawing that is not complete goes on."""
+
+
+class LossPart(NamedTuple):
+    """What the panel shows."""
+
+    whole: Whole
+    newest: float | None
+    """The loss of the newest step."""
+    num_cores: int
+    num_non_finite: int
+    why_none: str
+
+
+class LossPanel(Panel[LossPart]):
+    """The loss chart."""
+
+    key = "2"
+    name_shown = "loss"
+    what = (
+        "loss of every step: mean of the cores, their band, and the core that stands out; or a line a core, a small "
+        "chart a core, a map of step and core; below it what happened"
+    )
+
+    class Read(Message):
+        """The cursor went to a moment, in unix time."""
+
+        def __init__(self, t: float) -> None:
+            super().__init__()
+            self.t = t
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.look = Look()
+        self._chart = LossChart()
+        self._drawn: tuple[Scene, Chart] | None = None
+        """What stands on the terminal."""
+        self._above = 0
+        """Lines above the chart, within the frame."""
+        self._dragging = False
+        self.clock = time.monotonic
+        self._parted_at = -math.inf
+        """When another part of the run was last asked for."""
+
+    def on_mount(self) -> None:
+        """Looks at the loss as the user left it."""
+        self.look = kept_look(self.app)
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> LossPart:
+        """The loss over all steps, of every core, and what happened meanwhile."""
+        why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
+        whole = Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot), snapshot.outlier)
+        return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why)
+
+    def draw(self, part: LossPart, width: int, height: int) -> Drawing:
+        """What the lines are, then the chart."""
+        whole = part.whole
+        if not whole.segments:
+            self._drawn = None
+            return Drawing(paragraph(part.why_none, width, height))
+        scene = self._chart.scene(whole, self.look)
+        heads = 2 if height >= TWO_HEADS_FROM else 1
+        chart = self._chart.draw(scene, width, height - heads)
+        self._drawn = (scene, chart) if chart is not None else None
+        self._above = heads
+        lines = chart.lines if chart is not None else []
+        short = heads == 1
+        if self.look.cursor is not None:
+            head = legend.readout(scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
+        else:
+            newest = part.newest if scene.segments[-1] is whole.segments[-1] else None
+            head = legend.legend(scene, newest, part.num_cores, part.num_non_finite, width, short=short)
+        if not any(segment.num_values for segment in scene.segments) and lines:
+            lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
+        if not self._chart.complete and self.is_mounted:
+            self.set_timer(_ON_S, self.redraw)
+        note = legend.note(whole, scene, chart, self.look.x, width)
+        return Drawing(lines, head=tuple(head[:heads]), note=note)
+
+    # How it is looked at.
+
+    def change(self, look: Look, what: str) -> None:
+        """Looks another way, and can be taken back."""
+        before = self.look
+        if look == before:
+            return
+        undo_of(self.app).push(what, lambda: self._set(before))
+        self._set(look)
+
+    def toggle_log(self) -> None:
+        """Switches the y axis between linear and logarithmic."""
+        self.change(self.look._replace(log=not self.look.log), "loss: y axis")
+
+    def next_view(self, by: int) -> None:
+        """The next view."""
+        self.change(self.look.next_view(by), "loss: view")
+
+    def next_x(self) -> None:
+        """The next x axis that this run can have."""
+        look = self.look.next_x()
+        if self._part is not None:
+            whole = self._part.whole
+            while look.x != "step" and whole.grounds.why_not(look.x, whole.segments):
+                look = look.next_x()
+        self.change(look, "loss: x axis")
+
+    def smooth(self, by: int) -> None:
+        """More smoothing, or less."""
+        self.change(self.look.smoother(by), "loss: smoothing")
+
+    def zoom(self, closer: bool, at: int | None = None) -> None:
+        """Closer or farther, around the cursor or a step."""
+        self._part_by(lambda first, last: self.look.zoomed(closer, at, first, last), "loss: zoom")
+
+    def pan(self, by: int) -> None:
+        """Moves what is in sight."""
+        self._part_by(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
+
+    def show_all(self) -> None:
+        """The whole run."""
+        self._part_by(lambda first, last: self.look._replace(window=None), "loss: all of the run")
+
+    def move_cursor(self, by: int) -> None:
+        """Moves the cursor by cells; the first move puts it at the newest step in sight."""
+        if self._drawn is None or not self._drawn[0].segments:
+            return
+        scene, chart = self._drawn
+        segments, domain = scene.segments, chart.domain
+        if self.look.cursor is None:
+            self._move_to(segments[-1].last_step)
+            return
+        dot = domain.dot(domain.at(self.look.cursor))
+        at = domain.nearest(dot)
+        to = domain.nearest(dot + by * DOTS_X)
+        to = at + (1 if by > 0 else -1) if to == at else to
+        if 0 <= to < len(segments):
+            self._move_to(segments[to].last_step)
+        else:
+            self._move_to((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
+
+    def scroll_rows(self, rows: int) -> None:
+        """In the map of cores the cursor goes to another row; nothing else here is taller than the panel."""
+        groups = list(dict.fromkeys(self._drawn[1].rows)) if self._drawn is not None else []
+        if not groups:
+            return
+        at = next((index for index, cores in enumerate(groups) if self.look.core in cores), None)
+        to = at + rows if at is not None else 0 if rows > 0 else len(groups) - 1
+        self._set(self.look._replace(core=groups[min(max(to, 0), len(groups) - 1)].start))
+        if self.look.cursor is None:
+            self.move_cursor(1)
+
+    def read_at(self, step: int | None) -> None:
+        """The cursor at a step, brought into sight; None takes it away."""
+        self._to(lambda first, last: self.look.reading(step, first, last))
+
+    def read_at_time(self, t: float) -> None:
+        """The cursor at the steps of a moment."""
+        segments = self._part.whole.segments if self._part is not None else []
+        if segments:
+            at = min(bisect.bisect_left(segments, t, key=lambda segment: segment.t), len(segments) - 1)
+            self.read_at(segments[at].last_step)
+
+    def _move_to(self, step: int) -> None:
+        """The cursor at a step, by the user's hand."""
+        self.read_at(step)
+        segments = self._part.whole.segments if self._part is not None else []
+        at = bisect.bisect_left(segments, step, key=lambda segment: segment.last_step)
+        if at < len(segments) and segments[at].t:
+            self.post_message(self.Read(segments[at].t))
+
+    def _part_by(self, change: Callable[[int, int], Look], what: str) -> None:
+        """Another part of the run in sight, which can be taken back; a burst of one kind is one change."""
+        before = self.look.window
+        self._to(change)
+        if self.look.window != before:
+            now = self.clock()
+            undo_of(self.app).push(what, lambda: self._back_to(before), joins=now - self._parted_at < _BURST_S)
+            self._parted_at = now
+
+    def _back_to(self, window: Window | None) -> None:
+        self._parted_at = -math.inf
+        self._set(self.look._replace(window=window))
+
+    def _to(self, change: Callable[[int, int], Look]) -> None:
+        if self._part is not None and self._part.whole.segments:
+            segments = self._part.whole.segments
+            self._set(change(segments[0].first_step, segments[-1].last_step))
+
+    def _set(self, look: Look) -> None:
+        if look != self.look:
+            self.look = look
+            keep_look(self.app, look)
+            self.redraw()
+
+    # The mouse.
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zooms in at the mouse."""
+        event.stop()
+        event.prevent_default()
+        self.zoom(True, self._step_under(event.x))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zooms out at the mouse."""
+        event.stop()
+        event.prevent_default()
+        self.zoom(False, self._step_under(event.x))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Puts the cursor there."""
+        step = self._step_under(event.x)
+        if step is not None and self._is_in_chart(event.y):
+            self._dragging = True
+            self.capture_mouse()
+            self._read_under(step, event.y)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Draws the cursor along."""
+        step = self._step_under(event.x)
+        if self._dragging and step is not None:
+            self._read_under(step, event.y)
+
+    def on_mouse_up(self, _: events.MouseUp) -> None:
+        """Lets the cursor go."""
+        if self._dragging:
+            self._dragging = False
+            self.release_mouse()
+
+    def _read_under(self, step: int, y: int) -> None:
+        """The cursor at a step, in the map of cores also in the row under the mouse."""
+        rows = self._drawn[1].rows if self._drawn is not None else ()
+        at = y - FRAME // 2 - self._above
+        if rows:
+            self._set(self.look._replace(core=rows[at].start if 0 <= at < len(rows) else None))
+        self._move_to(step)
+
+    def _is_in_chart(self, y: int) -> bool:
+        return y > self._above and y < self.size.height - 1
+
+    def _step_under(self, x: int) -> int | None:
+        """The step under a column of the widget; the nearest one where it is beside the chart."""
+        if self._drawn is None:
+            return None
+        scene, chart = self._drawn
+        cell = x - FRAME // 2
+        cell = (cell % chart.every if chart.every else cell) - chart.area.left
+        cell = min(max(cell, 0), max(chart.area.across - 1, 0))
+        at = chart.domain.nearest(cell * DOTS_X)
+        return scene.segments[at].last_step if at >= 0 else None
+
+
+def kept_look(app: object) -> Look:
+    """How the user looked at the loss last; part and cursor are of a run, so they are not kept."""
+    views = views_of(app)
+    view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
+    return Look(
+        view=next((one for one in VIEWS if one == view), "band"),
+        log=views.get("loss.log_axis", False),
+        smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
+        x=next((one for one in X_KINDS if one == x), "step"),
+    )
+
+
+def keep_look(app: object, look: Look) -> None:
+    """Remembers how the user looks at the loss."""
+    views = views_of(app)
+    views.set("loss.view", look.view)
+    views.set("loss.log_axis", look.log)
+    views.set("loss.smoothing", look.smoothing)
+    views.set("loss.x", look.x)

@@ -1,0 +1,153 @@
+"""Memory of the cores, of the run's processes and of the host, now and before; where there is no reading, why."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import MemoryPoint, MemoryView, Snapshot
+from tputui.telemetry.events import HbmReading, ProcessSample
+from tputui.ui.base import status_text
+from tputui.ui.charts.sparkline import evenly
+from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
+from tputui.ui.widgets.panel import Drawing, Panel
+
+_NEARLY_FULL = 0.9
+
+
+class MemoryPart(NamedTuple):
+    """What the panel shows."""
+
+    memory: MemoryView
+    history: list[MemoryPoint]
+    why_none: str
+
+
+class MemoryPanel(Panel[MemoryPart]):
+    """Device memory, processes, host."""
+
+    key = "6"
+    name_shown = "memory"
+    what = (
+        "device memory of each core, or why there is no reading; memory and CPU of the processes and of the host; how "
+        "they went over time"
+    )
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> MemoryPart:
+        """The newest readings."""
+        why = status_text.nothing_yet(snapshot, "memory reading") if _none(snapshot) else ""
+        return MemoryPart(snapshot.memory, snapshot.memory_history, why)
+
+    def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
+        """What was predicted, host, processes, then a bar a core."""
+        memory = part.memory
+        if part.why_none:
+            return Drawing(paragraph(part.why_none, width, height))
+        rows = [
+            *_predicted(memory, width),
+            *_device(memory, width, height - len(memory.processes) - 4),
+            *_over_time(part.history, width),
+            _host(memory, width),
+            *(_process(process, width) for process in memory.processes),
+        ]
+        many = memory.hbm is not None and len(memory.hbm) > 1
+        return Drawing([*rows, *(_core(reading, width) for reading in (memory.hbm or []) if many)])
+
+
+def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
+    """The fullest core where not all are in sight, or why nothing is known of any."""
+    if memory.hbm is None:
+        reason = clean(memory.hbm_reason or "not read yet")
+        return [[Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1)]
+    if 1 < len(memory.hbm) <= height:
+        return []
+    fullest = max(memory.hbm, key=_share, default=None)
+    if fullest is None:
+        return []
+    line = _core(fullest, width)
+    return [[*line, Span("  fullest", "label")] if len(memory.hbm) > 1 and width_of(line) + 9 <= width else line]
+
+
+def _over_time(points: list[MemoryPoint], width: int) -> list[Line]:
+    """How memory went: of the fullest core where that is known, and of the run's processes."""
+    kinds = {
+        "HBM": [point.hbm_used_bytes for point in points if point.hbm_used_bytes is not None],
+        "processes": [point.rss_bytes for point in points if point.rss_bytes is not None],
+    }
+    rows: list[Line] = []
+    for name, values in kinds.items():
+        if len(values) < 2:
+            continue
+        bounds = f" {fmt.size(min(values))} to {fmt.size(max(values))}"
+        if width - 12 - len(bounds) < 10:
+            bounds = f" to {fmt.size(max(values))}"
+        room = width - 12 - len(bounds)
+        if room >= 4:
+            line = evenly([float(value) for value in values], room)
+            rows.append([Span(f" {name:<10} ", "label"), *line, Span(bounds, "dim")])
+    return rows
+
+
+def _share(reading: HbmReading) -> float:
+    return reading.used_bytes / reading.limit_bytes if reading.limit_bytes else 0.0
+
+
+def _none(snapshot: Snapshot) -> bool:
+    memory = snapshot.memory
+    return (memory.hbm, memory.hbm_reason, memory.host_total_bytes, memory.predicted) == (None, None, None, None)
+
+
+def _predicted(memory: MemoryView, width: int) -> list[Line]:
+    """One row, shorter where the panel is narrow: the total comes first, and no figure stands without its unit."""
+    core = memory.predicted
+    if core is None:
+        return []
+    tone: Tone = "warn" if core.limit_bytes is not None and core.total_bytes > core.limit_bytes else "plain"
+    return [[Span(f" {_shortened(clean(fmt.forecast(core)), width - 1)}", tone)]]
+
+
+def _shortened(forecast: str, width: int) -> str:
+    """What fits of `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75 MiB`, in whole figures."""
+    total, _, parts = forecast.partition(": ")
+    names = parts.split(", ")
+    told = [", ".join([f"{total}: {names[0]}", *names[1:count], "\u2026"]) for count in range(len(names) - 1, 0, -1)]
+    shorter = [total, total.replace(" a core", ""), total.partition(" a core")[0]]
+    return next((text for text in (forecast, *told, *shorter) if len(text) <= width), crop(shorter[-1], width))
+
+
+def _host(memory: MemoryView, width: int) -> Line:
+    used, total = memory.host_used_bytes, memory.host_total_bytes
+    if used is None or not total:
+        return [Span(f" {'host':<10} ", "label"), Span("not read yet", "dim")]
+    text = f"{fmt.size(used):>8} of {fmt.size(total)}"
+    cpu = f"  CPU {fmt.percent(memory.host_cpu_percent)}"
+    line: Line = [Span(f" {'host':<10} ", "label"), Span(text), Span(cpu if width >= 12 + len(text + cpu) else "")]
+    room = width - width_of(line) - 2
+    return [*line, Span("  "), *_gauge(used / total, room)] if room >= 6 else line
+
+
+def _process(process: ProcessSample, width: int) -> Line:
+    line: Line = [
+        Span(f" {clean(process.role):<10} ", "label"),
+        Span(f"{fmt.size(process.rss_bytes):>8}"),
+        Span(f"  CPU {fmt.percent(process.cpu_percent):>5}"),
+    ]
+    pid = Span(f"  pid {process.pid}", "dim")
+    return [*line, pid] if width_of([*line, pid]) <= width else line
+
+
+def _core(reading: HbmReading, width: int) -> Line:
+    share = _share(reading)
+    text = f"{fmt.size(reading.used_bytes):>8} of {fmt.size(reading.limit_bytes)}"
+    peak = f"  peak {fmt.size(reading.peak_bytes)}" if reading.peak_bytes else ""
+    line: Line = [Span(f" HBM {reading.core:<6} ", "label"), Span(text, "warn" if share >= _NEARLY_FULL else "plain")]
+    if peak and width_of(line) + len(peak) <= width:
+        line.append(Span(peak, "label"))
+    room = width - width_of(line) - 2
+    return [*line, Span("  "), *_gauge(share, room)] if room >= 6 else line
+
+
+def _gauge(share: float, width: int) -> Line:
+    tone: Tone = "warn" if share >= _NEARLY_FULL else "accent"
+    return bar(share, min(width, 24), tone)

@@ -1,0 +1,123 @@
+"""How fast training goes, and when it will be through."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import ENDED, Mark, Snapshot, ThroughputView
+from tputui.ui.base import status_text
+from tputui.ui.base.export_figures import Figures
+from tputui.ui.charts import history
+from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.domain import Grounds, grounds_of
+from tputui.ui.charts.sparkline import evenly
+from tputui.ui.charts.visible_data import Whole
+from tputui.ui.render.lines import Line, Span, paragraph, width_of
+from tputui.ui.widgets.panel import Drawing, Panel
+
+_LABEL = 8
+
+
+class PacePart(NamedTuple):
+    """What the panel shows."""
+
+    pace: ThroughputView | None
+    eta_s: float | None
+    why_no_end: str
+    """Why it is not told when the run ends; empty where it is."""
+    now: float
+    """Unix time in whole seconds; 0 where no end is told, so that nothing is drawn for it."""
+    marks: list[Mark]
+    grounds: Grounds
+    why_none: str
+
+
+class PacePanel(Panel[PacePart]):
+    """Throughput."""
+
+    key = "9"
+    name_shown = "pace"
+    what = (
+        "examples a second now and steady, step time (median, and what 95 % keep), when epoch and run will be through"
+    )
+
+    look = Look(x="time")
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> PacePart:
+        """The newest figures and what they were before."""
+        why = "" if snapshot.throughput is not None else status_text.nothing_yet(snapshot, "report")
+        why_no_end = ""
+        if snapshot.condition in ENDED:
+            why_no_end = f"it has ended ({snapshot.condition})"
+        elif snapshot.eta_s is None:
+            why_no_end = "not known yet: told from the second report on"
+        now = 0.0 if why_no_end else float(int(snapshot.now))
+        return PacePart(snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, grounds_of(snapshot), why)
+
+    def draw(self, part: PacePart, width: int, height: int) -> Drawing:
+        """Figures, then the history as large as there is room."""
+        pace = part.pace
+        if pace is None:
+            return Drawing(paragraph(part.why_none, width, height))
+        rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
+        points = [(point.t, point.step, point.examples_per_s) for point in pace.history]
+        room = height - len(rows) - 1
+        chart = None
+        if room >= history.LEAST_CHART:
+            whole = Whole(history.as_segments(points), [], part.marks, part.grounds)
+            chart = history.chart(whole, self.look, width, room)
+        if chart is not None:
+            return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
+        return Drawing([*rows, *_spark([value for _, _, value in points], width)])
+
+    def figures(self) -> Figures:
+        """The history as a table."""
+        pace = self._part.pace if self._part is not None else None
+        points = pace.history if pace is not None else []
+        return Figures(
+            ("t", "step", "step_s", "examples_per_s"), [(p.t, p.step, p.step_s, p.examples_per_s) for p in points]
+        )
+
+
+def _row(label: str, *spans: Span) -> Line:
+    return [Span(f" {label:<{_LABEL}}", "label"), *spans]
+
+
+def _speed(pace: ThroughputView, width: int) -> list[Line]:
+    now, steady = fmt.rate(pace.examples_per_s, "examples"), fmt.rate(pace.steady_examples_per_s, "examples")
+    of = Span(f"  of {pace.num_reports:,} report{'s' if pace.num_reports != 1 else ''}", "dim")
+    return [_row("now", Span(now, "strong")), _row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
+
+
+def _step(pace: ThroughputView, width: int) -> list[Line]:
+    half, most = fmt.duration(pace.step_p50_s), fmt.duration(pace.step_p95_s)
+    name = "p50 " if width >= 36 else ""
+    spans = [Span(name, "label"), Span(half, "strong"), Span("  p95 ", "label"), Span(most, "strong")]
+    return [_row("step", *spans)]
+
+
+def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
+    if part.why_no_end:
+        return [_row("ends", Span(part.why_no_end, "dim"))]
+    epoch = Span("not known yet", "dim")
+    if pace.eta_epoch_s is not None:
+        epoch = Span(f"ends in {status_text.seconds(pace.eta_epoch_s)}", "strong")
+    run = Span(f"ends in {status_text.seconds(part.eta_s or 0.0)}", "strong")
+    at = status_text.time_of_day(part.now + (part.eta_s or 0.0))
+    line = _row("run", run)
+    clock: Line = [Span(f"  at {at}", "label")]
+    return [_row("epoch", epoch), [*line, *clock] if width_of([*line, *clock]) <= width else line]
+
+
+def _spark(values: list[float], width: int) -> list[Line]:
+    """The history as a line of blocks, with the least and the greatest of it below."""
+    if len(values) < 2:
+        return []
+    bounds = f" examples/s {_rate(min(values))} to {_rate(max(values))}"
+    return [[Span(" "), *evenly(values, width - 2)], [Span(bounds, "dim")]]
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else fmt.number(value, 3)

@@ -1,0 +1,180 @@
+"""Picture files of a run, read with suspicion: paths and bytes come from whoever wrote the run.
+
+A path that does not stay inside the run's directory is refused, a file that is too large is not decoded, and what
+cannot be shown is told in one sentence. Pillow is imported when the first picture is decoded, not before. Must not
+touch a screen; everything here may run in a thread.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import struct
+import threading
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from tputui import formatting as fmt
+from tputui.ui.render.halfblocks import Pixels
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FILE_BYTES_MAX = 8 << 20
+"""Largest file that is read."""
+PIXELS_MAX = 4 << 20
+"""Most pixels that are decoded: 2048 x 2048. A bomb of a few bytes can claim billions."""
+KEPT_PX = 256
+"""Longer side of what is kept in memory: what a large terminal shows."""
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEAD = struct.Struct(">8sI4sII")
+"""Signature, then length, name, width and height of the first chunk."""
+
+_CHUNK = struct.Struct(">I4s")
+"""Length and name of a chunk; its content and a checksum follow."""
+
+
+class Unshowable(Exception):
+    """A picture cannot be shown; the message says why, in a few words."""
+
+
+class _Kept(NamedTuple):
+    mtime_ns: int
+    num_bytes: int
+    shown: Pixels | str
+
+
+class Shelf:
+    """The pictures of one run, decoded once for each version of a file. For use from any thread."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._kept: dict[str, _Kept] = {}
+        self._lock = threading.Lock()
+
+    def read(self, paths: Iterable[str]) -> dict[str, Pixels | str]:
+        """By path: the picture, or why it cannot be shown. Forgets every other picture."""
+        with self._lock:
+            self._kept = {path: self._look(path) for path in paths}
+            return {path: kept.shown for path, kept in self._kept.items()}
+
+    def _look(self, path: str) -> _Kept:
+        mtime_ns, num_bytes = -1, -1
+        try:
+            place = locate(self._run_dir, path)
+            found = place.stat()
+            mtime_ns, num_bytes = found.st_mtime_ns, found.st_size
+            before = self._kept.get(path)
+            if before is not None and (before.mtime_ns, before.num_bytes) == (mtime_ns, num_bytes):
+                return before
+            return _Kept(mtime_ns, num_bytes, decode(read_bytes(place)))
+        except Unshowable as error:
+            return _Kept(mtime_ns, num_bytes, str(error))
+        except OSError as error:
+            return _Kept(-1, -1, _why(error))
+
+
+def locate(run_dir: Path, path: str) -> Path:
+    """Where a picture stands that a journal names. Raises `Unshowable` unless that is inside the run's directory."""
+    plain = PurePosixPath(path)
+    if not path.isprintable() or plain.is_absolute() or not plain.parts or ".." in plain.parts or "\\" in path:
+        raise Unshowable("refused: its path is not a plain one inside the run's directory")
+    try:
+        home = run_dir.resolve()
+        place = (home / plain).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        raise Unshowable("refused: its path cannot be followed") from error
+    if not place.is_relative_to(home):
+        raise Unshowable("refused: a link leads out of the run's directory")
+    return place
+
+
+def read_bytes(place: Path) -> bytes:
+    """The bytes of a regular file of bounded size. Raises `Unshowable`, `OSError`."""
+    # A pipe under that name would keep a plain open waiting for good.
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise Unshowable("it is not a file")
+        if found.st_size > FILE_BYTES_MAX:
+            raise Unshowable(f"too large: {fmt.size(found.st_size)}, at most {fmt.size(FILE_BYTES_MAX)} are read")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(FILE_BYTES_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def decode(data: bytes) -> Pixels:
+    """The pixels of a PNG file, shrunk where that is larger than is kept. Raises `Unshowable`."""
+    _check_head(data)
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            # Not the size in the first chunk: a later one may name another, and that one is decoded.
+            _check_size(*image.size)
+            image.load()
+            rgb = _rgb(image)
+    except Unshowable:
+        raise
+    except Exception as error:  # the decoder raises nearly anything on damaged bytes, and each kind means just that
+        raise Unshowable("damaged or cut: it cannot be decoded") from error
+    share = min(KEPT_PX / max(rgb.size), 1.0)
+    size = (max(round(rgb.width * share), 1), max(round(rgb.height * share), 1))
+    return scaled(Pixels(*rgb.size, rgb.tobytes()), *size)
+
+
+def scaled(pixels: Pixels, width: int, height: int) -> Pixels:
+    """The picture at a size in pixels: means over areas where it shrinks, the nearest pixel where it grows."""
+    if (pixels.width, pixels.height) == (width, height):
+        return pixels
+    from PIL import Image
+
+    image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.rgb)
+    grown = image.resize((max(width, pixels.width), max(height, pixels.height)), Image.Resampling.NEAREST)
+    return Pixels(width, height, grown.resize((width, height), Image.Resampling.BOX).tobytes())
+
+
+def _check_head(data: bytes) -> None:
+    """Refuses by the first bytes what must not reach the decoder."""
+    if len(data) < _HEAD.size:
+        raise Unshowable("empty: nothing was written to it" if not data else "damaged or cut: its head is not whole")
+    signature, _, name, width, height = _HEAD.unpack_from(data)
+    if signature != _SIGNATURE or name != b"IHDR":
+        raise Unshowable("it is not a PNG file")
+    _check_size(width, height)
+    place = len(_SIGNATURE)
+    while place + _CHUNK.size <= len(data):
+        length, name = _CHUNK.unpack_from(data, place)
+        if name == b"IHDR" and place > len(_SIGNATURE):
+            raise Unshowable("damaged: it has a second head")  # which the decoder would believe
+        place += _CHUNK.size + length + 4
+
+
+def _check_size(width: int, height: int) -> None:
+    if not width or not height:
+        raise Unshowable("damaged: it claims to have no pixels")
+    if width * height > PIXELS_MAX:
+        raise Unshowable(f"too large: {width:,} x {height:,} pixels")
+
+
+def _rgb(image: Image) -> Image:
+    """Three channels of eight bits; what is transparent is black."""
+    if image.mode.startswith("I"):
+        image = image.convert("I").point([value >> 8 for value in range(1 << 16)], "L")
+    if "A" in image.mode or "transparency" in image.info:
+        from PIL import Image as images
+
+        seen = image.convert("RGBA")
+        return images.alpha_composite(images.new("RGBA", seen.size, (0, 0, 0, 255)), seen).convert("RGB")
+    return image.convert("RGB")
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "missing: there is no such file"
+    return f"it cannot be read: {error.strerror or error}"

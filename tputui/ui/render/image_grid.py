@@ -1,0 +1,189 @@
+"""Examples with their pictures as lines: how large, where, and put together only where they are looked at.
+
+The pictures of an example stand side by side; examples stand beside each other where there is room, in bands from the
+top down. A band is turned into text when one of its lines is asked for, so that many examples cost no more than those
+in sight. Pure but for the scaling that is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from tputui.ui.render.halfblocks import Pixels, fitted
+from tputui.ui.render.lines import DrawnLate, Line, Span, clean, crop, wrap
+
+LEAST_WIDTH = 10
+"""Cells that a picture has at least, so that its name can be read."""
+TROUBLE_WIDTH = 24
+"""Cells for a sentence in a picture's place, where no picture tells how wide one is."""
+
+_GAP = 1
+_MARGIN = 3
+"""Cells between two examples beside each other."""
+_HEADS = 2
+"""Lines above a picture: the example, and what of it is shown."""
+_SHRUNK = 0.75
+"""Pictures give way by no more than this, so that one more example is whole in sight."""
+
+
+class Tile(NamedTuple):
+    """A picture, or why it is not there."""
+
+    name: str
+    shown: Pixels | str
+
+
+class Example(NamedTuple):
+    """The pictures of one example."""
+
+    name: str
+    tiles: tuple[Tile, ...]
+
+
+class Drawer(NamedTuple):
+    """How pictures become text."""
+
+    scaled: Callable[[Pixels, int, int], Pixels]
+    """Brings a picture to a width and a height in pixels."""
+    lines_of: Callable[[Pixels], list[Line]]
+    """The text of a picture, a cell a pixel wide and two pixels high."""
+
+
+class _Cell(NamedTuple):
+    """The place of a tile; `high` counts its name."""
+
+    wide: int
+    high: int
+    tile: Tile
+    size: tuple[int, int]
+
+
+class _Block(NamedTuple):
+    """The place of an example, its tiles in one or more lines of them."""
+
+    wide: int
+    high: int
+    name: str
+    lines: list[list[_Cell]]
+
+
+class Mosaic(DrawnLate):
+    """The lines of every example."""
+
+    def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: Drawer) -> None:
+        """`width` by `height` cells are in sight at once."""
+        room = _whole(examples, _room(examples, width, height), width, height)
+        told_in = _told_in(examples, room)
+        blocks = [_block(example, room, told_in, width) for example in examples]
+        self._drawer = drawer
+        self._widest = max((block.wide for block in blocks), default=1)
+        in_row = max((width - 1 + _MARGIN) // (self._widest + _MARGIN), 1)
+        self._bands = [blocks[start : start + in_row] for start in range(0, len(blocks), in_row)]
+        self._places = [
+            (band, row) for band, each in enumerate(self._bands) for row in range(max(b.high for b in each) + 1)
+        ][:-1]
+        """Of each line: its band and the line within it; a blank line ends each band but the last."""
+        self._drawn: dict[int, list[Line]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def line_at(self, row: int) -> Line:
+        """A line of a band, which is drawn whole the first time."""
+        band, within = self._places[row]
+        if band not in self._drawn:
+            blocks = [(self._widest, self._block_lines(block)) for block in self._bands[band]]
+            self._drawn[band] = [[Span(" "), *line] for line in _joined(blocks, _MARGIN)]
+        lines = self._drawn[band]
+        return lines[within] if within < len(lines) else []
+
+    def _block_lines(self, block: _Block) -> list[Line]:
+        name = crop(block.name, self._widest)
+        lines: list[Line] = [[Span(name, "title"), Span(" " * (self._widest - cell_len(name)))]]
+        for cells in block.lines:
+            used = sum(cell.wide for cell in cells) + _GAP * (len(cells) - 1)
+            rest = [Span(" " * (self._widest - used))]
+            lines += [[*line, *rest] for line in _joined([(cell.wide, self._cell_lines(cell)) for cell in cells], _GAP)]
+        return lines
+
+    def _cell_lines(self, cell: _Cell) -> list[Line]:
+        name = crop(clean(cell.tile.name), cell.wide)
+        head: Line = [Span(name, "label"), Span(" " * (cell.wide - cell_len(name)))]
+        if isinstance(cell.tile.shown, str):
+            pieces = _sentence(cell.tile.shown, cell.wide)
+            return [head, *([Span(piece, "warn"), Span(" " * (cell.wide - cell_len(piece)))] for piece in pieces)]
+        picture = self._drawer.lines_of(self._drawer.scaled(cell.tile.shown, *cell.size))
+        rest = [Span(" " * (cell.wide - cell.size[0]))] if cell.wide > cell.size[0] else []
+        return [head, *([*line, *rest] for line in picture)]
+
+
+def _block(example: Example, room: tuple[int, int], told_in: int, width: int) -> _Block:
+    lines: list[list[_Cell]] = [[]]
+    used = 0
+    for tile in example.tiles:
+        cell = _cell(tile, room, told_in)
+        if used and used + _GAP + cell.wide > width - 1:
+            lines.append([])
+            used = 0
+        lines[-1].append(cell)
+        used += cell.wide + (_GAP if used else 0)
+    wide = max(sum(cell.wide for cell in line) + _GAP * max(len(line) - 1, 0) for line in lines)
+    high = 1 + sum(max((cell.high for cell in line), default=0) for line in lines)
+    name = clean(example.name)
+    return _Block(max(wide, min(cell_len(name), width - 1)), high, name, lines)
+
+
+def _cell(tile: Tile, room: tuple[int, int], told_in: int) -> _Cell:
+    if isinstance(tile.shown, str):
+        return _Cell(told_in, 1 + len(_sentence(tile.shown, told_in)), tile, (0, 0))
+    size = fitted(tile.shown.width, tile.shown.height, *room)
+    return _Cell(max(size[0], LEAST_WIDTH), 1 + (size[1] + 1) // 2, tile, size)
+
+
+def _sentence(why: str, width: int) -> list[str]:
+    return wrap(f"\u25b2 {clean(why)}", width)
+
+
+def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, int]:
+    """The most pixels that a picture may take: the pictures of an example side by side, and whole in sight."""
+    beside = max((len(example.tiles) for example in examples), default=1)
+    beside = max(min(beside, (width - 1 + _GAP) // (LEAST_WIDTH + _GAP)), 1)
+    wide = (width - 1 - _GAP * (beside - 1)) // beside
+    return max(wide, 1), max(2 * (height - _HEADS), 2)
+
+
+def _whole(examples: Sequence[Example], room: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+    """The room, a little less where that brings one more band of examples whole into sight."""
+    wide, high = _largest(examples, room)
+    beside = max((len(example.tiles) for example in examples), default=1)
+    in_row = max((width - 1 + _MARGIN) // (beside * (wide + _GAP) - _GAP + _MARGIN), 1)
+    bands = min((height + 1) // (high // 2 + _HEADS + 1) + 1, -(-len(examples) // in_row))
+    less = 2 * ((height + 1) // max(bands, 1) - 1 - _HEADS)
+    return (room[0], less) if _SHRUNK * high <= less < high else room
+
+
+def _told_in(examples: Sequence[Example], room: tuple[int, int]) -> int:
+    """Cells for the sentence in the place of a picture: as wide as the others, so that columns stay aligned."""
+    widest, _ = _largest(examples, room)
+    return max(widest or min(TROUBLE_WIDTH, room[0]), LEAST_WIDTH)
+
+
+def _largest(examples: Sequence[Example], room: tuple[int, int]) -> tuple[int, int]:
+    """Width and height in pixels that the pictures take in a room; 0 where none can be shown."""
+    shown = [tile.shown for example in examples for tile in example.tiles if not isinstance(tile.shown, str)]
+    sizes = [fitted(picture.width, picture.height, *room) for picture in shown]
+    return max((wide for wide, _ in sizes), default=0), max((high for _, high in sizes), default=0)
+
+
+def _joined(blocks: Sequence[tuple[int, list[Line]]], gap: int) -> list[Line]:
+    """Blocks of lines side by side; every line of a block is as wide as is said with it."""
+    joined: list[Line] = []
+    for row in range(max((len(lines) for _, lines in blocks), default=0)):
+        line: Line = []
+        for wide, lines in blocks:
+            line += [*([Span(" " * gap)] if line else []), *(lines[row] if row < len(lines) else [Span(" " * wide)])]
+        joined.append(line)
+    return joined

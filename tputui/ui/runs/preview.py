@@ -1,0 +1,91 @@
+"""The run under the cursor of the list, in some more words and with its curve."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.snapshot import Snapshot
+from tputui.ui.base import status_text
+from tputui.ui.charts.plot import plot
+from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
+from tputui.ui.runs.rows import RunRow
+from tputui.ui.runs.table import sign_of
+from tputui.ui.widgets.panel import Drawing, Panel
+
+_FACTS_WIDTH = 46
+_LEAST_CHART = 40
+
+
+class PreviewPart(NamedTuple):
+    """What the panel shows."""
+
+    row: RunRow | None
+
+
+class RunPreview(Panel[PreviewPart]):
+    """A look at a run before it is opened."""
+
+    can_focus = False
+    key = "enter"
+    name_shown = "opens"
+    what = "the run under the cursor"
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> PreviewPart:
+        """The list has rows instead of snapshots."""
+        return PreviewPart(None)
+
+    def draw(self, part: PreviewPart, width: int, height: int) -> Drawing:
+        """Facts at the left, the loss beside them."""
+        row = part.row
+        if row is None:
+            return Drawing(paragraph("no run is chosen", width, height))
+        facts = _facts(row, min(_FACTS_WIDTH, width))[:height]
+        note = clean(row.path.name)
+        if width < _FACTS_WIDTH + _LEAST_CHART:
+            return Drawing(facts, note=note)
+        chart = _chart(row, width - _FACTS_WIDTH - 1, height)
+        lines: list[Line] = []
+        for index in range(max(len(facts), len(chart))):
+            left = fit(facts[index], _FACTS_WIDTH) if index < len(facts) else []
+            right = chart[index] if index < len(chart) else []
+            lines.append([*left, Span(" " * (_FACTS_WIDTH + 1 - width_of(left))), *right])
+        return Drawing(lines, note=note)
+
+
+def _chart(row: RunRow, width: int, height: int) -> list[Line]:
+    if row.curve is None:
+        return [[], [Span("no loss was reported yet" if not row.ended else "it reported no loss", "dim")]]
+    drawn = plot(row.curve.segments(), width, height)
+    if drawn.scale is None and drawn.lines:
+        drawn.lines[0] = [Span("every loss is NaN or infinite", "bad")]
+    return drawn.lines
+
+
+def _facts(row: RunRow, width: int) -> list[Line]:
+    sign = sign_of(row)
+    lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
+    if row.why:
+        lines += [[Span(" "), *piece] for piece in paragraph(row.why, width - 2, 2, "label")]
+    lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
+    if not row.ended and row.phase is not None:
+        lines.append(_fact("doing", status_text.phase_with_age(row.phase, row.phase_s)))
+    epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
+    eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""
+    best = "" if row.best is None else f"{fmt.number(row.best)} {clean(row.best_name)} in epoch {row.best_epoch}"
+    saved = f"{row.num_checkpoints} checkpoint{'' if row.num_checkpoints == 1 else 's'}" if row.num_checkpoints else ""
+    pairs = (
+        ("task", clean(row.task)),
+        ("epoch", epochs + eta if epochs else ""),
+        ("best", best),
+        ("on", row.machine),
+        ("batch", row.batch),
+        ("lr", row.lr_rule),
+        ("saved", saved),
+    )
+    return lines + [_fact(name, value) for name, value in pairs if value]
+
+
+def _fact(name: str, value: str) -> Line:
+    return [Span(f" {name:<6}", "label"), Span(value)]

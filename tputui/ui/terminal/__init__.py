@@ -1,0 +1,1 @@
+"""The terminal: its capabilities, themes, ASCII fallback and hang-up."""

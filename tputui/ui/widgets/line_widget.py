@@ -1,0 +1,137 @@
+"""The base of everything drawn here: a widget whose lines are spans, repainted only where they changed.
+
+Own strips cost a fraction of what a table widget costs at ten frames a second, and keep strangers' text inert. Textual
+asks every widget in sight for all of its lines whenever one line of one of them has changed, so a line is made to a
+strip once and kept. Must not know what is drawn.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.css.styles import RenderStyles
+from textual.dom import DOMNode
+from textual.filter import LineFilter
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tputui.ui.render.lines import Colours, Line, Tone, fit, safe, width_of
+
+
+class Drawn(Widget):
+    """A widget that draws lines of spans. Subclasses say `paint`; `redraw` repaints the lines that changed."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+        """By row: what was made of its line, as the terminal gets it."""
+        self._tones: dict[Tone, Style] = {}
+        """What was asked of the style sheet."""
+        self._filters: Sequence[LineFilter] = ()
+        """What the strips have passed."""
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """The lines of the widget, at most `height`, each at most `width` cells."""
+        raise NotImplementedError
+
+    def as_text(self) -> str:
+        """What is drawn, without colours: for the clipboard and for files."""
+        return told(self._lines)
+
+    def redraw(self) -> None:
+        """Draws anew, and repaints what differs from what stands on the terminal."""
+        width, height = self.size
+        if not width or not height:
+            return
+        before, self._lines = self._lines, [fit(safe(line), width) for line in self.paint(width, height)[:height]]
+        rows = max(len(before), len(self._lines))
+        changed = [row for row in range(rows) if before[row : row + 1] != self._lines[row : row + 1]]
+        for row in changed:
+            self._strips.pop(row, None)
+        if changed:
+            self.refresh(*(Region(0, row, width, 1) for row in changed))
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Draws for the new size, whatever was drawn before."""
+        self._lines = []
+        self._strips.clear()
+        self.redraw()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Forgets what was made with the styles before, and repaints where a tone that is drawn looks another way."""
+        super().notify_style_update()
+        self._tones.clear()
+        self._strips.clear()
+        before = self._component_styles.copy()
+        self._component_styles.clear()
+        if any(self._ask(name) != styles for name, styles in before.items()):
+            self.refresh()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips of the lines in a region; by Textual's own way where something stands around them."""
+        if self.styles.gutter:
+            return super().render_lines(crop)
+        filters = self.get_line_filters()
+        if filters != self._filters:
+            self._filters = filters
+            self._strips.clear()
+        strips = [self._strips.get(y) or self._keep(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of a line."""
+        line = self._lines[y] if y < len(self._lines) else []
+        segments = [
+            Segment(span.text, painted(span.colours) if span.colours else self._style(span.tone)) for span in line
+        ]
+        return Strip(segments, width_of(line)).adjust_cell_length(self.size.width, self._style("plain"))
+
+    def _keep(self, y: int) -> Strip:
+        strip = self.render_line(y)
+        for line_filter in self._filters:
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        self._strips[y] = strip
+        return strip
+
+    def _style(self, tone: Tone) -> Style:
+        style = self._tones.get(tone)
+        if style is None:
+            name = f"tone--{tone}"
+            if name not in self._component_styles:
+                self._ask(name)
+            style = self._tones[tone] = self.get_component_rich_style(name)
+        return style
+
+    def _ask(self, name: str) -> RenderStyles:
+        """Has the style sheet say how a component looks, as Textual does it for all of `COMPONENT_CLASSES`.
+
+        Only when it is first drawn: to ask for every tone of every panel takes longer than to draw them, three times
+        over before a curve stands on the screen.
+        """
+        component = DOMNode(classes=name)
+        component._attach(self)
+        self.app.stylesheet.apply(component, animate=False)
+        self._component_styles[name] = component.styles
+        return component.styles
+
+
+def told(lines: Sequence[Line]) -> str:
+    """Lines as text, without what is blank at their ends."""
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def painted(colours: Colours) -> Style:
+    """The style of a piece of a picture; the terminal's driver brings colours to what the terminal has."""
+    text, ground = colours
+    return Style(color=Color.from_rgb(*text), bgcolor=Color.from_rgb(*ground) if ground is not None else None)

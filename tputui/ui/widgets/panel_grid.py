@@ -1,0 +1,99 @@
+"""Panels on one screen: placed by the size of the terminal, one of them selected. Must not know what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from tputui.ui.widgets.layout import Box
+from tputui.ui.widgets.panel import Panel
+
+PanelT = TypeVar("PanelT", bound=Panel[Any])
+
+
+class Panels(Widget, Generic[PanelT]):
+    """Holds every panel. Subclasses say where they stand, and place them anew when that is another place."""
+
+    def __init__(self, panels: Mapping[str, PanelT], selected: str, *, id: str | None = None) -> None:
+        """`panels` by name, in the order of their keys."""
+        super().__init__(id=id)
+        self._panels = dict(panels)
+        self.selected = selected
+        self.maximised = False
+        self._placed: dict[str, Box] = {}
+
+    def boxes(self, width: int, height: int) -> dict[str, Box]:
+        """Where the panels in sight stand, in cells."""
+        raise NotImplementedError
+
+    def names(self) -> Sequence[str]:
+        """The panels that can be selected, in the order of their keys."""
+        return list(self._panels)
+
+    def compose(self) -> ComposeResult:
+        """The panels."""
+        yield from self._panels.values()
+
+    @property
+    def panel(self) -> PanelT:
+        """The selected panel."""
+        return self._panels[self.selected]
+
+    def panels(self) -> Iterable[PanelT]:
+        """Every panel."""
+        return self._panels.values()
+
+    def select(self, name: str) -> None:
+        """Brings a panel into sight and gives it the focus; nothing happens to one that cannot be selected."""
+        if name not in self.names():
+            return
+        self.selected = name
+        self.place()
+        self.screen.set_focus(self._panels[name])
+
+    def press(self, number: int) -> None:
+        """Selects the panel of a key, 0 for the last one; the selected one again fills the screen."""
+        name = list(self._panels)[number - 1]
+        if self.selected == name:
+            self.maximise(not self.maximised)
+        else:
+            self.select(name)
+
+    def cycle(self, by: int) -> None:
+        """Selects a neighbour of the selected panel."""
+        names = self.names()
+        self.select(names[(names.index(self.selected) + by) % len(names)])
+
+    def maximise(self, maximised: bool) -> None:
+        """Has the selected panel fill the body, or not."""
+        self.maximised = maximised
+        self.place()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Places the panels for the new size."""
+        self.place()
+
+    def on_panel_selected(self, event: Panel.Selected) -> None:
+        """A panel was clicked."""
+        event.stop()
+        if event.control.id is not None:
+            self.selected = event.control.id
+
+    def place(self) -> None:
+        """Places the panels."""
+        width, height = self.size
+        boxes = self.boxes(width, height)
+        if boxes == self._placed:
+            return
+        self._placed = boxes
+        for name, panel in self._panels.items():
+            box = boxes.get(name)
+            panel.display = box is not None
+            panel.set_class(self.maximised, "-maximised")
+            if box is not None:
+                panel.styles.offset = (box.x, box.y)
+                panel.styles.width, panel.styles.height = box.width, box.height
