@@ -326,7 +326,7 @@ def test_another_user_can_neither_read_nor_ask_anything_of_a_run(open_to_all: Pa
 def test_another_user_cannot_write_a_request(open_to_all: Path) -> None:
     run_dir = recorded.write_run(open_to_all, ended=False)
     program = (
-        "try: control.submit(Path(sys.argv[1]), 'stop_now', by='x', now=1.0)\n"
+        "try: requests.submit(Path(sys.argv[1]), 'stop_now', by='x', now=1.0)\n"
         "except PermissionError: print('refused')\n"
     )
     assert as_nobody(program, run_dir).stdout == "refused\n"
@@ -375,7 +375,8 @@ def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path) -> None:
     program = (
-        "import resource, sys\nfrom pathlib import Path\nfrom engine.checkpoint import atomic_write\npath = Path(sys.argv[1])\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom engine.checkpoint import atomic_write\n"
+        "path = Path(sys.argv[1])\n"
         "atomic_write.write(path, lambda file: file.write(b'old'))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
         "try: atomic_write.write(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"

@@ -19,7 +19,7 @@ from tputui.text import headless
 from tputui.text.lines import Teller
 from tputui.text.run_summary import show_text
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def at_once(run_dir: Path) -> Session:
