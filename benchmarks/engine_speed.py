@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import run_plan
-from engine.loop.run_context import Surroundings
+from engine.loop.run_context import RunContext
 from engine.process import hardware
-from engine.process.requests import Control, Progress
+from engine.process.requests import Progress, RequestQueue
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -60,7 +60,7 @@ class Engine:
 
         run_dir = rundir.create(folder, recorded.manifest("engine"))
         self.reporter = Reporter(run_dir, "worker")
-        around = Surroundings(run_dir, self.reporter, Progress(), Control())
+        around = RunContext(run_dir, self.reporter, Progress(), RequestQueue())
         self._trainer, self._reports = build.trainer(planned, cores, around)
         self._reports.open(self._trainer.at)
 

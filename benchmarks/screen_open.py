@@ -7,9 +7,9 @@ The real programs in a real terminal of 160x45, in turn. What is timed, from the
 drawn; the last step told. A peer that takes minutes to its last step is run to there once. Then every figure of the
 snapshot that our screen draws is compared with one computed from the raw values.
 
-The runs are written by the real reporter. They have no supervisor, which in a real run keeps places of the journals
-beside them while it goes on and at its end; so what it calls at the end, `Keeper.finish`, is called here once they are
-written. `--no-places` leaves that out, and shows what opening costs where nobody kept any.
+The runs are written by the real reporter. They have no supervisor, which in a real run saves reducer states beside the
+journals; the benchmark calls `CacheWriter.finish` itself at the end. `--no-places` leaves that out, and shows what
+opening costs without saved states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.screen_peers import Peer, add_options, find
 from benchmarks.screen_terminal import DEADLINE_S, NeverShown, Terminal
 from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, losses, write_run
-from tputui.cache.cache_writer import Keeper
+from tputui.cache.cache_writer import CacheWriter
 from tputui.session.session import load
 from tputui.telemetry.rundir import PLACES
 
@@ -186,7 +186,7 @@ def write(folder: Path, num_steps: int, *, places: bool = True) -> tuple[Path, n
         run_dir, values = write_run(folder, num_steps)
     shutil.rmtree(run_dir / PLACES, ignore_errors=True)
     if places:
-        Keeper(run_dir).finish(math.inf)
+        CacheWriter(run_dir).finish(math.inf)
     return run_dir, values
 
 

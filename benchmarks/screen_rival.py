@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Static
 
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
-from tputui.ui.base.reader_thread import Frame, Pump
+from tputui.ui.base.reader_thread import Frame, ReaderThread
 
 COLUMNS = ("core", "loss", "step", "state")
 
@@ -42,7 +42,7 @@ class Rival(App[None]):
     def __init__(self, run_dir: Path, plot: Widget | None) -> None:
         super().__init__()
         self._plot: Any = plot
-        self._pump = Pump(Session.live(run_dir), lambda frame: void(self.post_message(FrameTaken(frame))))
+        self._pump = ReaderThread(Session.live(run_dir), lambda frame: void(self.post_message(FrameTaken(frame))))
 
     def compose(self) -> ComposeResult:
         """The widgets."""

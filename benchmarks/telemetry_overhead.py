@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import run_plan
-from engine.loop.run_context import Surroundings
+from engine.loop.run_context import RunContext
 from engine.process import hardware
-from engine.process.requests import Control, Progress
+from engine.process.requests import Progress, RequestQueue
 from tests import recorded
 from tputui import config
 from tputui.telemetry import rundir
@@ -38,7 +38,7 @@ class Side:
         name = "on" if telemetry else "off"
         self.run_dir = rundir.create(folder, recorded.manifest(name))
         self.reporter = Reporter(self.run_dir, "worker")
-        around = Surroundings(self.run_dir, self.reporter, Progress(), Control(), telemetry=telemetry)
+        around = RunContext(self.run_dir, self.reporter, Progress(), RequestQueue(), telemetry=telemetry)
         self._trainer, self._reports = build.trainer(planned, cores, around)
         self._reports.open(self._trainer.at)
         self._kept_s = 0.0

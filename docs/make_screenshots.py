@@ -26,7 +26,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tputui.cli.launcher_service import EngineDesk
+from tputui.cli.launcher_service import EngineLaunchService
 from tputui.session.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
@@ -82,7 +82,7 @@ def ended(runs: Sequence[Path]) -> Screen[MonitorResult]:
 
 def listed(runs: Sequence[Path]) -> Screen[MonitorResult]:
     """Opens the list of runs, from where runs can be started."""
-    return RunsScreen(runs[0].parent, desk=EngineDesk(runs[0].parent), start=_REPOSITORY)
+    return RunsScreen(runs[0].parent, desk=EngineLaunchService(runs[0].parent), start=_REPOSITORY)
 
 
 def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:

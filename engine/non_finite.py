@@ -24,7 +24,7 @@ NAMED = 3
 Losses = npt.NDArray[np.float32]
 
 
-class Began(NamedTuple):
+class NonFiniteStart(NamedTuple):
     """A beginning."""
 
     metric: str
@@ -38,7 +38,7 @@ class Began(NamedTuple):
     """Place of the first step in which another core's loss was not finite either."""
 
 
-class Lookout:
+class NonFiniteDetector:
     """Looks at the steps of one split in order, and tells when they begin to be bad."""
 
     def __init__(self, split: ev.Split, core_ids: Sequence[int], policy: str, tell: Callable[[ev.Event], None]) -> None:
@@ -67,7 +67,7 @@ class Lookout:
         self._norms = [*self._norms, *norms][-NORMS_TOLD:]
 
     def _event(
-        self, began: Began, first_step: int, losses: Losses, norms: Sequence[float], *, apart: bool
+        self, began: NonFiniteStart, first_step: int, losses: Losses, norms: Sequence[float], *, apart: bool
     ) -> ev.NonFiniteFound:
         training = self._split == "train"
         at = [first_step + row if training else first_step for row in range(len(losses))]
@@ -99,18 +99,18 @@ class Lookout:
         )
 
 
-def beginning(losses: Losses, norms: Sequence[float]) -> Began | None:
+def beginning(losses: Losses, norms: Sequence[float]) -> NonFiniteStart | None:
     """The first step, of [steps, cores], with a loss or a gradient norm that is not finite."""
     bad: npt.NDArray[np.bool_] = ~np.isfinite(losses)
     loss_row = _first(bad.any(axis=1))
     norm_row = _first(~np.isfinite(np.array(norms, dtype=np.float32)))
     if norm_row is not None and (loss_row is None or norm_row < loss_row):
-        return Began("gradient norm", norm_row, list(range(losses.shape[1])), float(norms[norm_row]), None)
+        return NonFiniteStart("gradient norm", norm_row, list(range(losses.shape[1])), float(norms[norm_row]), None)
     if loss_row is None:
         return None
     columns: list[int] = np.flatnonzero(bad[loss_row]).tolist()
     others_row = _first(np.delete(bad, columns, axis=1).any(axis=1))
-    return Began("loss", loss_row, columns, float(losses[loss_row, columns[0]]), others_row)
+    return NonFiniteStart("loss", loss_row, columns, float(losses[loss_row, columns[0]]), others_row)
 
 
 def _first(marked: npt.ArrayLike) -> int | None:

@@ -24,11 +24,11 @@ import msgspec
 
 from engine import run_plan
 from engine.errors import PEER_LOST, THROUGH, NotFinite, PeerLost, Refused, Unable, text_of
-from engine.loop.run_context import Surroundings
+from engine.loop.run_context import RunContext
 from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, monitor, stacks, versions
-from engine.process.monitor import POLL_INTERVAL_S, Watch
-from engine.process.requests import Control, Progress
+from engine.process.monitor import POLL_INTERVAL_S, WorkerMonitor
+from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
@@ -75,11 +75,11 @@ class Rank:
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, *, telemetry: bool) -> None:
         self.rank = rank
         self._reporter = RankReporter(run_dir, rank)
-        self.stacks = stacks.StackTeller(run_dir, self._reporter)
+        self.stacks = stacks.StackReporter(run_dir, self._reporter)
         """Answers for the stacks of the process."""
-        self._progress, control = Progress(), Control()
-        self._watch = Watch(run_dir, self._reporter, self._progress, control)
-        self._around = Surroundings(run_dir, self._reporter, self._progress, control, manifest.resume_path, telemetry)
+        self._progress, control = Progress(), RequestQueue()
+        self._watch = WorkerMonitor(run_dir, self._reporter, self._progress, control)
+        self._around = RunContext(run_dir, self._reporter, self._progress, control, manifest.resume_path, telemetry)
 
     def beat(self) -> None:
         """Beats the heart where it is due."""
@@ -115,9 +115,9 @@ class Rank:
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build
         from engine.loop.trainer import Stopped
-        from engine.parallel.group import Place
+        from engine.parallel.group import RankSocket
 
-        place = Place(self.rank, num_ranks, [link], self._progress.wait_for)
+        place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for)
         cores = build.replica(planned, place, device_index)
         trainer, reports = build.trainer(planned, cores, self._around)
         self._watch.follow(reports.programs.compiling_since, reports.served)

@@ -6,7 +6,7 @@ DEPTH = 256
 """Steps that the register holds: at most so many lie between two reports."""
 
 
-class Cadence:
+class ReportInterval:
     """When a report falls due: after a number of steps, re-derived from the step time.
 
     Steps may slow down before it is derived anew, so the time counts too: one process drives all the cores, and its

@@ -12,7 +12,7 @@ TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "compile", "other")
 """Parts of `trace`; `compile` takes what is compiled inside the others, and is no part of `trace` itself."""
 
 
-class Sections:
+class SectionTimer:
     """Charges every moment since `restart` to exactly one section, the innermost one entered. For one thread.
 
     Time inside the compiler is charged to `compile`, whichever section it was spent in.

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 from engine import rank as ranks
 from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable, text_of
-from engine.loop.run_context import Surroundings
-from engine.parallel.rank_processes import LAST_STEP_S, Crew
+from engine.loop.run_context import RunContext
+from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks, versions
-from engine.process.monitor import Watch, leave
-from engine.process.requests import Control, Progress
+from engine.process.monitor import WorkerMonitor, leave
+from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
@@ -51,12 +51,12 @@ class Worker:
         self._telemetry = telemetry
         self._reporter = Reporter(run_dir, "worker", host)
         self._progress = Progress()
-        self._control = Control()
-        self._around = Surroundings(
+        self._control = RequestQueue()
+        self._around = RunContext(
             run_dir, self._reporter, self._progress, self._control, manifest.resume_path, telemetry
         )
-        self._watch = Watch(run_dir, self._reporter, self._progress, self._control)
-        self._crew: Crew | None = None
+        self._watch = WorkerMonitor(run_dir, self._reporter, self._progress, self._control)
+        self._crew: RankProcesses | None = None
         self._beside: list[ranks.Rank] = []
         self._ended = threading.Event()
         self._ending = Ending("failed", ExitCode.FAILED, "training did not say how it ended")
@@ -130,7 +130,7 @@ class Worker:
     def _lead(self, planned: Plan, build: Any) -> Ending:
         """Trains as the first of several ranks. The others of this process, where it has more cores than one, train
         in threads beside."""
-        from engine.parallel.group import Place
+        from engine.parallel.group import RankSocket
         from engine.xla import backend
 
         crew = self._crew
@@ -144,7 +144,7 @@ class Worker:
                     ending.set_exception(RuntimeError(f"rank {index} broke; its own words are in rank-{index}.jsonl"))
                 return
             try:
-                place = Place(0, crew.num_ranks, crew.links, self._progress.wait_for)
+                place = RankSocket(0, crew.num_ranks, crew.links, self._progress.wait_for)
                 cores = build.replica(planned, place, index)
                 ending.set_result(self._train_on(planned, build, cores))
             except BaseException as error:  # noqa: BLE001, RUF100 - raised where the result is waited for
@@ -180,7 +180,7 @@ class Worker:
         self._beside = [
             ranks.Rank(self._run_dir, self._manifest, rank, telemetry=self._telemetry) for rank in range(1, each)
         ]
-        self._crew = Crew(self._run_dir.resolve(), planned.num_processes, each, telemetry=self._telemetry)
+        self._crew = RankProcesses(self._run_dir.resolve(), planned.num_processes, each, telemetry=self._telemetry)
 
     def _look_at_the_others(self) -> None:
         """Ends the run where another process of it broke."""

@@ -11,7 +11,7 @@ from tests import recorded
 from tests.state.test_reducer import spelt
 from tputui.cache import cache_file
 from tputui.cache.cache_file import Head
-from tputui.cache.cache_writer import Keeper
+from tputui.cache.cache_writer import CacheWriter
 from tputui.session import session
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
@@ -45,7 +45,7 @@ def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
 
 def keep(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
     """Keeps places of a run as its supervisor does at the end; returns their files."""
-    keeper = Keeper(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
+    keeper = CacheWriter(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
     keeper.finish(60.0)
     assert keeper.trouble is None
     return cache_file.listed(run_dir)

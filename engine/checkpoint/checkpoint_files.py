@@ -83,7 +83,7 @@ class Saved(NamedTuple):
     """Which weights in it are NaN or infinite, in words; empty where none is. It is none to go on from then."""
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints of a run."""
 
     def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -197,7 +197,7 @@ def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
         module = target.partition(":")[0]
         try:
             importlib.import_module(module)
-        except (user_code.CameAlong, ModuleNotFoundError) as error:
+        except (user_code.ImportedUserCode, ModuleNotFoundError) as error:
             if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
                 continue  # A package that the user's code needs; whoever finds the task says which.
             why = f"there is no module {module} in {folder}" if error.name else str(error)

@@ -18,7 +18,7 @@ import torch
 
 from engine.checkpoint import weights
 from engine.checkpoint.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, Origin, State, Weights
-from engine.commands.protocol import Teller, serve
+from engine.commands.protocol import ProgressWriter, serve
 from engine.errors import Problem, Refused
 from tputui import config
 from tputui.telemetry import rundir
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
-    return serve(Teller(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
+    return serve(ProgressWriter(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import torch
 from engine import task_registry
 from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights, Workload
-from engine.commands.prediction_writers import STDOUT, Arrays, Table, open_table
-from engine.commands.protocol import Teller, serve
+from engine.commands.prediction_writers import STDOUT, Arrays, PredictionWriter, open_table
+from engine.commands.protocol import ProgressWriter, serve
 from engine.data.readers import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.task import Dataset, Identified, Options, Task
@@ -37,7 +37,7 @@ SPLITS = ("train", "valid", "test")
 NO_LABELS = "No labels in input: metrics skipped"
 
 
-class Asked(NamedTuple):
+class PredictRequest(NamedTuple):
     """What is to be predicted, and where to."""
 
     weights: Path
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
         return f"the split {self.split}" if self.split is not None else str(self.source)
 
 
-class Judge:
+class PredictionScorer:
     """What the predictions are worth, where the examples come with their labels."""
 
     def __init__(self, task: Task, *, must: bool) -> None:
@@ -104,7 +104,7 @@ class Judge:
 class LeftOut:
     """Examples of a split that cannot be used: as many as training may leave out are left out here too."""
 
-    def __init__(self, limit: int, teller: Teller) -> None:
+    def __init__(self, limit: int, teller: ProgressWriter) -> None:
         self._limit = limit
         self._teller = teller
         self._count = 0
@@ -117,7 +117,7 @@ class LeftOut:
         self._teller.note(f"left out: {bad} ({self._count} of at most {self._limit})")
 
 
-def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
+def predict(asked: PredictRequest, teller: ProgressWriter) -> dict[str, Any]:
     """Predicts, writes the table and says what came of it. Raises `Refused`."""
     learned = weights.read(asked.weights)
     origin = weights.origin(learned, asked.run_dir)
@@ -129,7 +129,7 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     if "torch_xla" in sys.modules:
         teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
     began = time.monotonic()
-    judge = Judge(work.task, must=asked.split in ("train", "valid"))
+    judge = PredictionScorer(work.task, must=asked.split in ("train", "valid"))
     with open_table(out, asked.form) as table:
         _fill(table, work, model, examples, judge, asked, teller)
     return {
@@ -144,7 +144,7 @@ def predict(asked: Asked, teller: Teller) -> dict[str, Any]:
     }
 
 
-def _lightning(learned: Weights, origin: Origin, asked: Asked) -> dict[str, Any]:
+def _lightning(learned: Weights, origin: Origin, asked: PredictRequest) -> dict[str, Any]:
     """What a LightningModule logs on a split; of its predictions nothing is known, so no rows are written."""
     how = "--split valid and --split test evaluate its own loaders"
     if asked.split is None:
@@ -172,7 +172,7 @@ def _lightning(learned: Weights, origin: Origin, asked: Asked) -> dict[str, Any]
     }
 
 
-def _about(learned: Weights, config: RunConfig, asked: Asked) -> dict[str, Any]:
+def _about(learned: Weights, config: RunConfig, asked: PredictRequest) -> dict[str, Any]:
     """Which weights were used on what, and what the run itself said of them."""
     monitor = config.checkpoint.monitor
     return {
@@ -186,7 +186,7 @@ def _about(learned: Weights, config: RunConfig, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _free(asked: Asked) -> str:
+def _free(asked: PredictRequest) -> str:
     """Where to write, as an absolute path or `-`. Raises `Refused` if that would overwrite something."""
     if asked.out == STDOUT:
         return STDOUT
@@ -198,7 +198,9 @@ def _free(asked: Asked) -> str:
     return str(path)
 
 
-def _made(work: Workload, learned: Weights, asked: Asked, teller: Teller) -> tuple[torch.nn.Module, Dataset]:
+def _made(
+    work: Workload, learned: Weights, asked: PredictRequest, teller: ProgressWriter
+) -> tuple[torch.nn.Module, Dataset]:
     """The network and the examples.
 
     Splits that train and validate come first, since the task learns from them what its network is to be; other
@@ -226,7 +228,7 @@ def _split(work: Workload, split: str) -> Dataset:
     return splits.train if split == "train" else splits.valid
 
 
-def _unseen(work: Workload, asked: Asked) -> Dataset:
+def _unseen(work: Workload, asked: PredictRequest) -> Dataset:
     """The user's file, or the test split. Raises `Refused`."""
     task, name = work.task, work.config.task
     try:
@@ -266,7 +268,13 @@ def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
 
 
 def _fill(
-    table: Table, work: Workload, model: torch.nn.Module, examples: Dataset, judge: Judge, asked: Asked, teller: Teller
+    table: PredictionWriter,
+    work: Workload,
+    model: torch.nn.Module,
+    examples: Dataset,
+    judge: PredictionScorer,
+    asked: PredictRequest,
+    teller: ProgressWriter,
 ) -> None:
     total = len(examples)
     left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
@@ -291,7 +299,7 @@ def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _fetch(
-    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: Asked
+    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: PredictRequest
 ) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
     """The examples at `indices`, and at which of them: those that cannot be used are left out as far as they may."""
     try:
@@ -328,10 +336,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     # Made absolute, since the directory changes to the run's.
     source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
-    asked = Asked(
+    asked = PredictRequest(
         args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force
     )
-    teller = Teller(args.tell_fd)
+    teller = ProgressWriter(args.tell_fd)
     return serve(teller, lambda: predict(asked, teller))
 
 

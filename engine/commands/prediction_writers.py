@@ -28,7 +28,7 @@ EXAMPLE = "example"
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Table:
+class PredictionWriter:
     """Rows of predictions on their way into a file."""
 
     raw = False
@@ -58,7 +58,7 @@ class Table:
         raise NotImplementedError
 
 
-class CsvTable(Table):
+class CsvWriter(PredictionWriter):
     """A header, then a line a row."""
 
     def _head(self) -> None:
@@ -74,7 +74,7 @@ class CsvTable(Table):
         self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-class JsonTable(Table):
+class JsonWriter(PredictionWriter):
     """An object a line; a float that is not finite is "NaN", "Infinity" or "-Infinity"."""
 
     def _body(self, cells: list[list[Any]]) -> None:
@@ -83,7 +83,7 @@ class JsonTable(Table):
             self._file.write(json.dumps(values, allow_nan=False).encode() + b"\n")
 
 
-class ArrayTable(Table):
+class ArrayWriter(PredictionWriter):
     """The predictions as they are, by name, [examples, ...]; held in memory until the end."""
 
     raw = True
@@ -104,11 +104,11 @@ class ArrayTable(Table):
         np.savez_compressed(self._file, **{name: np.concatenate(parts) for name, parts in self._parts.items()})  # type: ignore[arg-type]
 
 
-FORMS: dict[str, type[Table]] = {"csv": CsvTable, "jsonl": JsonTable, "npz": ArrayTable}
+FORMS: dict[str, type[PredictionWriter]] = {"csv": CsvWriter, "jsonl": JsonWriter, "npz": ArrayWriter}
 
 
 @contextlib.contextmanager
-def open_table(out: str, form: str) -> Iterator[Table]:
+def open_table(out: str, form: str) -> Iterator[PredictionWriter]:
     """A table into the file `out`, which appears under its name once all is written; `-` is standard output.
 
     Raises `Refused` where it cannot be written.

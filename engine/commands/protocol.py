@@ -27,7 +27,7 @@ from tputui.exit_codes import ExitCode
 PROGRESS_INTERVAL_S = 2.0
 
 
-class Teller:
+class ProgressWriter:
     """Writes what there is to tell."""
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +63,7 @@ class Teller:
                 left = left[os.write(self._fd, left) :]
 
 
-def serve(teller: Teller, work: Callable[[], dict[str, Any]]) -> ExitCode:
+def serve(teller: ProgressWriter, work: Callable[[], dict[str, Any]]) -> ExitCode:
     """Does the work, tells its result or its error, and gives the exit code: 0, 2 refused, 3 failed."""
     try:
         # What the user's modules print must not mix with the data.

@@ -34,7 +34,7 @@ class Budget:
         self._tell(split, bad, self._spent, self._limit)
 
 
-class Skips:
+class BadExamples:
     """The examples of one split that are left out; they stay so in every epoch."""
 
     def __init__(self, split: Split, num_examples: int, budget: Budget) -> None:

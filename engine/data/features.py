@@ -8,7 +8,7 @@ import polars as pl
 
 from engine.data.labels import EMPTY
 from engine.data.options import ArrayData
-from engine.data.row_errors import Findings, refuse
+from engine.data.row_errors import RowErrors, refuse
 from engine.data.rows import Raw
 from engine.data.table import column, texts
 
@@ -30,13 +30,13 @@ def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
     return found
 
 
-def read_features(raw: Raw, options: ArrayData, findings: Findings) -> npt.NDArray[np.float32]:
+def read_features(raw: Raw, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
     """[rows, features] numbers of the table; 0 in a bad row. Every cell must hold a finite number."""
     names = feature_columns(raw, options)
     return np.stack([_numbers(raw, name, options, findings) for name in names], axis=1)
 
 
-def _numbers(raw: Raw, name: str, options: ArrayData, findings: Findings) -> npt.NDArray[np.float32]:
+def _numbers(raw: Raw, name: str, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
     cells = raw.frame[name] if raw.frame.schema[name].is_numeric() else texts(raw, name, "features")
     if raw.frame.schema[name] == pl.Boolean:
         cells = raw.frame[name].cast(pl.Float64)

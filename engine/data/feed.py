@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.bad_examples import Skips
+from engine.data.bad_examples import BadExamples
 from engine.data.readers import Reader, WrongBatch
 from engine.data.sampler import Indices, Share
 from engine.errors import BadExample, text_of
@@ -54,7 +54,7 @@ class Feed:
     """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
 
     def __init__(
-        self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: Skips, workers: int = 0
+        self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: BadExamples, workers: int = 0
     ) -> None:
         """`put` moves host tensors to the device; `skips` tells which examples are left out; `workers` threads read,
         see `engine.data.readers`."""

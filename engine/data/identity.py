@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from engine.data.sources import Cut
+    from engine.data.sources import Split
 
 SAMPLES_MAX = 2_000
 """Files whose sizes are looked at, and rows of features that are read, evenly spread over all."""
 
 
 def of(
-    parts: Cut, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
+    parts: Split, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
 ) -> dict[str, str]:
     """A digest of each kind of thing that the examples are made of: `ids`, `labels`, `texts`, `files`, `split`, and of
     `features` [rows, ...] and the `vocabulary` where they are given."""

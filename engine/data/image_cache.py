@@ -1,6 +1,6 @@
 """Decoded images of every row of a source, each decoded once where all of them fit into memory.
 
-Which of the two it is follows from byte arithmetic before anything is read (`Store.needed_bytes`), never from what
+Which of the two it is follows from byte arithmetic before anything is read (`ImageCache.needed_bytes`), never from what
 happens to be free. The result is the same either way, and with any number of callers: each row has its own place.
 """
 
@@ -38,7 +38,7 @@ class Layer(NamedTuple):
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
-class Store:
+class ImageCache:
     """Decodes rows by their number, for any number of threads at once."""
 
     def __init__(self, rows: Rows, options: ImageData) -> None:
@@ -55,7 +55,7 @@ class Store:
         return self.rows, self._options
 
     def __setstate__(self, state: tuple[Rows, ImageData]) -> None:
-        Store.__init__(self, *state)
+        ImageCache.__init__(self, *state)
 
     @property
     def needed_bytes(self) -> int:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from engine.data import identity
-from engine.data.image_cache import Store
+from engine.data.image_cache import ImageCache
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
@@ -28,7 +28,7 @@ class Images:
     parallel = True
     """Decoding gains by several threads."""
 
-    def __init__(self, store: Store, which: Ints) -> None:
+    def __init__(self, store: ImageCache, which: Ints) -> None:
         self.store = store
         """Decodes; both splits share one, so that each image is decoded once."""
         self.which = which
@@ -71,7 +71,7 @@ class Images:
 def load(options: ImageData, seed: int) -> Splits:
     """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
     parts = cut(options, seed)
-    store = Store(parts.rows, options)
+    store = ImageCache(parts.rows, options)
     of = identity.of(parts)
     return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes, of)
 
@@ -88,7 +88,7 @@ def load_test(options: ImageData, classes: Sequence[str] | None = None) -> Image
 
 
 def _all(rows: Rows, options: ImageData) -> Images:
-    return Images(Store(rows, options), np.arange(len(rows), dtype=np.int64))
+    return Images(ImageCache(rows, options), np.arange(len(rows), dtype=np.int64))
 
 
 def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.Tensor:

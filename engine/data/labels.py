@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from engine.data.options import SourceOptions
-from engine.data.row_errors import Findings, refuse
+from engine.data.row_errors import RowErrors, refuse
 from engine.data.rows import Raw
 from engine.data.table import texts
 
@@ -30,7 +30,7 @@ class Labels(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_labels(raw: Raw, options: SourceOptions, findings: Findings) -> Labels:
+def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels:
     """The labels that the options name. Raises `ValueError` where a column is missing."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names:
@@ -43,7 +43,7 @@ def read_labels(raw: Raw, options: SourceOptions, findings: Findings) -> Labels:
     return Labels(np.stack(columns, axis=1), tuple(names))
 
 
-def _numbers(raw: Raw, name: str, kind: str, findings: Findings) -> npt.NDArray[np.float32]:
+def _numbers(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.NDArray[np.float32]:
     cells = texts(raw, name, "label") if raw.frame.schema.get(name) == pl.String else _column(raw, name)
     values = cells.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     empty = cells.is_null().to_numpy()
@@ -61,7 +61,7 @@ def _column(raw: Raw, name: str) -> pl.Series:
     return raw.frame[name]
 
 
-def _classes(raw: Raw, name: str, options: SourceOptions, findings: Findings) -> Labels:
+def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -> Labels:
     cells = texts(raw, name, "label")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
     if options.classes:
@@ -73,7 +73,7 @@ def _classes(raw: Raw, name: str, options: SourceOptions, findings: Findings) ->
     return _named(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), findings)
 
 
-def _named(cells: pl.Series, name: str, classes: tuple[str, ...], findings: Findings) -> Labels:
+def _named(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> Labels:
     if len(set(classes)) < len(classes):
         refuse("data.classes: a name stands there twice")
     keys = pl.Series(list(classes), dtype=pl.String)
@@ -86,7 +86,7 @@ def _named(cells: pl.Series, name: str, classes: tuple[str, ...], findings: Find
 
 
 def _numbered(
-    cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, findings: Findings
+    cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, findings: RowErrors
 ) -> Labels:
     numbers = numbers.astype(np.float64)
     whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)

@@ -17,7 +17,7 @@ from engine.errors import BadExample, BadSource
 MOST_SHOWN = 10
 
 
-class Findings:
+class RowErrors:
     """Bad rows of one source; a row counts once, by what was found first."""
 
     def __init__(self, names: Names, limit: int) -> None:

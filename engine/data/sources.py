@@ -26,7 +26,7 @@ from engine.task import Sizes
 SHOWN_IN_NOTE = 3
 
 
-class Cut(NamedTuple):
+class Split(NamedTuple):
     """The rows of a source and which of them train and validate."""
 
     rows: Rows
@@ -166,7 +166,7 @@ def _has_files(raw: Raw, options: ImageData, key: str) -> bool:
     return any((images_folder(raw, options) / path).exists() for path in paths) if columns else bool(paths)
 
 
-def cut(options: SourceOptions, seed: int) -> Cut:
+def cut(options: SourceOptions, seed: int) -> Split:
     """Reads the rows and cuts them; the same for the same options and seed. Raises as `open_rows` does."""
     rows = open_rows(options)
     notes = list(rows.notes)
@@ -190,7 +190,7 @@ def cut(options: SourceOptions, seed: int) -> Cut:
     if valid.all() or not valid.any():
         refuse(f"{options.source}: every row is in {'validation' if valid.any() else 'training'}; both need some")
     notes += [*_one_sided(rows, ~valid, "training"), *_one_sided(rows, valid, "validation")]
-    return Cut(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
+    return Split(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
 
 
 def sizes(options: SourceOptions, seed: int) -> Sizes:

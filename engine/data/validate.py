@@ -17,7 +17,7 @@ from engine.data.features import feature_columns, read_features
 from engine.data.labels import EMPTY, Labels, read_labels
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.place import located
-from engine.data.row_errors import Findings, refuse
+from engine.data.row_errors import RowErrors, refuse
 from engine.data.rows import Ints, Raw, Rows
 from engine.data.table import column, filled, texts
 
@@ -35,7 +35,7 @@ def assemble(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows
 
     Without `labelled`, as for a prediction, neither labels nor what belongs to training are looked for.
     """
-    findings = Findings(raw.names, options.max_bad_rows)
+    findings = RowErrors(raw.names, options.max_bad_rows)
     for row, where, why in raw.bad:
         findings.add([row], where, why)
     files = _files(raw, options, findings, labelled)
@@ -112,7 +112,7 @@ def _notes(labels: Labels | None) -> tuple[str, ...]:
     return () if labels is None else labels.notes
 
 
-def _files(raw: Raw, options: SourceOptions, findings: Findings, labelled: bool) -> _Files:
+def _files(raw: Raw, options: SourceOptions, findings: RowErrors, labelled: bool) -> _Files:
     if not isinstance(options, ImageData):
         return _Files({}, {}, "")
     folder = images_folder(raw, options)
@@ -139,7 +139,7 @@ def images_folder(raw: Raw, options: ImageData) -> Path:
     return Path(located(given)).expanduser() if given else raw.folder
 
 
-def _existing(made: pl.Series, folder: Path, column_name: str, findings: Findings) -> list[str]:
+def _existing(made: pl.Series, folder: Path, column_name: str, findings: RowErrors) -> list[str]:
     """Whole paths; every folder is listed once, since asking for each file takes far longer."""
     inside = pl.lit(os.path.join(folder, "")) + pl.col("name")
     whole = pl.when(pl.col("name").str.starts_with("/")).then(pl.col("name")).otherwise(inside)
@@ -164,7 +164,7 @@ def _listing(folder: str) -> set[str]:
         return set()
 
 
-def _words(raw: Raw, options: SourceOptions, findings: Findings) -> list[str] | None:
+def _words(raw: Raw, options: SourceOptions, findings: RowErrors) -> list[str] | None:
     if not isinstance(options, TextData):
         return None
     cells = texts(raw, options.text, "text")
@@ -172,7 +172,7 @@ def _words(raw: Raw, options: SourceOptions, findings: Findings) -> list[str] | 
     return cells.fill_null("").to_list()
 
 
-def _ids(raw: Raw, options: SourceOptions, findings: Findings) -> list[str]:
+def _ids(raw: Raw, options: SourceOptions, findings: RowErrors) -> list[str]:
     cells = texts(raw, options.id, "id")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.id, EMPTY)
     twice = np.flatnonzero((~cells.is_first_distinct() & cells.is_not_null()).to_numpy())
@@ -188,14 +188,14 @@ def _first(raw: Raw, first: dict[str, int], cells: pl.Series, row: int) -> str:
     return raw.names.place(first[cells[row]]).removeprefix(f"{raw.names.source} ")
 
 
-def _groups(raw: Raw, options: SourceOptions, findings: Findings) -> tuple[Ints, tuple[str, ...]]:
+def _groups(raw: Raw, options: SourceOptions, findings: RowErrors) -> tuple[Ints, tuple[str, ...]]:
     cells = texts(raw, options.group, "group")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.group, EMPTY)
     values, codes = np.unique(cells.fill_null("").to_numpy().astype(str), return_inverse=True)
     return codes.astype(np.int64), tuple(values.tolist())
 
 
-def _folds(raw: Raw, options: SourceOptions, findings: Findings) -> Ints:
+def _folds(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
     cells = texts(raw, options.fold_column, "fold_column")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.fold_column, EMPTY)
     numbers = cells.cast(pl.Float64, strict=False).fill_null(-1).to_numpy()
@@ -207,7 +207,7 @@ def _folds(raw: Raw, options: SourceOptions, findings: Findings) -> Ints:
     return np.where(right, numbers, 0).astype(np.int64)
 
 
-def _split(raw: Raw, options: SourceOptions, findings: Findings) -> Ints:
+def _split(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
     """[rows] 0 trains, 1 validates, -1 neither."""
     name = options.split_column
     column(raw, name, "split_column")

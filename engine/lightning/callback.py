@@ -18,37 +18,37 @@ from engine.checkpoint.checkpoint_files import Checkpoint
 from engine.checkpoint.position import Position
 from engine.data.readers import Waiting
 from engine.lightning import logged_values, tied_weights
-from engine.lightning.reporting import Facts, Reports
-from engine.loop.artifacts import Keepsakes
-from engine.loop.checkpoint_manager import Saver, best_words
+from engine.lightning.reporting import Facts, LightningReporter
+from engine.loop.artifacts import RunArtifacts
+from engine.loop.checkpoint_manager import CheckpointManager, best_words
 from engine.memory.layer_table import Recorder
 from engine.models import batchnorm
 from engine.parallel.base import Strategy
-from engine.process.requests import Control
+from engine.process.requests import RequestQueue
 from engine.task import Plan
 from engine.xla import backend
 from tputui.telemetry import events as ev
 
 
-class Follower(Callback):
+class LoopCallback(Callback):
     """What our side knows of a run that Lightning trains."""
 
     def __init__(
         self,
         plan: Plan,
         cores: Strategy,
-        reports: Reports,
-        control: Control,
+        reports: LightningReporter,
+        control: RequestQueue,
         before: tied_weights.Ties,
         resumed: Checkpoint | None,
     ) -> None:
         """`before` are the module's ties before Lightning touched it."""
         self.at = resumed.position if resumed else Position(epoch=1, batch=0, step=0, evaluating=False)
-        self.saver: Saver
+        self.saver: CheckpointManager
         """To be set before training: its store needs the trainer."""
         self.facts: Facts
         """To be set before the first step, once the loaders are known."""
-        self.keepsakes: Keepsakes
+        self.keepsakes: RunArtifacts
         """To be set before training."""
         self._layers: Recorder | None = None
         self._plan = plan

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from engine.checkpoint.checkpoint_files import Checkpoint, Store
+from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.task import Plan
 from engine.xla import backend
 
 
-class LightningStore(Store):
+class LightningCheckpointStore(CheckpointStore):
     """Keeps Lightning's own state."""
 
     def __init__(self, run_dir: Path, plan: Plan, trainer: Trainer) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from lightning.pytorch.profilers import Profiler
 
-from engine.section_timer import Sections
+from engine.section_timer import SectionTimer
 
 _ACTIONS = {
     "[_TrainingEpochLoop].train_dataloader_next": "data",
@@ -20,7 +20,7 @@ _MOVE = ".batch_to_device"
 class SectionProfiler(Profiler):
     """Lightning tells it when an action starts and stops."""
 
-    def __init__(self, sections: Sections, evaluating: Callable[[], bool]) -> None:
+    def __init__(self, sections: SectionTimer, evaluating: Callable[[], bool]) -> None:
         """What happens while it is `evaluating` is charged to that as a whole."""
         super().__init__()
         self._evaluating = evaluating

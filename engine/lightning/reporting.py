@@ -17,12 +17,12 @@ import torch
 from engine.checkpoint.position import Position
 from engine.data.feed import Batch
 from engine.lightning import logged_values
-from engine.loop.events import Announcer
-from engine.loop.step_buffer import Held, Steps, Tally
-from engine.non_finite import Lookout
+from engine.loop.events import EventEmitter
+from engine.loop.step_buffer import Held, StepBuffer, Steps
+from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
 from engine.process.requests import Progress
-from engine.report_interval import Cadence
+from engine.report_interval import ReportInterval
 from engine.task import Plan
 from engine.xla import backend
 from tputui.telemetry import events as ev
@@ -48,7 +48,7 @@ class _Held(NamedTuple):
     steps: Held
 
 
-class Reports(Announcer):
+class LightningReporter(EventEmitter):
     """Keeps the tally and the clock of Lightning's loop, and puts what they say in the journal."""
 
     def __init__(
@@ -58,9 +58,9 @@ class Reports(Announcer):
         self.lr = float("nan")
         """Learning rate in force, as the loop last said."""
         self._telemetry = telemetry
-        cadence = Cadence(plan.config.report.interval_s, plan.config.report.every_batches)
-        self._tally = Tally(("loss",), cores, cadence)
-        self._lookout = Lookout("train", cores.core_ids, plan.config.non_finite.policy, reporter.emit)
+        cadence = ReportInterval(plan.config.report.interval_s, plan.config.report.every_batches)
+        self._tally = StepBuffer(("loss",), cores, cadence)
+        self._lookout = NonFiniteDetector("train", cores.core_ids, plan.config.non_finite.policy, reporter.emit)
         self._counts = np.full(len(cores.core_ids), plan.config.batch_per_core, dtype=np.int64)
         self._by_core: bool | None = None
         self._held: _Held | None = None

@@ -22,7 +22,7 @@ VALID_LOSSES = "val_losses.npy"
 PICTURES = "pictures"
 
 
-class Keepsakes:
+class RunArtifacts:
     """The files of one run."""
 
     def __init__(self, run_dir: Path) -> None:

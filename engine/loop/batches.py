@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.data.bad_examples import Budget, Skips, Tell
+from engine.data.bad_examples import BadExamples, Budget, Tell
 from engine.data.feed import Feed, Put
 from engine.data.readers import remedy
 from engine.data.sampler import cut, train_shares, valid_shares
 from engine.task import Plan, Splits
 
 
-class Feeds:
+class BatchFeeds:
     """Makes feeds."""
 
     def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, skipped: Tell) -> None:
@@ -28,8 +28,8 @@ class Feeds:
         self._put = put
         self.remedy = remedy(splits.train, plan.config.data.workers)
         """How the training data is read, and what would bring batches sooner."""
-        self._train_skips = Skips("train", len(splits.train), budget)
-        self._valid_skips = Skips("valid", len(splits.valid), budget)
+        self._train_skips = BadExamples("train", len(splits.train), budget)
+        self._valid_skips = BadExamples("valid", len(splits.valid), budget)
 
     def training(self, epoch: int, start: int) -> Feed:
         """The training batches of an epoch from the batch `start` on."""

@@ -10,18 +10,18 @@ from engine.checkpoint import checkpoint_files, resume
 from engine.checkpoint.position import Position
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.loop import rank_agreement, sample_pictures
-from engine.loop.artifacts import Keepsakes
-from engine.loop.batches import Feeds
+from engine.loop.artifacts import RunArtifacts
+from engine.loop.batches import BatchFeeds
 from engine.loop.checkpoint_manager import adopt_best
-from engine.loop.reporting import Reports
-from engine.loop.run_context import Surroundings
-from engine.loop.train_step import Learner
+from engine.loop.reporting import StepReporter
+from engine.loop.run_context import RunContext
+from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer
 from engine.memory import advice
 from engine.models.check import unrolled
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
-from engine.parallel.group import Place
+from engine.parallel.group import RankSocket
 from engine.parallel.replica import Replica
 from engine.parallel.single import Single
 from engine.parallel.spmd import Spmd
@@ -42,7 +42,7 @@ def strategy(plan: Plan) -> Strategy:
         return Spmd(config.num_cores)
 
 
-def replica(plan: Plan, place: Place, device_index: int) -> Strategy:
+def replica(plan: Plan, place: RankSocket, device_index: int) -> Strategy:
     """Opens one core of this process, for the calling thread, and waits for the other ranks.
 
     Raises `Unable` where it cannot be had, and `PeerLost`.
@@ -62,7 +62,7 @@ def _opening(plan: Plan) -> Iterator[None]:
         ) from error
 
 
-def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer, Reports]:
+def trainer(plan: Plan, cores: Strategy, around: RunContext) -> tuple[Trainer, StepReporter]:
     """A trainer of the plan, and what it reports through. Raises `Refused`."""
     run_dir, reporter, progress, control, resume_from, telemetry = around
     resumed = checkpoint_files.load(resume_from, plan) if resume_from is not None else None
@@ -72,20 +72,20 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
         raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
     # Before the learner: it makes a network of its own, and the task knows the newest one.
     predicted = advice.tell(plan, splits.train, reporter.emit) if telemetry else None
-    learner = Learner(plan, cores, splits.train)
+    learner = TrainStep(plan, cores, splits.train)
     if not cores.alone:
         rank_agreement.require_equal_weights(learner, cores)
         control.share = partial(rank_agreement.requests, cores)
-    reports = Reports(plan, learner, reporter, progress, telemetry=telemetry)
+    reports = StepReporter(plan, learner, reporter, progress, telemetry=telemetry)
     of = splits.identity
     store = (
-        checkpoint_files.Store(run_dir, plan, of)
+        checkpoint_files.CheckpointStore(run_dir, plan, of)
         if cores.alone
-        else rank_agreement.SharedStore(run_dir, plan, cores, of)
+        else rank_agreement.SharedCheckpointStore(run_dir, plan, cores, of)
     )
-    keepsakes = Keepsakes(run_dir) if cores.own.start == 0 else rank_agreement.NoKeepsakes(run_dir)
+    keepsakes = RunArtifacts(run_dir) if cores.own.start == 0 else rank_agreement.NoArtifacts(run_dir)
     try:
-        feeds = Feeds(plan, splits, cores.own, cores.put, reports.skipped)
+        feeds = BatchFeeds(plan, splits, cores.own, cores.put, reports.skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
     built = Trainer(
@@ -103,7 +103,7 @@ def trainer(plan: Plan, cores: Strategy, around: Surroundings) -> tuple[Trainer,
     return built, reports
 
 
-def _draw_examples(plan: Plan, dataset: Dataset, keepsakes: Keepsakes, reports: Reports, at: Position) -> None:
+def _draw_examples(plan: Plan, dataset: Dataset, keepsakes: RunArtifacts, reports: StepReporter, at: Position) -> None:
     """Keeps pictures of a few training examples, as those of epoch 0; training does not depend on them."""
     try:
         reports.kept(at._replace(epoch=0), keepsakes.pictures(0, sample_pictures.draw(plan, dataset)))

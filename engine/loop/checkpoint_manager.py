@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from engine.checkpoint.checkpoint_files import LAST, Checkpoint, Saved, SaveFailed, Store
+from engine.checkpoint.checkpoint_files import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
 from engine.checkpoint.position import Position
 from engine.errors import NotFinite
-from engine.loop.events import Announcer
+from engine.loop.events import EventEmitter
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.requests import Request
@@ -23,10 +23,10 @@ class Stopped(Exception):
     """Training ended on request; the text says where."""
 
 
-class Saver:
+class CheckpointManager:
     """Keeps the state of a run, and answers those who asked for it."""
 
-    def __init__(self, announcer: Announcer, store: Store, state: Callable[[], Checkpoint]) -> None:
+    def __init__(self, announcer: EventEmitter, store: CheckpointStore, state: Callable[[], Checkpoint]) -> None:
         """`state` gives what is to be kept, as of now."""
         self._announcer = announcer
         self._store = store
@@ -131,7 +131,7 @@ def best_words(monitor: str, best: float | None, epoch: int) -> str:
     return "" if best is None else f"; best {monitor}: {best:.6g} (epoch {epoch})"
 
 
-def adopt_best(store: Store, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
+def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
     """The checkpoint with its best figure where the run now has the weights for it; else without, and that is told."""
     if resumed.best is None:
         return resumed

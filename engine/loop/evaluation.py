@@ -33,7 +33,7 @@ class _Shown(NamedTuple):
     present: _Present
 
 
-class Judge:
+class EvalCollector:
     """Judges one evaluation after the other."""
 
     def __init__(self, plan: Plan, strategy: Strategy) -> None:

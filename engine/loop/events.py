@@ -14,11 +14,11 @@ from engine.errors import BadExample
 from engine.loop.meters import Float32s
 from engine.parallel.base import Strategy
 from engine.process.requests import Progress
-from engine.section_timer import Sections
+from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
-from engine.xla.memory import Probe
-from engine.xla.metrics import WARM_UP_RUNS, Programs
+from engine.xla.memory import DeviceMemory
+from engine.xla.metrics import WARM_UP_RUNS, ProgramCounters
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request
@@ -27,7 +27,7 @@ _LEAST_S = 1e-6
 """Clocks of compiler and loop differ; time does not run backwards for it."""
 
 
-class Announcer:
+class EventEmitter:
     """Puts facts in the journal, and keeps the clock between two reports."""
 
     def __init__(
@@ -38,15 +38,15 @@ class Announcer:
         progress: Progress,
         warm_up_runs: Mapping[str, int] = WARM_UP_RUNS,
     ) -> None:
-        self.sections = Sections(self._enter_section)
-        self.programs = Programs(self.sections, self.warn, warm_up_runs, leads=cores.own.start == 0)
+        self.sections = SectionTimer(self._enter_section)
+        self.programs = ProgramCounters(self.sections, self.warn, warm_up_runs, leads=cores.own.start == 0)
         self.progress = progress
         self.served: set[str] = set()
         """Ids of the requests that were answered."""
         self._plan = plan
         self._cores = cores
         self._reporter = reporter
-        self._memory = Probe(cores.core_ids, cores.device)
+        self._memory = DeviceMemory(cores.core_ids, cores.device)
         self._hbm: ev.MemorySampled | None = None
         self._since = 0.0
         self._compiled_s = 0.0

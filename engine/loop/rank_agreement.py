@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import torch
 
-from engine.checkpoint.checkpoint_files import Checkpoint, Saved, SaveFailed, Store
-from engine.loop.artifacts import Keepsakes
-from engine.loop.train_step import Learner, TaskError
+from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore, Saved, SaveFailed
+from engine.loop.artifacts import RunArtifacts
+from engine.loop.train_step import TaskError, TrainStep
 from engine.parallel.base import Strategy
 from engine.task import Picture, Plan
 from engine.xla import backend
@@ -38,7 +38,7 @@ def requests(strategy: Strategy, mine: list[Request]) -> list[Request]:
     return msgspec.json.decode(strategy.share(msgspec.json.encode(mine)), type=list[Request])
 
 
-class SharedStore(Store):
+class SharedCheckpointStore(CheckpointStore):
     """The checkpoints of a run of several processes."""
 
     def __init__(self, run_dir: Path, plan: Plan, strategy: Strategy, identity: Mapping[str, str]) -> None:
@@ -46,14 +46,14 @@ class SharedStore(Store):
         self._strategy = strategy
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
-        """Writes in the first process, as `Store` does. Every process returns, or raises, the same."""
-        saved = self._in_first(partial(Store.save, self, checkpoint, periodic=periodic, best=best))
+        """Writes in the first process, as `CheckpointStore` does. Every process returns, or raises, the same."""
+        saved = self._in_first(partial(CheckpointStore.save, self, checkpoint, periodic=periodic, best=best))
         assert saved is not None
         return saved
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """The same."""
-        self._in_first(partial(Store.adopt_best, self, resumed, source))
+        self._in_first(partial(CheckpointStore.adopt_best, self, resumed, source))
 
     def _in_first(self, work: Callable[[], Saved | None]) -> Saved | None:
         mine = _Outcome()
@@ -68,7 +68,7 @@ class SharedStore(Store):
         return outcome.saved
 
 
-class NoKeepsakes(Keepsakes):
+class NoArtifacts(RunArtifacts):
     """The first process keeps them."""
 
     def layers(self, table: LayerTable) -> None:
@@ -82,7 +82,7 @@ class NoKeepsakes(Keepsakes):
         return []
 
 
-def require_equal_weights(learner: Learner, strategy: Strategy) -> None:
+def require_equal_weights(learner: TrainStep, strategy: Strategy) -> None:
     """Raises `TaskError` where the processes begin with different weights."""
     state: dict[str, Any] = backend.to_host(learner.model.state_dict())
     checksum = 0

@@ -22,14 +22,14 @@ import torch
 
 from engine.checkpoint.position import Position
 from engine.data.feed import Batch
-from engine.loop.evaluation import Judge
-from engine.loop.events import Announcer
+from engine.loop.evaluation import EvalCollector
+from engine.loop.events import EventEmitter
 from engine.loop.meters import Meters
-from engine.loop.step_buffer import Held, Steps, Tally
-from engine.loop.train_step import Evaluation, Learner, Outcomes
-from engine.non_finite import Lookout
+from engine.loop.step_buffer import Held, StepBuffer, Steps
+from engine.loop.train_step import Evaluation, Outcomes, TrainStep
+from engine.non_finite import NonFiniteDetector
 from engine.process.requests import Progress
-from engine.report_interval import Cadence
+from engine.report_interval import ReportInterval
 from engine.task import Picture, Plan
 from engine.xla import backend
 from tputui.telemetry import events as ev
@@ -53,7 +53,7 @@ class _Unsaid(NamedTuple):
     step_s: float
 
 
-class Verdict(NamedTuple):
+class EvalResult(NamedTuple):
     """What an evaluation came to."""
 
     meters: dict[str, ev.MeterReading]
@@ -65,13 +65,13 @@ class Verdict(NamedTuple):
         return self.meters[name].avg if name in self.meters else self.scores[name]
 
 
-class Reports(Announcer):
+class StepReporter(EventEmitter):
     """Keeps the tallies and the clock of the loop, and puts what they say in the journal."""
 
     def __init__(
         self,
         plan: Plan,
-        learner: Learner,
+        learner: TrainStep,
         reporter: Reporter,
         progress: Progress,
         *,
@@ -84,12 +84,12 @@ class Reports(Announcer):
         self._train = self._tally(with_norm=plan.keeps_norms)
         self._valid = self._tally()
         policy, ids = plan.config.non_finite.policy, learner.strategy.core_ids
-        self._lookout = Lookout("train", ids, policy, reporter.emit)
-        self._valid_lookout = Lookout("valid", ids, policy, reporter.emit)
+        self._lookout = NonFiniteDetector("train", ids, policy, reporter.emit)
+        self._valid_lookout = NonFiniteDetector("valid", ids, policy, reporter.emit)
         self._running = self._train
         self._due = False
         self._word: int | None = None
-        self._judge = Judge(plan, learner.strategy)
+        self._judge = EvalCollector(plan, learner.strategy)
         self._held: _Held | None = None
         self._unsaid: _Unsaid | None = None
         self._is_traced = False
@@ -275,12 +275,12 @@ class Reports(Announcer):
             self._report_runtime()
         self._restart_pace()
 
-    def judge(self) -> Verdict:
+    def judge(self) -> EvalResult:
         """What the evaluation came to."""
         with self.sections.section("evaluate"):
-            return Verdict(self._valid.meters.readings(), self._judge.scores(), self._judge.pictures())
+            return EvalResult(self._valid.meters.readings(), self._judge.scores(), self._judge.pictures())
 
-    def end_epoch(self, at: Position, verdict: Verdict, *, train_s: float, valid_s: float, best: bool) -> None:
+    def end_epoch(self, at: Position, verdict: EvalResult, *, train_s: float, valid_s: float, best: bool) -> None:
         """Sums the epoch up; `at` is its last position."""
         self._reporter.emit(
             ev.EpochEnded(
@@ -307,14 +307,14 @@ class Reports(Announcer):
         """Learning rate of the step that ended at `at`."""
         return self._plan.learning_rate(at.epoch, at.batch - 1)
 
-    def _is_due(self, tally: Tally) -> bool:
+    def _is_due(self, tally: StepBuffer) -> bool:
         return tally.due if self._cores.alone else self._due
 
-    def _tally(self, *, with_norm: bool = False) -> Tally:
+    def _tally(self, *, with_norm: bool = False) -> StepBuffer:
         config = self._plan.config
-        return Tally(
+        return StepBuffer(
             self._plan.task.meters,
             self._cores,
-            Cadence(config.report.interval_s, config.report.every_batches),
+            ReportInterval(config.report.interval_s, config.report.every_batches),
             with_norm=with_norm,
         )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.process.requests import Control, Progress
+from engine.process.requests import Progress, RequestQueue
 from tputui.telemetry.reporter import Reporter
 
 
-class Surroundings(NamedTuple):
+class RunContext(NamedTuple):
     """Where a trainer stands."""
 
     run_dir: Path
     reporter: Reporter
     progress: Progress
-    control: Control
+    control: RequestQueue
     resume_from: Path | None = None
     """Checkpoint that training goes on from."""
     telemetry: bool = True

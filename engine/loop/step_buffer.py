@@ -17,7 +17,7 @@ import torch
 from engine.data.feed import Batch
 from engine.loop.meters import Float32s, Meters
 from engine.parallel.base import Strategy
-from engine.report_interval import DEPTH, Cadence
+from engine.report_interval import DEPTH, ReportInterval
 
 
 class Held(NamedTuple):
@@ -40,11 +40,11 @@ class Steps(NamedTuple):
     """Norm of the gradient in each step; empty where it is not kept."""
 
 
-class Tally:
+class StepBuffer:
     """The steps of one pass over a split, from the device to the meters."""
 
     def __init__(
-        self, names: tuple[str, ...], strategy: Strategy, cadence: Cadence, *, with_norm: bool = False
+        self, names: tuple[str, ...], strategy: Strategy, cadence: ReportInterval, *, with_norm: bool = False
     ) -> None:
         """`with_norm` says that each step has the norm of its gradient besides the meters."""
         self.meters = Meters(names, len(strategy.core_ids))

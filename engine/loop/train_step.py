@@ -18,7 +18,7 @@ from engine.loop.optimizer import optimizer, update
 from engine.memory import remat
 from engine.models import batchnorm
 from engine.parallel.base import Strategy
-from engine.section_timer import TRACE_PARTS, Sections
+from engine.section_timer import TRACE_PARTS, SectionTimer
 from engine.task import Dataset, Plan
 from engine.xla import backend
 
@@ -43,14 +43,14 @@ class Evaluation(NamedTuple):
     """What the task's scores are made of."""
 
 
-class Learner:
+class TrainStep:
     """What learns."""
 
     def __init__(self, plan: Plan, strategy: Strategy, examples: Dataset) -> None:
         """Makes the network with the seed's weights and moves it to the device. Lazy layers get their shapes by one of
         the `examples`. Raises `Refused`."""
         self.strategy = strategy
-        self.parts = Sections(names=TRACE_PARTS)
+        self.parts = SectionTimer(names=TRACE_PARTS)
         """Where the host's time to trace training steps goes."""
         self._plan = plan
         torch.manual_seed(plan.config.seed)

@@ -1,6 +1,6 @@
 """The loop: epochs of training steps, each followed by an evaluation and a save.
 
-One sync a step and no read; what a step leaves is fetched by `Reports`. Requests are looked for at every boundary,
+One sync a step and no read; what a step leaves is fetched by `StepReporter`. Requests are looked for at every boundary,
 where the state is whole. Must know neither the runtime nor a task.
 """
 
@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from engine.checkpoint.checkpoint_files import Checkpoint, Store
+from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.position import Position
 from engine.data.feed import Feed
 from engine.data.readers import Waiting
 from engine.errors import OutOfMemory
-from engine.loop.artifacts import Keepsakes
-from engine.loop.batches import Feeds
-from engine.loop.checkpoint_manager import Saver, Stopped, best_words
-from engine.loop.reporting import Reports, Verdict
-from engine.loop.train_step import Learner
+from engine.loop.artifacts import RunArtifacts
+from engine.loop.batches import BatchFeeds
+from engine.loop.checkpoint_manager import CheckpointManager, Stopped, best_words
+from engine.loop.reporting import EvalResult, StepReporter
+from engine.loop.train_step import TrainStep
 from engine.memory.layer_table import Recorder
-from engine.process.requests import Control
+from engine.process.requests import RequestQueue
 from engine.task import Plan
 
 __all__ = ["Stopped", "Trainer"]
@@ -37,12 +37,12 @@ class Trainer:
     def __init__(
         self,
         plan: Plan,
-        feeds: Feeds,
-        learner: Learner,
-        reports: Reports,
-        control: Control,
-        store: Store,
-        keepsakes: Keepsakes,
+        feeds: BatchFeeds,
+        learner: TrainStep,
+        reports: StepReporter,
+        control: RequestQueue,
+        store: CheckpointStore,
+        keepsakes: RunArtifacts,
         explain: Callable[[BaseException], str | None],
     ) -> None:
         """`explain` tells what to do where an error means that memory ran out."""
@@ -52,7 +52,7 @@ class Trainer:
         self._learner = learner
         self._reports = reports
         self._control = control
-        self._saver = Saver(reports, store, self._state)
+        self._saver = CheckpointManager(reports, store, self._state)
         self._keepsakes = keepsakes
         self._explain = explain
         self._waiting = Waiting(feeds.remedy)
@@ -181,7 +181,7 @@ class Trainer:
         except OSError as error:
             self._reports.warn(f"the table of layers could not be written: {error.strerror}")
 
-    def _keep(self, ended: Position, verdict: Verdict) -> None:
+    def _keep(self, ended: Position, verdict: EvalResult) -> None:
         """Writes the user's files; training does not depend on them."""
         try:
             with self._reports.sections.section("save"):

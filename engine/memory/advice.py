@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from engine.errors import text_of
 from engine.memory import device_limits, estimate
-from engine.memory.device_limits import Limit
-from engine.memory.estimate import Footprint, Settings, Shapes, Unpredictable
+from engine.memory.device_limits import MemoryLimit
+from engine.memory.estimate import MemoryEstimate, Settings, Shapes, Unpredictable
 from engine.task import Dataset, Plan
 from tputui.telemetry import events as ev
 
@@ -27,24 +27,24 @@ _ASKED = re.compile(r"allocating (\d+) bytes", re.I)
 _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", re.I)
 
 
-class Forecast(NamedTuple):
+class MemoryAdvice(NamedTuple):
     """A prediction, and what is needed to predict other settings."""
 
     plan: Plan
     batch: Shapes
     settings: Settings
-    predicted: Footprint
-    limit: Limit
+    predicted: MemoryEstimate
+    limit: MemoryLimit
 
 
-def make(plan: Plan, dataset: Dataset) -> Forecast:
+def make(plan: Plan, dataset: Dataset) -> MemoryAdvice:
     """Predicts the memory of the plan's training step. Raises `Unpredictable`."""
     batch, settings = estimate.shapes(dataset), estimate.settings(plan)
     limit = device_limits.of_core(plan.machine, plan.config.num_cores)
-    return Forecast(plan, batch, settings, estimate.measure(plan, batch, settings), limit)
+    return MemoryAdvice(plan, batch, settings, estimate.measure(plan, batch, settings), limit)
 
 
-def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> Forecast | None:
+def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> MemoryAdvice | None:
     """Predicts, and tells it in the journal, with a warning where a core has less. None where it cannot be told."""
     try:
         forecast = make(plan, dataset)
@@ -57,7 +57,7 @@ def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> Fo
     return forecast
 
 
-def event(forecast: Forecast) -> ev.MemoryForecast:
+def event(forecast: MemoryAdvice) -> ev.MemoryForecast:
     """As it stands in the journal."""
     predicted, settings = forecast.predicted, forecast.settings
     return ev.MemoryForecast(
@@ -77,7 +77,7 @@ def event(forecast: Forecast) -> ev.MemoryForecast:
     )
 
 
-def warning(forecast: Forecast) -> str | None:
+def warning(forecast: MemoryAdvice) -> str | None:
     """One sentence where a core has less than is predicted, with what would help. Raises `Unpredictable`."""
     limit = forecast.limit
     if limit.bytes is None or forecast.predicted.total <= limit.bytes:
@@ -89,7 +89,7 @@ def warning(forecast: Forecast) -> str | None:
     )
 
 
-def explain(error: BaseException, forecast: Forecast | None) -> str | None:
+def explain(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
     """A page for out-of-memory: what is big, and the settings that would help. None for any other error."""
     said = text_of(error)
     if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
@@ -128,7 +128,7 @@ class _Help(NamedTuple):
     note: str
 
 
-def _helps(forecast: Forecast, limit: int | None, scale: float) -> Iterator[_Help]:
+def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[_Help]:
     """The settings that would help, with what a core would take. Raises `Unpredictable`."""
     settings = forecast.settings
 
@@ -157,7 +157,7 @@ def _fitting(batch: int, now: float, each: float, limit: int | None) -> int:
     return fits // FULL_ROW * FULL_ROW or fits
 
 
-def _table(forecast: Forecast) -> list[str]:
+def _table(forecast: MemoryAdvice) -> list[str]:
     predicted, settings = forecast.predicted, forecast.settings
     precision = "bf16" if settings.bf16 else "fp32"
     of = f" of {size(forecast.limit.bytes)} ({forecast.limit.what})" if forecast.limit.bytes is not None else ""

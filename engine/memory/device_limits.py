@@ -23,7 +23,7 @@ HBM_PER_CORE = {
 """Bytes of a core by PCI device id, and by the subsystem's where that tells two chips apart."""
 
 
-class Limit(NamedTuple):
+class MemoryLimit(NamedTuple):
     """What a core may use."""
 
     bytes: int | None
@@ -32,17 +32,19 @@ class Limit(NamedTuple):
     """What the figure is, or why there is none."""
 
 
-def of_core(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVICES) -> Limit:
+def of_core(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVICES) -> MemoryLimit:
     """What one core has: its HBM, or its share of the host's free memory, which virtual cores have between them."""
     if machine.device == "CPU":
         free = psutil.virtual_memory().available
-        return Limit(free // num_cores, f"a core's share of this host's free memory, {num_cores} cores sharing it")
+        return MemoryLimit(
+            free // num_cores, f"a core's share of this host's free memory, {num_cores} cores sharing it"
+        )
     for path in sorted(pci_devices.glob("*/vendor")):
         device, subsystem = _identity(path.parent)
         hbm = HBM_PER_CORE.get((device, subsystem)) or HBM_PER_CORE.get((device, None))
         if hbm is not None:
-            return Limit(hbm, "the HBM of a core")
-    return Limit(None, "this kind of chip is not known, and so its memory is not")
+            return MemoryLimit(hbm, "the HBM of a core")
+    return MemoryLimit(None, "this kind of chip is not known, and so its memory is not")
 
 
 def _identity(directory: Path) -> tuple[str, str]:

@@ -44,7 +44,7 @@ class Share(NamedTuple):
     bytes: int
 
 
-class Footprint(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Bytes on one core."""
 
     parameters: int
@@ -68,14 +68,14 @@ class Footprint(NamedTuple):
         return self.parameters + self.gradients + self.optimizer + self.activations + self.inputs + self.telemetry
 
 
-class Shape(NamedTuple):
+class TensorShape(NamedTuple):
     """A tensor of a batch without its first dimension."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype
 
 
-Shapes = dict[str, Shape]
+Shapes = dict[str, TensorShape]
 
 
 class Settings(NamedTuple):
@@ -106,11 +106,11 @@ def shapes(dataset: Dataset) -> Shapes:
             raise Refused([Problem("task", f"load(): the training dataset's {error}")]) from error
         except Exception as error:  # The task's own code; training tells of it in full.
             raise Unpredictable(f"training example {index} cannot be read: {reason(error)}") from error
-        return {name: Shape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}
+        return {name: TensorShape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}
     raise Unpredictable(why)
 
 
-def measure(plan: Plan, batch: Shapes, chosen: Settings) -> Footprint:
+def measure(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
     """The footprint of a step under the settings. Raises `Unpredictable`.
 
     On fake XLA tensors, whose casts in bf16 are the device's; where the network's own code cannot go with them, on
@@ -142,7 +142,7 @@ def tensors(shapes: Shapes, batch: int, device: str) -> dict[str, torch.Tensor]:
     }
 
 
-def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footprint:
+def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> MemoryEstimate:
     with FakeTensorMode(allow_non_fake_inputs=True):
         # Made where it is to be: moving fake parameters to another kind of device is not possible.
         with torch.device(device):
@@ -161,7 +161,7 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Footpr
             plan.task.outcomes(plan.task.predict(model, given), given)["loss"].mean()
     gradients = sum(map(_bytes, (parameter for parameter in model.parameters() if parameter.requires_grad)))
     ready = plan.config.data.prefetch_batches + 1
-    return Footprint(
+    return MemoryEstimate(
         parameters=sum(map(_bytes, held)),
         # Those of the batches before stay while a batch is computed.
         gradients=gradients * (2 if plan.config.optim.accumulate > 1 else 1),
@@ -264,7 +264,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.dtype.itemsize
 
 
-def _size(shape: Shape, batch: int) -> int:
+def _size(shape: TensorShape, batch: int) -> int:
     return batch * math.prod(shape.sizes) * shape.dtype.itemsize
 
 

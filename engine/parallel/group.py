@@ -29,7 +29,7 @@ _SMALL_BYTES = 1 << 16
 _Bytes = npt.NDArray[np.uint8]
 
 
-class Place(NamedTuple):
+class RankSocket(NamedTuple):
     """Where a rank stands among the ranks of a run. A rank drives one core."""
 
     rank: int
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 class Group:
     """The ranks of a run, connected."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankSocket) -> None:
         """Waits until every rank is there. Raises `PeerLost`."""
         self.rank = place.rank
         self.num_ranks = place.num_ranks

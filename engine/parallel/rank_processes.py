@@ -32,7 +32,7 @@ SECOND_LOOK_S = 3.0
 """Where only ranks have ended that lost another one, or that refused, the one behind it shows within this time."""
 
 
-class Loss(NamedTuple):
+class LostRank(NamedTuple):
     """A process of the run that has ended when it should not have."""
 
     who: str
@@ -56,7 +56,7 @@ class Loss(NamedTuple):
         return f"{self.who} {self.words}"
 
 
-class Member:
+class RankProcess:
     """A process that drives one or more ranks."""
 
     def __init__(self, run_dir: Path, ranks: range, process: subprocess.Popen[bytes]) -> None:
@@ -85,7 +85,7 @@ class Member:
             ending=ending,
         )
 
-    def loss(self) -> Loss:
+    def loss(self) -> LostRank:
         """What is to be said of its end."""
         code, failures = self.process.poll(), self._failures()
         rank, failure = min(failures, key=lambda told: told[1].t, default=(self._ranks[0], None))
@@ -99,7 +99,7 @@ class Member:
             exit_code = ExitCode(code)
         who = f"rank {rank} ({cores}, pid {self.process.pid})"
         kind = failure.kind if failure else _kind_of_end(code)
-        return Loss(who, words, failure, exit_code, f"{ROLE}-{rank}", self.process.pid, kind)
+        return LostRank(who, words, failure, exit_code, f"{ROLE}-{rank}", self.process.pid, kind)
 
     def _failures(self) -> list[tuple[int, ev.FailureRaised]]:
         found: list[tuple[int, ev.FailureRaised]] = []
@@ -114,7 +114,7 @@ class Member:
         return found
 
 
-class Crew:
+class RankProcesses:
     """The processes besides this one."""
 
     def __init__(self, run_dir: Path, num_processes: int, ranks_each: int, *, telemetry: bool) -> None:
@@ -127,7 +127,7 @@ class Crew:
         self.beside = [theirs for _, theirs in pairs[: ranks_each - 1]]
         """The other ends, of the ranks that are threads of this process."""
         self._odd_since: float | None = None
-        self._members: list[Member] = []
+        self._members: list[RankProcess] = []
         for process in range(1, num_processes):
             ranks = range(process * ranks_each, (process + 1) * ranks_each)
             argv = [sys.executable, "-P", "-m", "engine.rank", str(run_dir)]
@@ -138,12 +138,12 @@ class Crew:
             argv += ["--parent", str(os.getpid())]
             argv += [] if telemetry else ["--no-telemetry"]
             started = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=inherited)
-            self._members.append(Member(run_dir, ranks, started))
+            self._members.append(RankProcess(run_dir, ranks, started))
             # The process alone holds them now, so that its end closes them.
             for end in ends:
                 end.close()
 
-    def lost(self) -> Loss | None:
+    def lost(self) -> LostRank | None:
         """The first process that broke; None where all are well, or where it cannot be told yet."""
         gone = [member for member in self._members if member.process.poll() not in (None, THROUGH)]
         if not gone:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.parallel.group import Group, Place
+from engine.parallel.group import Group, RankSocket
 from engine.xla import backend
 
 
@@ -28,7 +28,7 @@ class Replica:
     name = "replica"
     alone = False
 
-    def __init__(self, place: Place, device_index: int = 0) -> None:
+    def __init__(self, place: RankSocket, device_index: int = 0) -> None:
         """Opens the core and waits for the other ranks. Raises `PeerLost`."""
         self.device = backend.device(device_index)
         self.core_ids = list(range(place.num_ranks))

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from engine.process.requests import Control, Doing, Progress
-from engine.process.stacks import StackTeller
+from engine.process.requests import Activity, Progress, RequestQueue
+from engine.process.stacks import StackReporter
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests as requests
@@ -28,10 +28,10 @@ HEARTBEAT_INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 3.0
 
 
-class Watch:
+class WorkerMonitor:
     """Looks after a training that runs in another thread."""
 
-    def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: Control) -> None:
+    def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: RequestQueue) -> None:
         self._compiling_since: Callable[[], float | None] = lambda: None
         self._served: Set[str] = frozenset()
         self._run_dir = run_dir
@@ -39,7 +39,7 @@ class Watch:
         self._progress = progress
         self._control = control
         self._inbox = requests.Inbox(run_dir)
-        self._stacks = StackTeller(run_dir, reporter)
+        self._stacks = StackReporter(run_dir, reporter)
         self._open: dict[str, requests.Request] = {}
         self._signals: list[str] = []
         self._next_heartbeat = 0.0
@@ -68,7 +68,7 @@ class Watch:
         doing = self.beat()
         self._pass_on(doing)
 
-    def beat(self) -> Doing:
+    def beat(self) -> Activity:
         """Beats the heart where it is due; gives what the loop is doing."""
         doing = self._doing()
         now = time.monotonic()
@@ -86,7 +86,7 @@ class Watch:
             )
         return doing
 
-    def _pass_on(self, doing: Doing) -> None:
+    def _pass_on(self, doing: Activity) -> None:
         arrived = self._signalled() + self._inbox.poll()
         step = self._progress.step
         for request in arrived:
@@ -116,9 +116,9 @@ class Watch:
             if request.id not in self._served and request.id != besides:
                 self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
 
-    def _doing(self) -> Doing:
+    def _doing(self) -> Activity:
         since = self._compiling_since()
-        return Doing("compiling", since) if since is not None else self._progress.doing
+        return Activity("compiling", since) if since is not None else self._progress.doing
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number).name)

@@ -25,7 +25,7 @@ PHASES: dict[str, Phase] = {
 """Phase by section of the loop; between sections the last one stands."""
 
 
-class Doing(NamedTuple):
+class Activity(NamedTuple):
     """What the loop is doing, and since when."""
 
     phase: Phase
@@ -37,7 +37,7 @@ class Progress:
     """Where the loop is. Each attribute is replaced whole, so any thread may read it."""
 
     def __init__(self) -> None:
-        self.doing = Doing("starting", time.monotonic())
+        self.doing = Activity("starting", time.monotonic())
         self.step = 0
         """Newest step dispatched to the device."""
         self.reported_step: int | None = None
@@ -50,7 +50,7 @@ class Progress:
     def enter(self, phase: Phase, since: float | None = None) -> None:
         """Begins a phase. `since` (monotonic) is when it really began, if it goes on after an interruption."""
         if since is not None or phase != self.doing.phase:
-            self.doing = Doing(phase, since if since is not None else time.monotonic())
+            self.doing = Activity(phase, since if since is not None else time.monotonic())
 
     def wait_for(self, what: str | None) -> None:
         """Begins to wait for the other processes, or goes on."""
@@ -70,7 +70,7 @@ class Progress:
             self.enter(PHASES[name])
 
 
-class Control:
+class RequestQueue:
     """Requests on their way from the watching thread to the loop."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ FOLDER = "stacks"
 _TRAINING = "trainer.py"
 
 
-class StackTeller:
+class StackReporter:
     """Answers requests for the stacks of this process."""
 
     def __init__(self, run_dir: Path, reporter: Reporter) -> None:

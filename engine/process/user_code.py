@@ -20,7 +20,7 @@ from types import ModuleType
 from tputui.telemetry import rundir
 
 
-class CameAlong(ImportError):
+class ImportedUserCode(ImportError):
     """A module came along with the run; the text says which file."""
 
 
@@ -34,14 +34,14 @@ class Guard(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises `CameAlong` if the module is in such a folder."""
+        """Raises `ImportedUserCode` if the module is in such a folder."""
         spec = PathFinder.find_spec(name, path, target)
         if (
             spec is not None
             and spec.origin is not None
             and self._is_shut(os.path.dirname(os.path.realpath(spec.origin)))
         ):
-            raise CameAlong(f"{spec.origin} came along with the run")
+            raise ImportedUserCode(f"{spec.origin} came along with the run")
         return spec
 
 

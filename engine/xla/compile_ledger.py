@@ -85,7 +85,7 @@ class _Compiled:
         self.seconds = 0.0
 
 
-class Ledger:
+class CompileLedger:
     """The books of one process."""
 
     def __init__(self, warm_up: Mapping[str, int]) -> None:

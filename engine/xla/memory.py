@@ -15,7 +15,7 @@ CPU_REASON = "the CPU device does not tell its memory; see the memory of the wor
 SILENT = "the TPU's metric service has not answered"
 
 
-class Probe:
+class DeviceMemory:
     """Samples the memory of cores that share one device."""
 
     def __init__(self, core_ids: list[int], device: torch.device) -> None:

@@ -10,21 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from engine.section_timer import Sections
+from engine.section_timer import SectionTimer
 from engine.xla import backend
-from engine.xla.compile_ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, Ledger, Meanwhile, Total
+from engine.xla.compile_ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, CompileLedger, Meanwhile, Total
 from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
 """Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
 
 
-class Programs:
+class ProgramCounters:
     """Runs what was traced, and keeps the books on the compiler. Used by the loop's thread."""
 
     def __init__(
         self,
-        sections: Sections,
+        sections: SectionTimer,
         warn: Callable[[str], None],
         warm_up: Mapping[str, int] = WARM_UP_RUNS,
         *,
@@ -35,7 +35,7 @@ class Programs:
         self._sections = sections
         self._warn = warn
         self._leads = leads
-        self._ledger = Ledger(warm_up)
+        self._ledger = CompileLedger(warm_up)
         self._compiles, self._compile_s = Total(), Total()
         self._cached, self._compiled, self._scalar_reads = Total(), Total(), Total()
         self._others: dict[str, Total] = {}

@@ -26,12 +26,12 @@ from tests.state.test_reducer import spelt
 from tests.supervise.harness import wait_for
 from tests.telemetry.hostile import BYTES, hostile_run
 from tputui.cache import cache_file, state_codec
-from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, Frame, Keeper
-from tputui.cache.verify import Audit, Finding
+from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, CacheWriter, Frame
+from tputui.cache.verify import Mismatch, Verification
 from tputui.cli.main import main
 from tputui.session import session
 from tputui.session.session import Session
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.telemetry import compressed
 from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
@@ -47,7 +47,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def seal_with_places(run_dir: Path) -> list[Path]:
     """Seals the worker's journal as the supervisor does."""
-    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
     keeper.finish(60.0)
     frames: list[Frame] = []
     target = seal(run_dir / JOURNAL, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
@@ -365,7 +365,7 @@ def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
     truth = longrun.told(run_dir)
     for _ in range(2):
-        keeper = Keeper(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
+        keeper = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
         keeper.look()
         keeper.finish(60.0)
     assert longrun.told(run_dir) == truth
@@ -399,7 +399,7 @@ def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(ru
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
     journal.write_bytes(b"")
-    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0, cpu_share=1e9)
+    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0, cpu_share=1e9)
     with journal.open("ab", buffering=0) as file:
         for start in range(0, len(content), 70_001):
             file.write(content[start : start + 70_001])
@@ -410,8 +410,8 @@ def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(ru
     assert longrun.num_read(run_dir) < 100
 
 
-def _audit(run_dir: Path) -> list[Finding]:
-    audit = Audit(run_dir)
+def _audit(run_dir: Path) -> list[Mismatch]:
+    audit = Verification(run_dir)
     for fact in session.facts(run_dir):
         audit.take(*fact)
     return audit.findings()
@@ -423,7 +423,7 @@ def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
     recorded.write_journal(
         path, [ev.LogWritten(t=recorded.T0 + number, line="a line" * 30) for number in range(20_000)]
     )
-    keeper = Keeper(run_dir, cpu_share=0.05)
+    keeper = CacheWriter(run_dir, cpu_share=0.05)
     began, worked_s = time.monotonic(), 0.0
     while time.monotonic() - began < 1.0:
         before = time.thread_time()
@@ -460,7 +460,7 @@ def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None
 
 def test_a_folder_that_cannot_be_made_costs_the_places_alone(run_dir: Path) -> None:
     (run_dir / "places").write_text("no folder")
-    keeper = Keeper(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
     keeper.look()
     keeper.finish(60.0)
     assert keeper.trouble == "File exists"
@@ -503,14 +503,14 @@ def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_is_kept_of_a_short_run(recorded_run: Path) -> None:
-    keeper = Keeper(recorded_run)
+    keeper = CacheWriter(recorded_run)
     keeper.look()
     keeper.finish()
     assert not (recorded_run / "places").exists()
 
 
 def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
-    state = WriterState("worker-0")
+    state = ProcessState("worker-0")
     with contextlib.closing(Tail(run_dir / JOURNAL)) as tail:
         for record in tail.read():
             state.apply(record.seq, record.event)
@@ -538,10 +538,10 @@ def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
 
 def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
     places = longrun.keep(run_dir)
-    Audit(run_dir)
+    Verification(run_dir)
     tracemalloc.start()
     try:
-        audit = Audit(run_dir)
+        audit = Verification(run_dir)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,10 +18,10 @@ from tests.telemetry.hostile import hostile_run
 from tputui.cache import state_forms as forms
 from tputui.cache.state_codec import NotKept, decode, encode
 from tputui.state import core_series as cols
-from tputui.state.downsampled import Recent, Thinned, first_of
+from tputui.state.downsampled import Downsampled, Recent, first_of
 from tputui.state.event_marks import Marks
-from tputui.state.process_log import Telling
-from tputui.state.process_state import Receipts, WriterState
+from tputui.state.process_log import ProcessLog
+from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
 from tputui.state.snapshot import EpochStart
@@ -80,7 +80,7 @@ def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]]
     for number, rows in enumerate(blocks):
         events.append(steps_recorded(T0 + number, first, rows))
         first += len(rows)
-    straight, stopped = WriterState("worker-0"), WriterState("worker-0")
+    straight, stopped = ProcessState("worker-0"), ProcessState("worker-0")
     for seq, event in enumerate(events):
         straight.apply(seq, event)
         stopped.apply(seq, event)
@@ -95,7 +95,7 @@ def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]]
 
 @pytest.mark.parametrize("num_reports", [3_000, 20_000])
 def test_a_long_run_is_kept_where_its_series_are_thinned(num_reports: int) -> None:
-    straight, stopped = WriterState("worker-0"), WriterState("worker-0")
+    straight, stopped = ProcessState("worker-0"), ProcessState("worker-0")
     for seq in range(num_reports):
         t, step = T0 + seq, 4 * seq + 1
         event: ev.Event = steps_recorded(t, step, [[math.sin(step), 1.0 + seq % 7]] * 4)
@@ -128,7 +128,7 @@ def test_a_hostile_run_is_kept_as_it_reads_or_not_at_all(tmp_path: Path, seed: i
     assert spelt(take(stopped, AROUND)) == spelt(take(straight, AROUND))
 
 
-def _kept_if_it_can_be(name: str, writer: WriterState) -> WriterState:
+def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     try:
         content = encode(writer)
     except NotKept:
@@ -139,16 +139,16 @@ def _kept_if_it_can_be(name: str, writer: WriterState) -> WriterState:
 @pytest.mark.parametrize(
     ("form", "thing", "made_again"),
     [
-        (forms.WriterForm, WriterState("worker-0"), {"name"}),
+        (forms.WriterForm, ProcessState("worker-0"), {"name"}),
         (forms.ValuesForm, Values(), {"_topology", "_row", "_pending"}),
         (forms.SeriesForm, Series(), {"_told"}),
-        (forms.ColumnsForm, cols.Columns(), {"_told"}),
-        (forms.TellingForm, Telling("worker-0", "worker-0"), {"name", "_printed_by"}),
+        (forms.ColumnsForm, cols.AllCoreSeries(), {"_told"}),
+        (forms.TellingForm, ProcessLog("worker-0", "worker-0"), {"name", "_printed_by"}),
         (forms.MarksForm, Marks(), set()),
-        (forms.PaceForm, WriterState("worker-0").pace, set()),
-        (forms.UsageForm, WriterState("worker-0").usage, set()),
+        (forms.PaceForm, ProcessState("worker-0").pace, set()),
+        (forms.UsageForm, ProcessState("worker-0").usage, set()),
         (forms.ReceiptsForm, Receipts(), set()),
-        (forms.ThinnedForm, Thinned[EpochStart](first_of), {"_join", "_most"}),
+        (forms.ThinnedForm, Downsampled[EpochStart](first_of), {"_join", "_most"}),
         (forms.RecentForm, Recent[EpochStart](64), {"_most"}),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -158,8 +158,8 @@ def test_nothing_that_a_state_holds_is_forgotten(form: Any, thing: object, made_
     assert set(form.__struct_fields__) == kept
 
 
-def _state() -> WriterState:
-    state = WriterState("worker-0")
+def _state() -> ProcessState:
+    state = ProcessState("worker-0")
     for name, seq, event in IN_TURN:
         if name == "worker-0":
             state.apply(seq, event)
@@ -234,7 +234,7 @@ def test_a_state_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("deep", [70, 100_000])
 def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
-    state = WriterState("supervisor-0")
+    state = ProcessState("supervisor-0")
     config: dict[str, Any] = {}
     for _ in range(deep):
         config = {"a": config}
@@ -254,7 +254,7 @@ def test_counts_that_nothing_follows_take_no_memory(content: bytes) -> None:
 
 
 def test_values_that_json_lacks_are_not_believed_in_a_configuration() -> None:
-    state = WriterState("supervisor-0")
+    state = ProcessState("supervisor-0")
     state.apply(0, ev.RunStarted(t=T0, run="a", config={"a": msgspec.msgpack.Ext(3, b"x")}, argv=[]))
     with pytest.raises(NotKept, match="none that JSON has"):
         encode(state)

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from tputui import config
-from tputui.cli.launcher_service import EngineDesk
+from tputui.cli.launcher_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
 from tputui.ui.launch.service import Launch, Unable
 
@@ -22,7 +22,7 @@ def launch(*overrides: str, name: str | None = None, resume: Path | None = None)
 
 
 def test_a_task_is_described_with_bounds_and_documentation(tmp_path: Path) -> None:
-    described = EngineDesk(tmp_path, CPU).describe("digits", Event())
+    described = EngineLaunchService(tmp_path, CPU).describe("digits", Event())
     assert described.meters == ["loss", "accuracy"]
     (channels, _) = described.model
     assert (channels.key, channels.schema["maximum"]) == ("channels", 1024)
@@ -31,13 +31,13 @@ def test_a_task_is_described_with_bounds_and_documentation(tmp_path: Path) -> No
 
 def test_a_task_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(Unable, match='task: there is no task "digitz"; did you mean "digits"'):
-        EngineDesk(tmp_path, CPU).describe("digitz", Event())
+        EngineLaunchService(tmp_path, CPU).describe("digitz", Event())
 
 
 def test_a_configuration_is_checked_with_its_figures(tmp_path: Path) -> None:
-    verdict = EngineDesk(tmp_path, CPU).check(launch(), Event(), memory=False)
+    verdict = EngineLaunchService(tmp_path, CPU).check(launch(), Event(), memory=False)
     assert (verdict.problems, verdict.facts["steps_per_epoch"], verdict.memory) == ([], 22, None)
-    (problem,) = EngineDesk(tmp_path, CPU).check(launch("model.channels=0"), Event(), memory=False).problems
+    (problem,) = EngineLaunchService(tmp_path, CPU).check(launch("model.channels=0"), Event(), memory=False).problems
     assert problem.key == "model.channels"
 
 
@@ -45,7 +45,7 @@ def test_a_check_that_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
     stop = Event()
     stop.set()
     with pytest.raises(Unable, match="cannot check the configuration"):
-        EngineDesk(tmp_path, CPU).check(launch(), stop, memory=True)
+        EngineLaunchService(tmp_path, CPU).check(launch(), stop, memory=True)
 
 
 def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
     ]
     for each, why in refused:
         with pytest.raises(Unable, match=why):
-            EngineDesk(tmp_path, CPU).start(each)
+            EngineLaunchService(tmp_path, CPU).start(each)
     assert rundir.listing(tmp_path) == []
 
 
 @pytest.mark.xla
 def test_a_run_is_started_detached_and_on_record(tmp_path: Path) -> None:
-    desk = EngineDesk(tmp_path, CPU)
+    desk = EngineLaunchService(tmp_path, CPU)
     run_dir = desk.start(launch("epochs=1", name="mine"))
     requests.submit(run_dir, "stop_now", by="test", now=0.0)
     (supervisor,) = desk.supervisors

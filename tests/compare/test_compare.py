@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.ui import made, paces
 from tputui.compare import pace_stats as pacing
 from tputui.compare.compare import LABELS, Comparison, compare
-from tputui.compare.pace_stats import Steady, judge, steady, student, warmup
+from tputui.compare.pace_stats import SteadyPace, judge, steady, student, warmup
 from tputui.compare.verdict import PaceVerdict, Side, judged, percent
 from tputui.config_diff import ABSENT, diff, flatten
 from tputui.state.snapshot import Snapshot
@@ -22,7 +22,7 @@ SECONDS = st.floats(1e-4, 1e3)
 REPORTS = st.lists(SECONDS, min_size=pacing.REPORTS_MIN * 2, max_size=200)
 
 
-def pace_of(steps_s: list[float], batch: int = 64) -> Steady:
+def pace_of(steps_s: list[float], batch: int = 64) -> SteadyPace:
     found = steady([(step_s, batch / step_s) for step_s in steps_s])
     assert found is not None
     return found
@@ -152,7 +152,9 @@ def test_a_faster_and_a_slower_run_have_the_same_figures_in_either_order() -> No
 @given(st.floats(0.51, 1.99), st.floats(0.001, 0.3))
 def test_a_difference_that_stands_out_is_never_told_with_bounds_that_take_it_back(ratio: float, error: float) -> None:
     def side(label: str, examples_per_s: float) -> Side:
-        pace = Steady(num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error)
+        pace = SteadyPace(
+            num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error
+        )
         return Side(label, pace, None, 8, "TPU", 64, "digits")
 
     found = judged(side("B", 100 * ratio), side("A", 100.0))

@@ -49,13 +49,13 @@ def main(num_cores: int) -> None:
     planned = run_plan.make(checked, here, "bncheck")
     from engine.checkpoint.position import Position
     from engine.loop import build
-    from engine.loop.train_step import Learner
+    from engine.loop.train_step import TrainStep
     from engine.xla import backend
 
     cores, task = build.strategy(planned), planned.task
     images = task.load(planned.data, 0).train
     inputs = [images.fetch((np.arange(checked.global_batch) + 5 * step) % 64) for step in range(STEPS)]
-    learner = Learner(planned, cores, images)
+    learner = TrainStep(planned, cores, images)
     without_dropout(learner.model)
     plain = task.model(planned.model, planned.data)
     plain.load_state_dict(backend.to_host(learner.model.state_dict()))

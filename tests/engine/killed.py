@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from engine.checkpoint import checkpoint_files
-from engine.checkpoint.checkpoint_files import Checkpoint, Store
+from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.position import Position
 from engine.loop import checkpoint_manager
 from engine.task import Plan
@@ -49,7 +49,7 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     """What a training process does of it; every third save is the best so far."""
     reporter = Reporter(run_dir, "worker")
     reporter.flush()
-    store, step, best = Store(run_dir, planned_for_ever()), 0, 1.0
+    store, step, best = CheckpointStore(run_dir, planned_for_ever()), 0, 1.0
     if source is not None:
         checkpoint_manager.tidy(source)
         resumed = checkpoint_manager.adopt_best(

@@ -60,11 +60,11 @@ def main() -> None:
 def measured(planned: Any, strategy: Any) -> dict[str, Any]:
     """What the engine made of a setting."""
     from engine.checkpoint.position import Position
-    from engine.loop.train_step import Learner
+    from engine.loop.train_step import TrainStep
     from engine.xla import backend
 
     train = planned.task.load(planned.data, 0).train
-    learner = Learner(planned, strategy, train)
+    learner = TrainStep(planned, strategy, train)
     theirs = copy.deepcopy(learner.model).to("cpu")
     learner.model.train()
     before = backend.compiles().done

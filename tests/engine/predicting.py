@@ -32,7 +32,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     torch.manual_seed(3)
     learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
     at = Position(epoch=2, batch=0, step=9, evaluating=False)
-    checkpoint_files.Store(run.dir, planned).save(
+    checkpoint_files.CheckpointStore(run.dir, planned).save(
         checkpoint_files.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True
     )
     return run.dir
@@ -41,7 +41,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
 def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
     """What the engine tells of a prediction."""
     from engine.commands import predict
-    from engine.commands.protocol import Teller
+    from engine.commands.protocol import ProgressWriter
 
     at = {
         "force": True,
@@ -53,7 +53,8 @@ def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: A
     }
     folder = Path.cwd()
     told = predict.predict(
-        predict.Asked(run_dir=run_dir, out=str(folder / out), form=form, **at), Teller(os.open(os.devnull, os.O_WRONLY))
+        predict.PredictRequest(run_dir=run_dir, out=str(folder / out), form=form, **at),
+        ProgressWriter(os.open(os.devnull, os.O_WRONLY)),
     )
     os.chdir(folder)
     return told

@@ -31,13 +31,13 @@ def main() -> None:
     planned = run_plan.make(checked, here, "test.toml")
     from engine.checkpoint.position import Position
     from engine.loop import build
-    from engine.loop.train_step import Learner
+    from engine.loop.train_step import TrainStep
     from engine.memory import remat
     from engine.xla import backend
 
     strategy = build.strategy(planned)
     splits = planned.task.load(planned.data, 0)
-    learner = Learner(planned, strategy, splits.train)
+    learner = TrainStep(planned, strategy, splits.train)
     if rematerialise == "yes":
         remat.apply(remat.blocks(planned.task, learner.model), backend.recomputed)
     learner.model.train()

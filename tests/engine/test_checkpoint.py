@@ -16,7 +16,7 @@ import torch
 
 from engine import run_plan
 from engine.checkpoint import atomic_write, checkpoint_files, checksums, resume
-from engine.checkpoint.checkpoint_files import Checkpoint, SaveFailed, Store
+from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore, SaveFailed
 from engine.checkpoint.position import Position
 from engine.errors import Refused
 from engine.process import hardware
@@ -37,16 +37,16 @@ def at_step(step: int) -> Checkpoint:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> CheckpointStore:
     (tmp_path / "checkpoints").mkdir()
-    return Store(tmp_path, planned())
+    return CheckpointStore(tmp_path, planned())
 
 
 def names(tmp_path: Path) -> set[str]:
     return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {checksums.NAME}
 
 
-def test_what_was_saved_is_loaded(store: Store, tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(25), periodic=False, best=False)
     assert saved.path == "checkpoints/step-00000025.pt"
     assert saved.bytes == (tmp_path / saved.path).stat().st_size
@@ -56,7 +56,9 @@ def test_what_was_saved_is_loaded(store: Store, tmp_path: Path) -> None:
     assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
 
 
-def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept(store: Store, tmp_path: Path) -> None:
+def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(2), periodic=False, best=False)
     for step in (3, 4, 5, 6):
@@ -71,35 +73,37 @@ def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
 
 
-def test_a_save_tells_which_older_ones_were_removed_for_it(store: Store, tmp_path: Path) -> None:
+def test_a_save_tells_which_older_ones_were_removed_for_it(store: CheckpointStore, tmp_path: Path) -> None:
     saves = [store.save(at_step(step), periodic=True, best=step == 1) for step in range(1, 7)]
     gone = {path for saved in saves for path in saved.dropped}
     assert gone == {saved.path for saved in saves if not (tmp_path / saved.path).exists()} != set()
 
 
-def test_saving_the_same_step_again_leaves_nothing_beside_it(store: Store, tmp_path: Path) -> None:
+def test_saving_the_same_step_again_leaves_nothing_beside_it(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(1), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
 
 
-def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: Store, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     saved = store.save(at_step(2), periodic=True, best=False)
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
-    Store(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
+    CheckpointStore(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
     assert names(new) == {"best.pt"}
     assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
-def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(store: Store, tmp_path: Path) -> None:
+def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     store.save(at_step(1), periodic=True, best=True)
     ended = at_step(2)._replace(position=Position(epoch=3, batch=0, step=2, evaluating=False), best=0.25, best_epoch=2)
     store.save(ended, periodic=True, best=False)
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
-    Store(new, planned()).adopt_best(ended, tmp_path / "checkpoints" / "last.pt")
+    CheckpointStore(new, planned()).adopt_best(ended, tmp_path / "checkpoints" / "last.pt")
     assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
 
 
@@ -116,7 +120,7 @@ def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path
 
 
 def test_checkpoints_are_kept_where_the_disk_has_no_links(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*names: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -130,11 +134,13 @@ def test_checkpoints_are_kept_where_the_disk_has_no_links(
     assert [one.position.step for one in held] == [5, 2]
 
 
-def test_weights_that_had_another_figure_or_are_gone_are_not_taken_for_the_best(store: Store, tmp_path: Path) -> None:
+def test_weights_that_had_another_figure_or_are_gone_are_not_taken_for_the_best(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     saved = store.save(at_step(2), periodic=True, best=False)
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
-    adopting = Store(new, planned())
+    adopting = CheckpointStore(new, planned())
     with pytest.raises(SaveFailed, match="there is no"):
         adopting.adopt_best(at_step(2), tmp_path / saved.path)
     store.save(at_step(3)._replace(best=0.25), periodic=True, best=True)
@@ -175,7 +181,9 @@ def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_pat
     assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
-def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(store: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     path = tmp_path / store.save(at_step(25), periodic=False, best=False).path
     content = torch.load(path, weights_only=True)
     del content["fingerprint"]["model.dropout"]
@@ -199,7 +207,7 @@ def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(stor
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
-    store: Store, tmp_path: Path, override: str, key: str
+    store: CheckpointStore, tmp_path: Path, override: str, key: str
 ) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     with pytest.raises(Refused) as refused:
@@ -216,7 +224,7 @@ def tabular(folder: Path, num_rows: int) -> str:
 
 
 def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examples(
-    store: Store, tmp_path: Path
+    store: CheckpointStore, tmp_path: Path
 ) -> None:
     # 22 steps of 64 an epoch: epoch 3 has 10 of them behind it, 640 examples.
     at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
@@ -247,20 +255,22 @@ def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examp
     ],
 )
 def test_a_boundary_of_an_epoch_stays_one_under_another_batch(
-    store: Store, tmp_path: Path, at: Position, expected: Position
+    store: CheckpointStore, tmp_path: Path, at: Position, expected: Position
 ) -> None:
     path = tmp_path / store.save(at_step(1)._replace(position=at), periodic=True, best=False).path
     assert checkpoint_files.load(path, planned("device.cores=4")).position == expected
 
 
-def test_another_optimizer_is_refused_with_what_to_write(store: Store, tmp_path: Path) -> None:
+def test_another_optimizer_is_refused_with_what_to_write(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
     with pytest.raises(Refused, match=r'optim\.name: .* write optim\.name = "adam"'):
         checkpoint_files.load(path, planned("optim.name=sgd"))
 
 
 @pytest.mark.parametrize("override", ["checkpoint.monitor=accuracy", "checkpoint.mode=max"])
-def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(store: Store, tmp_path: Path, override: str) -> None:
+def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(
+    store: CheckpointStore, tmp_path: Path, override: str
+) -> None:
     path = tmp_path / store.save(at_step(1)._replace(best_epoch=1), periodic=True, best=True).path
     loaded = checkpoint_files.load(path, planned(override))
     assert (loaded.best, loaded.best_epoch) == (None, 0)
@@ -270,7 +280,9 @@ def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(store: Store, tm
     assert checkpoint_files.load(path, planned()).best == 0.5
 
 
-def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(store: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=True).path
     content = torch.load(path, weights_only=True)
     del content["monitor"], content["data"]
@@ -282,7 +294,7 @@ def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(sto
 def test_more_data_are_taken_from_the_next_epoch_on_and_refused_in_the_middle_of_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     text = tabular(tmp_path, 20)
-    store = Store(tmp_path, run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
+    store = CheckpointStore(tmp_path, run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
     end = at_step(16)._replace(position=Position(epoch=3, batch=0, step=16, evaluating=False))
     boundary = tmp_path / store.save(end, periodic=True, best=False).path
     middle = tmp_path / store.save(at_step(11), periodic=True, best=False).path
@@ -314,7 +326,7 @@ def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
         resume.data_note({"vocabulary": "a"}, {"vocabulary": "b"})
 
 
-def test_without_digests_no_flipped_bit_becomes_other_weights(store: Store, tmp_path: Path) -> None:
+def test_without_digests_no_flipped_bit_becomes_other_weights(store: CheckpointStore, tmp_path: Path) -> None:
     weights = {"w": torch.arange(64.0), "b": torch.ones(16)}
     whole = at_step(3)._replace(learner={"model": weights})
     path = tmp_path / store.save(whole, periodic=True, best=False).path
@@ -340,7 +352,7 @@ def test_without_digests_no_flipped_bit_becomes_other_weights(store: Store, tmp_
 
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_checkpoint_is_its_owners_whatever_umask_the_users_code_has_set(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     def refuse(*names: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -363,7 +375,7 @@ def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path)
     def of(*overrides: str) -> Plan:
         return run_plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")
 
-    saved = Store(tmp_path, of()).save(at_step(1), periodic=True, best=False)
+    saved = CheckpointStore(tmp_path, of()).save(at_step(1), periodic=True, best=False)
     assert checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
     with pytest.raises(Refused) as refused:
         checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
@@ -387,7 +399,7 @@ def test_another_programs_file_is_refused(tmp_path: Path) -> None:
         checkpoint_files.load(path, planned())
 
 
-def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Store, tmp_path: Path) -> None:
+def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     for override, expected in (("epochs=9", []), ("model.channels=8", ["model.channels"])):
         tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from engine.checkpoint import checkpoint_files, checksums
-from engine.checkpoint.checkpoint_files import SaveFailed, Store
+from engine.checkpoint.checkpoint_files import CheckpointStore, SaveFailed
 from engine.errors import Refused
 from engine.loop import checkpoint_manager as saves
 from tests.another_user import another_user, needs_root
@@ -29,9 +29,9 @@ KILLS = 20
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> CheckpointStore:
     (tmp_path / "checkpoints").mkdir()
-    return Store(tmp_path, planned())
+    return CheckpointStore(tmp_path, planned())
 
 
 def flip(path: Path, place: int) -> None:
@@ -57,7 +57,7 @@ def broken_fsync(spoil: object) -> object:
     return fsync
 
 
-def test_the_list_of_digests_is_one_that_sha256sum_checks(store: Store, tmp_path: Path) -> None:
+def test_the_list_of_digests_is_one_that_sha256sum_checks(store: CheckpointStore, tmp_path: Path) -> None:
     for step in range(1, 6):
         saved = store.save(at_step(step), periodic=True, best=step == 2)
     command = ["sha256sum", "--check", "--strict", checksums.NAME]
@@ -68,7 +68,7 @@ def test_the_list_of_digests_is_one_that_sha256sum_checks(store: Store, tmp_path
 
 
 def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save(at_step(1), periodic=True, best=True)
     monkeypatch.setattr(os, "fsync", broken_fsync(lambda path: flip(path, path.stat().st_size // 2)))
@@ -80,7 +80,7 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(path: Path) -> None:
         raise OSError(code, os.strerror(code))
@@ -97,7 +97,7 @@ def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
 
 
 def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(folder: object) -> list[str]:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
 
 @pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
 def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one(
-    store: Store, tmp_path: Path, name: str
+    store: CheckpointStore, tmp_path: Path, name: str
 ) -> None:
     for step in (1, 2):
         store.save(at_step(step), periodic=True, best=step == 1)
@@ -136,9 +136,9 @@ def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one
 
 
 def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, planned("checkpoint.keep=1"))
+    store = CheckpointStore(tmp_path, planned("checkpoint.keep=1"))
     store.save(at_step(1), periodic=True, best=True)
     best, read, later = tmp_path / "checkpoints" / "best.pt", checksums.read, iter((2, 3))
 
@@ -152,7 +152,7 @@ def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
     assert checkpoint_files.load(best, planned()).position.step == 3
 
 
-def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: Path) -> None:
+def test_a_best_one_that_was_damaged_is_not_taken_over(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     content = torch.load(tmp_path / saved.path, weights_only=True)
     content["learner"]["model"]["w"] += 1
@@ -160,16 +160,16 @@ def test_a_best_one_that_was_damaged_is_not_taken_over(store: Store, tmp_path: P
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
     with pytest.raises(SaveFailed, match="its bytes are not those that were saved"):
-        Store(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
+        CheckpointStore(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
 
 
-def test_a_checkpoint_of_which_nothing_is_written_down_is_read(store: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_of_which_nothing_is_written_down_is_read(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     (tmp_path / "checkpoints" / checksums.NAME).unlink()
     assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
 
 
-def test_weights_that_are_no_numbers_take_the_place_of_none(store: Store, tmp_path: Path) -> None:
+def test_weights_that_are_no_numbers_take_the_place_of_none(store: CheckpointStore, tmp_path: Path) -> None:
     for step in (1, 2):
         store.save(at_step(step), periodic=True, best=step == 1)
     before = names(tmp_path)

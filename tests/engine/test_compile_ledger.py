@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, Ledger, Meanwhile, Total
+from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, Meanwhile, Total
 
 WARM_UP = {"step": 2, "evaluate": 2}
 NOTHING = Meanwhile()
 
 
-def warm() -> Ledger:
+def warm() -> CompileLedger:
     """One whose programs have run as often as they may be compiled."""
-    ledger = Ledger(WARM_UP)
+    ledger = CompileLedger(WARM_UP)
     for name in WARM_UP:
         for _ in range(2):
             assert ledger.ran(name, NOTHING) == []
@@ -33,7 +33,7 @@ def test_a_counter_that_is_set_back_loses_nothing_that_was_seen(moves: list[tupl
 
 
 def test_compiles_of_the_warm_up_are_no_recompiles_wherever_they_are() -> None:
-    ledger = Ledger(WARM_UP)
+    ledger = CompileLedger(WARM_UP)
     for place in ("other", "trace", AT_SYNC, "save"):
         assert ledger.compiled(place, 1, 0.5) is None
         assert ledger.is_warm("step") is False
@@ -68,7 +68,7 @@ def test_a_compile_inside_a_trace_says_what_was_seen_there_and_no_more() -> None
 
 
 def test_a_program_is_not_blamed_for_another_ones_warm_up() -> None:
-    ledger = Ledger(WARM_UP)
+    ledger = CompileLedger(WARM_UP)
     for _ in range(10):
         ledger.ran("step", NOTHING)
     ledger.compiled("evaluate", 1, 0.1)
@@ -109,7 +109,7 @@ def test_steps_that_read_or_execute_more_are_warned_of_once() -> None:
 
 @given(expected=st.integers(1, 4), steps=st.integers(EXCESS_STEPS, 200))
 def test_steps_that_do_what_the_strategy_makes_of_them_raise_nothing(expected: int, steps: int) -> None:
-    ledger = Ledger(WARM_UP)
+    ledger = CompileLedger(WARM_UP)
     for number in range(steps):
         ledger.ran("step", NOTHING)
         # The first steps of a run may read and execute whatever they need.

@@ -11,7 +11,7 @@ from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
 from tputui.text import run_summary
-from tputui.text.lines import Teller
+from tputui.text.lines import LineWriter
 
 pytestmark = [pytest.mark.xla, pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def read_by(run: Run) -> tuple[Snapshot, str]:
 
 def lines(run: Run) -> list[str]:
     """What `--no-ui` prints of it."""
-    teller = Teller()
+    teller = LineWriter()
     return [line for seq, event in enumerate(run.events()) for line in teller.tell("worker-0", seq, event)]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.datasets import cache, catalog
-from engine.datasets.catalog import CATALOGUE, DataSet
+from engine.datasets.catalog import CATALOGUE, FetchedSet
 from engine.datasets.errors import CannotFetch
 from engine.datasets.fetch import fetch
 from engine.datasets.unpack import unpack
@@ -31,7 +31,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
-def refused(entry: DataSet, place: Path) -> CannotFetch:
+def refused(entry: FetchedSet, place: Path) -> CannotFetch:
     """Why a set cannot be had; nothing of it may be left."""
     with pytest.raises(CannotFetch) as caught:
         fetch(entry, place, lambda line: None)
@@ -41,7 +41,7 @@ def refused(entry: DataSet, place: Path) -> CannotFetch:
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_every_set_is_pinned_and_says_its_terms(entry: DataSet) -> None:
+def test_every_set_is_pinned_and_says_its_terms(entry: FetchedSet) -> None:
     assert entry.licence
     assert entry.num_examples > 0
     assert entry.table.endswith((".csv", ".npy"))

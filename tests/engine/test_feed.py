@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.bad_examples import Budget, Skips
+from engine.data.bad_examples import BadExamples, Budget
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares, valid_shares
 from engine.errors import BadExample, TooManyBad
@@ -48,12 +48,12 @@ class Rows(Squares):
         return super().fetch(indices)
 
 
-def skips(split: Split = "train", limit: int = 0, told: list[str] | None = None) -> Skips:
+def skips(split: Split = "train", limit: int = 0, told: list[str] | None = None) -> BadExamples:
     def tell(split: Split, bad: BadExample, skipped: int, limit: int) -> None:
         if told is not None:
             told.append(f"{split}: {bad} ({skipped} of {limit})")
 
-    return Skips(split, 64, Budget(limit, tell))
+    return BadExamples(split, 64, Budget(limit, tell))
 
 
 def stay(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 
 from engine import run_plan
 from engine.commands import describe, predict
-from engine.commands.protocol import Teller
+from engine.commands.protocol import ProgressWriter
 from engine.process import hardware
 from engine.task import Plan, Splits
 from tests.engine.workers import Run, make, runs_to_end
@@ -189,7 +189,7 @@ def test_a_table_of_prices_is_learned_and_predicted_from_a_file_with_other_colum
     frame = pl.read_parquet(folder / "houses.parquet")
     new = frame.head(50).select("rooms", "house", "price", pl.lit("x").alias("note"), "area")
     new.write_csv(folder / "new.csv")
-    asked = predict.Asked(
+    asked = predict.PredictRequest(
         weights=run.dir / "checkpoints" / "last.pt",
         run_dir=run.dir,
         source=folder / "new.csv",
@@ -199,7 +199,7 @@ def test_a_table_of_prices_is_learned_and_predicted_from_a_file_with_other_colum
         form="csv",
         force=True,
     )
-    told = predict.predict(asked, Teller(os.open(os.devnull, os.O_WRONLY)))
+    told = predict.predict(asked, ProgressWriter(os.open(os.devnull, os.O_WRONLY)))
     assert told["figures"]["r2"] > 0.8
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -42,10 +42,10 @@ def planned(*overrides: str, text: str = DEEP) -> Any:
 def forecast(plan: Any, limit: int | None = None) -> Any:
     """A forecast on cores of so much memory."""
     from engine.memory import advice as forecast
-    from engine.memory.device_limits import Limit
+    from engine.memory.device_limits import MemoryLimit
 
     made = forecast.make(plan, plan.task.load(plan.data, 0).train)
-    return made._replace(limit=Limit(limit, "the HBM of a core"))
+    return made._replace(limit=MemoryLimit(limit, "the HBM of a core"))
 
 
 def predicted(plan: Any, **changed: Any) -> Any:
@@ -126,7 +126,10 @@ def test_a_large_network_is_predicted_at_once_and_takes_no_memory() -> None:
             return torchvision.models.efficientnet_b7(num_classes=1)
 
     plan = planned()._replace(task=Large())
-    shapes = {"pixels": estimate.Shape((3, 600, 600), torch.float32), "labels": estimate.Shape((), torch.float32)}
+    shapes = {
+        "pixels": estimate.TensorShape((3, 600, 600), torch.float32),
+        "labels": estimate.TensorShape((), torch.float32),
+    }
     draws, resident = torch.get_rng_state(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     found = estimate.measure(plan, shapes, estimate.Settings(32, False, False))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine import non_finite
-from engine.non_finite import Lookout
+from engine.non_finite import NonFiniteDetector
 from tests.engine.spoilt import STEPS, late
 from tests.engine.test_strategies import BEND, HERE, rank_events
 from tests.engine.workers import Run, make
@@ -32,7 +32,7 @@ SETUPS = {
 def found(*blocks: tuple[list[list[float]], list[float]], cores: int = 2) -> list[ev.NonFiniteFound]:
     """What is told of consecutive reports of losses and gradient norms."""
     told: list[ev.Event] = []
-    lookout, step = Lookout("train", range(cores), "stop", told.append), 1
+    lookout, step = NonFiniteDetector("train", range(cores), "stop", told.append), 1
     for losses, norms in blocks:
         lookout.look(step, np.array(losses, dtype=np.float32), norms)
         step += len(losses)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.report_interval import DEPTH, Cadence
+from engine.report_interval import DEPTH, ReportInterval
 
 
 def test_reports_follow_the_step_time_and_never_outgrow_the_register() -> None:
-    cadence = Cadence(interval_s=1.0)
+    cadence = ReportInterval(interval_s=1.0)
     assert cadence.due(1, 0.0)  # the first step is told at once
     cadence.retune(0.013)
     assert not cadence.due(75, 0.9)
@@ -16,7 +16,7 @@ def test_reports_follow_the_step_time_and_never_outgrow_the_register() -> None:
 
 
 def test_steps_that_slow_down_are_still_told_within_the_interval() -> None:
-    cadence = Cadence(interval_s=1.0)
+    cadence = ReportInterval(interval_s=1.0)
     cadence.retune(0.013)
     assert cadence.due(3, 1.0)
     assert not cadence.due(0, 60.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.loop.artifacts import Keepsakes
+from engine.loop.artifacts import RunArtifacts
 from engine.loop.evaluation import PLACES_MAX, by_batch, sound, spread
 from engine.task import Picture
 from tests.engine.shades import NUM_VALID
@@ -113,7 +113,7 @@ def test_the_next_sound_example_takes_the_place_of_a_bad_one() -> None:
 def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path) -> None:
     names = ["a b", "a_b", f"{'deep/' * 30}1.png", f"{'deep/' * 30}2.png"]
     pictures = [Picture(kind, name, np.full((1, 1, 3), 50)) for name in names for kind in ("input", "mask")]
-    kept = Keepsakes(tmp_path).pictures(3, pictures)
+    kept = RunArtifacts(tmp_path).pictures(3, pictures)
     assert [(picture.example, picture.name) for picture in kept] == [(one.example, one.name) for one in pictures]
     assert len({picture.path for picture in kept}) == len(list(tmp_path.glob("pictures/epoch-0003/*.png"))) == 8
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.section_timer import NAMES, Sections
+from engine.section_timer import NAMES, SectionTimer
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 
 def test_the_innermost_section_alone_is_charged() -> None:
     clock = Clock()
-    sections = Sections(clock=clock)
+    sections = SectionTimer(clock=clock)
     clock.now += 1
     with sections.section("evaluate"):
         clock.now += 10
@@ -35,7 +35,7 @@ def test_the_innermost_section_alone_is_charged() -> None:
 
 def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
     clock = Clock()
-    sections = Sections(clock=clock)
+    sections = SectionTimer(clock=clock)
     compiled_s = [7.0]
     sections.compiled_s = lambda: compiled_s[0]
     sections.restart()
@@ -51,7 +51,7 @@ def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
 
 def test_what_another_thread_compiles_takes_no_more_than_there_was() -> None:
     clock = Clock()
-    sections = Sections(clock=clock)
+    sections = SectionTimer(clock=clock)
     sections.compiled_s = lambda: clock.now * 3
     sections.restart()
     with sections.section("trace"):
@@ -61,7 +61,7 @@ def test_what_another_thread_compiles_takes_no_more_than_there_was() -> None:
 
 def test_an_exception_leaves_the_section() -> None:
     clock = Clock()
-    sections = Sections(clock=clock)
+    sections = SectionTimer(clock=clock)
     with pytest.raises(KeyError), sections.section("data"):
         raise KeyError
     clock.now += 7
@@ -70,7 +70,7 @@ def test_an_exception_leaves_the_section() -> None:
 
 def test_each_section_that_becomes_current_is_told() -> None:
     told: list[str] = []
-    sections = Sections(told.append, Clock())
+    sections = SectionTimer(told.append, Clock())
     with sections.section("evaluate"), sections.section("save"):
         pass
     assert told == ["evaluate", "save", "evaluate", "other"]
@@ -79,7 +79,7 @@ def test_each_section_that_becomes_current_is_told() -> None:
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000), st.integers(0, 1000)), max_size=30))
 def test_sections_add_up_to_the_wall_time(visits: list[tuple[str, int, int]]) -> None:
     clock = Clock()
-    sections = Sections(clock=clock)
+    sections = SectionTimer(clock=clock)
     sections.restart()
     for name, inside, after in visits:
         with sections.section(name):

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from engine.checkpoint import weights  # noqa: E402
 from engine.commands import predict  # noqa: E402
-from engine.commands.protocol import Teller  # noqa: E402
+from engine.commands.protocol import ProgressWriter  # noqa: E402
 from engine.data import arrays  # noqa: E402
 from engine.data.options import ArrayData  # noqa: E402
 from engine.errors import Refused  # noqa: E402
@@ -79,7 +79,9 @@ def predicted(run: Run, **asked: Any) -> dict[str, Any]:
         **asked,
     }
     best = run.dir / "checkpoints" / "best.pt"
-    return predict.predict(predict.Asked(weights=best, run_dir=run.dir, **at), Teller(os.open(os.devnull, os.O_WRONLY)))
+    return predict.predict(
+        predict.PredictRequest(weights=best, run_dir=run.dir, **at), ProgressWriter(os.open(os.devnull, os.O_WRONLY))
+    )
 
 
 @pytest.mark.xla

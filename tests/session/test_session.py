@@ -27,11 +27,11 @@ from tests.recorded import (
     write_run,
 )
 from tputui.compare.compare import compare
-from tputui.session.journal_reader import Places, Track
+from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.session import Session, extent, load, load_at
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import decode, encode
@@ -543,16 +543,16 @@ def test_what_is_written_while_a_person_looks_back_is_read_at_once(tmp_path: Pat
 def test_a_track_that_jumps_holds_what_one_that_never_did_would(
     played_run: Path, moments: list[tuple[float, float]], most: int
 ) -> None:
-    places = Places(most, spacing_bytes=1)
-    track = Track(played_run, places)
+    places = CachedStates(most, spacing_bytes=1)
+    track = JournalReader(played_run, places)
     for seconds, budget_s in moments:
         moment = T0 + seconds
         track.read(moment, budget_s)
         while not track.caught_up:
             track.read(moment, budget_s)
-        fresh = Track(played_run, Places())
+        fresh = JournalReader(played_run, CachedStates())
         fresh.read(moment, 9.0)
-        around = Surroundings(now=moment, run="digits-1", dir="")
+        around = ViewerFacts(now=moment, run="digits-1", dir="")
         assert take(track.state, around) == take(fresh.state, around)
         fresh.close()
     track.close()
@@ -564,8 +564,8 @@ def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
     rough = [[math.sin(1e6 * (64 * step + core)) for core in range(64)] for step in range(500)]
     long = [steps_recorded(T0 + 5 + k, 1 + 500 * k, rough) for k in range(60)]
     write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *long])
-    places = Places(4, spacing_bytes=1)
-    track = Track(run_dir, places)
+    places = CachedStates(4, spacing_bytes=1)
+    track = JournalReader(run_dir, places)
     while not track.caught_up:
         track.read(math.inf, 0.0)
     assert places.before(T0 - 1) == {}
@@ -578,19 +578,19 @@ def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
 
 def test_a_place_in_a_journal_that_was_sealed_since_is_not_gone_to(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
-    places = Places(spacing_bytes=1)
-    first = Track(run_dir, places)
+    places = CachedStates(spacing_bytes=1)
+    first = JournalReader(run_dir, places)
     while not first.caught_up:
         first.read(math.inf, 0.0)
     first.close()
     for path in run_dir.glob("*.jsonl"):
         seal(path)
-    second = Track(run_dir, places)
+    second = JournalReader(run_dir, places)
     second.read(T0 + 6, 9.0)
     second.read(T0 + 99, 9.0)
     second.read(T0 + 8, 9.0)
-    around = Surroundings(now=T0 + 8, run="", dir="")
-    fresh = Track(run_dir, Places())
+    around = ViewerFacts(now=T0 + 8, run="", dir="")
+    fresh = JournalReader(run_dir, CachedStates())
     fresh.read(T0 + 8, 9.0)
     assert take(second.state, around) == take(fresh.state, around)
     for track in (second, fresh):

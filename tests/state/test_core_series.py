@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded
 from tputui.state import core_series
-from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, Columns, combined
+from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, combined
 from tputui.state.snapshot import CoreColumn
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
@@ -33,15 +33,15 @@ def decode(record: StepsRecorded) -> array[float]:
     return float_blocks.unpack(record.block, record.n * record.cores)
 
 
-def columns_of(records: list[Rows], most: int = COLUMNS_MAX) -> Columns:
-    made, first = Columns(most), 1
+def columns_of(records: list[Rows], most: int = COLUMNS_MAX) -> AllCoreSeries:
+    made, first = AllCoreSeries(most), 1
     for rows in records:
         made.take(steps_recorded(T0, first, rows), None, decode)
         first += len(rows)
     return made
 
 
-def shown(made: Columns, num_cores: int = 3) -> list[CoreColumn]:
+def shown(made: AllCoreSeries, num_cores: int = 3) -> list[CoreColumn]:
     return combined([(made, range(num_cores))])
 
 
@@ -74,7 +74,7 @@ def pod(first: int, num_steps: int, num_cores: int, value: float) -> StepsRecord
 
 
 def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
-    made, decoded = Columns(), 0
+    made, decoded = AllCoreSeries(), 0
 
     def counted(record: StepsRecorded) -> array[float]:
         nonlocal decoded
@@ -98,7 +98,7 @@ def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
 
 
 def test_two_thousand_cores_take_no_more_room_than_few() -> None:
-    made = Columns()
+    made = AllCoreSeries()
     for report in range(400):
         made.take(pod(report * 4 + 1, 4, 2_048, 1.0), None, decode)
     found = shown(made, 2_048)
@@ -108,7 +108,7 @@ def test_two_thousand_cores_take_no_more_room_than_few() -> None:
 
 def test_a_nan_is_found_though_its_report_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_series, "WHOLE_VALUES_MAX", 80)
-    made = Columns(4)
+    made = AllCoreSeries(4)
     for report in range(1_000):
         rows = [[1.0] * 8 for _ in range(10)]
         if report == 777:
@@ -159,7 +159,7 @@ def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], af
 
 @given(runs_of_records(), st.sampled_from([4, 8, 40]))
 def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], most: int) -> None:
-    made, first = Columns(most), 1
+    made, first = AllCoreSeries(most), 1
     for number, rows in enumerate(records, start=1):
         made.take(steps_recorded(T0, first, rows), None, decode)
         first += len(rows)

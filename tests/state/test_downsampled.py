@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.state.downsampled import Recent, Thinned, first_of, last_of, thinned
+from tputui.state.downsampled import Downsampled, Recent, first_of, last_of, thinned
 
 Span = tuple[int, int]
 
@@ -16,7 +16,7 @@ def both(left: Span, right: Span) -> Span:
 
 @given(st.integers(0, 500), st.sampled_from([2, 4, 8, 64]))
 def test_every_item_is_in_exactly_one_of_few(number: int, most: int) -> None:
-    made: Thinned[Span] = Thinned(both, most)
+    made: Downsampled[Span] = Downsampled(both, most)
     for item in range(number):
         made.add((item, item))
     assert len(made.items) <= most

@@ -9,7 +9,7 @@ from tests.recorded import T0
 from tests.text.test_run_summary import loaded
 from tests.ui.test_panels import drawn
 from tputui.telemetry import events as ev
-from tputui.text.lines import Teller
+from tputui.text.lines import LineWriter
 from tputui.text.run_summary import show_text, to_show
 from tputui.ui.monitor.memory import MemoryPanel
 
@@ -49,7 +49,7 @@ def test_the_memory_panel_has_a_row_of_it(recorded_run: Path) -> None:
 
 
 def test_lines_tell_it_once() -> None:
-    teller = Teller()
+    teller = LineWriter()
     (line,) = teller.tell("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
     assert line.startswith(f"memory: {SAID}")
 

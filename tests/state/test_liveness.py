@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.recorded import T0, opened, steps_recorded, supervisor_events, worker_events
-from tputui.state.liveness import Verdict, judge
+from tputui.state.liveness import Liveness, judge
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 
@@ -167,7 +167,7 @@ def test_the_condition_is_told_truthfully(case: Case) -> None:
     assert (told.condition, case.words in told.reason) == (case.condition, True), told.reason
 
 
-def verdict(case: Case) -> Verdict:
+def verdict(case: Case) -> Liveness:
     journals = {"worker_0": case.worker, "supervisor_0": case.supervisor}
     state = state_of(**{name: events for name, events in journals.items() if events})
     alive = {WORKER: case.alive[0], SUPERVISOR: case.alive[1]}

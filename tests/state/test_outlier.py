@@ -16,7 +16,7 @@ from tputui.state.core_series import rows as rows_of
 from tputui.state.outlier import NAMED, OFF, look_at, looked_at, outlier
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import CoreColumn, OutlierView
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import events as ev
 
 LOSSES = Path(__file__).parents[1] / "fixtures/digits_losses.f32"
@@ -46,7 +46,7 @@ def named(rows: list[list[float]], report_steps: int) -> list[OutlierView | None
     found = []
     for seq, first in enumerate(range(0, len(rows), report_steps), start=1):
         state.apply("worker-0", seq, steps_recorded(T0 + seq, first + 1, rows[first : first + report_steps]))
-        found.append(take(state, Surroundings(now=T0 + seq, run="digits", dir="digits")).outlier)
+        found.append(take(state, ViewerFacts(now=T0 + seq, run="digits", dir="digits")).outlier)
     return found
 
 

@@ -15,12 +15,12 @@ from tputui.state.process_log import LOG_LINES_MAX, WARNINGS_MAX
 from tputui.state.process_state import UNKNOWN_KINDS_MAX
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
-AROUND = Surroundings(now=T0 + 12, run="digits-1", dir="runs/digits-1")
+AROUND = ViewerFacts(now=T0 + 12, run="digits-1", dir="runs/digits-1")
 
 Fact = tuple[str, int, ev.Event]
 

@@ -24,7 +24,7 @@ from tests.recorded import (
 )
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import events as ev
 
 E = TypeVar("E", bound=ev.Event)
@@ -34,13 +34,13 @@ def of(events: list[ev.Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def around(now: float, **more: object) -> Surroundings:
+def around(now: float, **more: object) -> ViewerFacts:
     alive = {"worker-0": True, "supervisor-0": True}
     fields: dict[str, object] = {"now": now, "run": "digits-1", "dir": "runs/digits-1", "alive": alive, **more}
-    return msgspec.convert(fields, Surroundings)
+    return msgspec.convert(fields, ViewerFacts)
 
 
-def seen(journals: dict[str, list[ev.Event]], surroundings: Surroundings) -> Snapshot:
+def seen(journals: dict[str, list[ev.Event]], surroundings: ViewerFacts) -> Snapshot:
     state = RunState()
     for name, events in journals.items():
         for seq, event in enumerate(events):

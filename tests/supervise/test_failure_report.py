@@ -176,8 +176,8 @@ def test_last_words_leave_out_the_traceback_that_stands_elsewhere(tmp_path: Path
     log = tmp_path / "worker-0.log"
     log.write_text("epoch 1\nTraceback (most recent call last):\n  File x\nValueError: no\n")
     words = output_tail.read(log, "Traceback (most recent call last):\n  File x\nValueError: no\n")
-    assert words == output_tail.LastWords(["epoch 1"], "")
-    assert output_tail.read(tmp_path / "none.log") == output_tail.LastWords([], "")
+    assert words == output_tail.OutputTail(["epoch 1"], "")
+    assert output_tail.read(tmp_path / "none.log") == output_tail.OutputTail([], "")
 
 
 IN_A_GROUP = """

@@ -14,7 +14,7 @@ from tputui.exit_codes import ExitCode
 from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
-from tputui.supervise.outcome import Ending, WorkerEnd, judge
+from tputui.supervise.outcome import RunEnding, WorkerEnd, judge
 from tputui.telemetry import events as ev
 
 TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)
@@ -66,7 +66,7 @@ def _trained(outcome: ev.Outcome, reason: str) -> ev.TrainingEnded:
 def test_the_workers_own_word_counts_even_where_it_crashed_afterwards() -> None:
     ending = judge(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
 
-    assert ending == Ending("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
+    assert ending == RunEnding("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
 
 
 def test_exit_code_0_without_a_last_word_is_a_failure() -> None:

@@ -310,7 +310,9 @@ def _text(path: Path) -> str:
 
 
 def test_a_run_whose_directory_is_renamed_is_asked_and_ends_there(bench: Bench) -> None:
-    watched = bench.supervise("inbox = requests.Inbox(rundir.held(run_dir)); beat(2); next_request(); end('stopped', 4)")
+    watched = bench.supervise(
+        "inbox = requests.Inbox(rundir.held(run_dir)); beat(2); next_request(); end('stopped', 4)"
+    )
     watched.worker_pid()
     wait_for(lambda: len(facts(watched.run_dir, "worker-0", ev.HeartbeatSent)) == 2, "that the worker looks")
     watched.run_dir = watched.run_dir.rename(watched.run_dir.with_name("renamed"))

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests import recorded
 from tputui.telemetry.codec import journal_id_of
-from tputui.telemetry.compressed import SealError, seal
+from tputui.telemetry.compressed import CompressionError, seal
 
 NUMBERS = (
     *("0", "-1", "1", "3", "255", "1e999", "-1e999", "1e308", "-0.0", "5e-324", "0.1", "-2147483649", "4294967296"),
@@ -233,7 +233,7 @@ def hostile_run(parent: Path, seed: int) -> Path:
 def _sealed(path: Path, chance: random.Random) -> None:
     try:
         target = seal(path)
-    except SealError:
+    except CompressionError:
         return
     content = target.read_bytes()
     if chance.random() < 0.5:

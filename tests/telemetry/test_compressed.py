@@ -11,7 +11,7 @@ from tests import recorded
 from tputui.telemetry import compressed, float_blocks
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Record
-from tputui.telemetry.compressed import SealedTail, SealError, seal
+from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.journal import Tail
 
@@ -26,7 +26,7 @@ def steps_journal(path: Path, num_records: int = 200) -> list[ev.Event]:
 
 
 def read(path: Path) -> tuple[list[Record], list[Damage]]:
-    tail = SealedTail(path)
+    tail = CompressedTail(path)
     records: list[Record] = []
     while tail.position.offset < tail.position.size:
         records += tail.read()
@@ -79,7 +79,7 @@ def test_a_damaged_journal_is_not_sealed_and_stands_as_it_was(tmp_path: Path) ->
     steps_journal(plain)
     content = plain.read_bytes()[:-5]
     plain.write_bytes(content)
-    with pytest.raises(SealError, match="cut"):
+    with pytest.raises(CompressionError, match="cut"):
         seal(plain)
     assert plain.read_bytes() == content
     assert [path.name for path in tmp_path.iterdir()] == ["worker-0.jsonl"]

@@ -23,7 +23,7 @@ from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, requests, rundir
 from tputui.telemetry.codec import DamagedLine, decode, encode
-from tputui.telemetry.compressed import SealedTail, SealError, seal
+from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.damage import REGIONS_MAX, TOO_MANY, Damage
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.merge import open_tail, records_of
@@ -210,7 +210,7 @@ def test_a_record_wider_than_a_read_is_sealed_like_any_other(tmp_path: Path) -> 
 
 def test_a_journal_with_values_that_cannot_be_read_is_not_sealed(tmp_path: Path) -> None:
     path = with_line(tmp_path, STEPS + b'"n":3,"cores":2', seq=b"1")
-    with pytest.raises(SealError, match="values that cannot be read"):
+    with pytest.raises(CompressionError, match="values that cannot be read"):
         seal(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["rank-1.jsonl"]
 
@@ -323,6 +323,6 @@ def test_a_clock_that_leaps_by_ages_does_not_hold_up_the_play(recorded_run: Path
 def test_a_tail_is_never_opened_on_a_pipe_even_for_writing(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     os.mkfifo(path)
-    for opens in (Tail, SealedTail, open_plain):
+    for opens in (Tail, CompressedTail, open_plain):
         with pytest.raises(OSError, match="not a plain file"):
             opens(path)

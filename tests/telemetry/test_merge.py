@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests import recorded
 from tputui.telemetry.compressed import seal
-from tputui.telemetry.merge import Fact, Merge
+from tputui.telemetry.merge import JournalEvent, Merge
 
 
-def everything(run_dir: Path, until: float = float("inf")) -> list[Fact]:
+def everything(run_dir: Path, until: float = float("inf")) -> list[JournalEvent]:
     merge = Merge(run_dir)
-    facts: list[Fact] = []
+    facts: list[JournalEvent] = []
     quiet = False
     while not quiet:
         more, quiet = merge.poll(until)

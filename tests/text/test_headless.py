@@ -16,7 +16,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.journal import JournalWriter
 from tputui.text import headless
-from tputui.text.lines import Teller
+from tputui.text.lines import LineWriter
 from tputui.text.run_summary import show_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -168,7 +168,7 @@ def test_whoever_follows_may_stop(tmp_path: Path) -> None:
 
 
 def told(*events: ev.Event) -> list[str]:
-    teller = Teller()
+    teller = LineWriter()
     return [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
 
 
@@ -209,7 +209,7 @@ def test_what_happens_is_told_in_one_line_each() -> None:
 
 
 def test_a_fact_that_comes_twice_is_told_once() -> None:
-    teller, event = Teller(), ev.WarningRaised(t=T0, text="once")
+    teller, event = LineWriter(), ev.WarningRaised(t=T0, text="once")
     assert [teller.tell("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
 
 

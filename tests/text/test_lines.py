@@ -9,7 +9,7 @@ import pytest
 
 from tests.recorded import T0, opened, steps_recorded
 from tputui.telemetry import events as ev
-from tputui.text.lines import Teller
+from tputui.text.lines import LineWriter
 
 PROGRESS = ev.ProgressReported(
     t=T0 + 2, epoch=1, epoch_step=1, step=1, step_s=0.1, examples_per_s=640.0, lr=0.1, report_steps=1
@@ -26,7 +26,7 @@ PROGRESS = ev.ProgressReported(
     ],
 )
 def test_losses_that_are_not_finite_are_told_as_they_are(losses: list[float], words: str) -> None:
-    teller = Teller()
+    teller = LineWriter()
     events = [opened(T0, "worker"), steps_recorded(T0 + 1, 1, [losses]), PROGRESS]
     lines = [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
     assert words in (lines + teller.flush())[-1].split("  ")
@@ -44,7 +44,7 @@ def meters(step: int, loss: float, *, epoch: int = 1) -> ev.MetersReported:
 
 
 def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
-    teller = Teller(timestamps=timestamps)
+    teller = LineWriter(timestamps=timestamps)
     told = [opened(T0, "worker"), *events]
     lines = [line for seq, event in enumerate(told) for line in teller.tell("worker-0", seq, event)]
     return lines + teller.flush()

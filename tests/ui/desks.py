@@ -13,7 +13,7 @@ from tputui import config
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.service import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.launch.service import CheckResult, Launch, Option, Problem, TaskDescription, Unable
 from tputui.ui.runs.screen import RunsScreen
 
 NOW = recorded.T0 + 11
@@ -65,10 +65,12 @@ class HandDesk:
         data = [Option("valid_fraction", share, "Share of the images that validates.")]
         return TaskDescription(task, "digits", ["loss"], data, [Option("channels", channels, "Channels of both.")])
 
-    def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
         loaded = config.from_builtins(dict(launch.tables), launch.source).on_cores(8)
         if loaded.global_batch > 1437:
-            return Verdict([Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {})
+            return CheckResult(
+                [Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {}
+            )
         steps = 1437 // loaded.global_batch
         facts: Mapping[str, Any] = {
             "device": "TPU",
@@ -79,7 +81,7 @@ class HandDesk:
             "train_examples": 1437,
             "valid_examples": 360,
         }
-        return Verdict([], facts, MEMORY if memory else None)
+        return CheckResult([], facts, MEMORY if memory else None)
 
     def start(self, launch: Launch) -> Path:
         self.launches.append(launch)

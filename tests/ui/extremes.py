@@ -16,16 +16,16 @@ from tests.ui.test_panels import joined
 from tputui.compare.compare import compare
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode, encode
 from tputui.text.chart import loss_chart
-from tputui.text.lines import Teller, last_lines
+from tputui.text.lines import LineWriter, last_lines
 from tputui.text.run_summary import show_text, to_show
-from tputui.ui.charts.chart_view import VIEWS, Look, Window
+from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
 from tputui.ui.charts.domain import X_KINDS
 from tputui.ui.compare.body import PANEL_TYPES as COMPARED_TYPES
-from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.compare_view import CompareView
 from tputui.ui.compare.runs import ComparedPart
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.header import Header
@@ -41,9 +41,9 @@ FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 25340
 INTS = (0, -1, ev.INT_MAX, -ev.INT_MAX, 1 << 53, 1 << 31)
 
 LOOKS = [
-    *(Look(view=view, x=x) for view, x in zip(VIEWS, X_KINDS, strict=True)),
-    Look(view="band", x="time", log=True, smoothing=2),
-    Look(view="heat", x="epoch", window=Window(20, None)),
+    *(ChartView(view=view, x=x) for view, x in zip(VIEWS, X_KINDS, strict=True)),
+    ChartView(view="band", x="time", log=True, smoothing=2),
+    ChartView(view="heat", x="epoch", window=Window(20, None)),
 ]
 
 Journals = dict[str, list[ev.Event]]
@@ -157,12 +157,12 @@ def reduced(journals: Journals) -> RunState:
 
 def look(journals: Journals) -> None:
     """Draws every view of a run, as it ends and an hour later; raises what they raise."""
-    teller = Teller(timestamps=True)
+    teller = LineWriter(timestamps=True)
     for name, events in journals.items():
         for seq, event in enumerate(events):
             teller.tell(name, seq, event)
     state = reduced(journals)
-    around = Surroundings(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
+    around = ViewerFacts(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
     snapshot = take(state, around)
     draw(snapshot)
     last_lines(snapshot)
@@ -189,7 +189,7 @@ def draw(snapshot: Snapshot) -> None:
     _drawn(RunPreview(), PreviewPart(row), 120, 20)
     joined(list(Rows(folded(snapshot.logs), 120, wrapped=True, with_source=True)))
     both = [snapshot, msgspec.structs.replace(snapshot, run="b")]
-    part = ComparedPart(compare(both, 0), both, Sight(2), frozenset())
+    part = ComparedPart(compare(both, 0), both, CompareView(2), frozenset())
     for compared in COMPARED_TYPES:
         _drawn(compared(), part, 120, 30)
 

@@ -14,7 +14,7 @@ import tputui
 from tputui.ui.charts.events_line import SIGNS, sign_of
 from tputui.ui.monitor.epochs import SECTION_GLYPHS
 from tputui.ui.terminal.ascii_fallback import stand_in, to_ascii
-from tputui.ui.terminal.output_filter import Gate, without_colour
+from tputui.ui.terminal.output_filter import OutputFilter, without_colour
 
 SOURCES = Path(tputui.__file__).parent
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
@@ -102,5 +102,5 @@ def test_what_is_left_of_a_sequence_sets_no_colour(codes: list[int]) -> None:
 
 def test_a_gate_that_lets_everything_through_changes_nothing() -> None:
     data = "\x1b[38;2;1;2;3m\u2714"
-    assert Gate().passed(data) is data
-    assert Gate(ascii_only=True, colour=False).passed(data) == "+"
+    assert OutputFilter().passed(data) is data
+    assert OutputFilter(ascii_only=True, colour=False).passed(data) == "+"

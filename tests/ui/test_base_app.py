@@ -26,7 +26,7 @@ from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
-from tputui.ui.terminal.capabilities import Looks, draws_characters
+from tputui.ui.terminal.capabilities import Capabilities, draws_characters
 from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
 from tputui.ui.widgets import layout
 from tputui.ui.widgets.bars import KeyBar
@@ -38,7 +38,11 @@ STAMP = "20251009-085500"
 
 
 def app_of(
-    snapshot: Snapshot | None = None, *, views: Views | None = None, looks: Looks | None = None, to: Path | None = None
+    snapshot: Snapshot | None = None,
+    *,
+    views: Views | None = None,
+    looks: Capabilities | None = None,
+    to: Path | None = None,
 ) -> ScreenApp:
     source = made.HandSource(snapshot or made.running())
     app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=looks, views=views, export_to=to)
@@ -458,7 +462,7 @@ def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
 def test_arrows_are_words_where_their_stand_ins_are_keys() -> None:
     player = made.HandPlayer()
     source = made.HandSource(made.running(), player)
-    app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=Looks(ascii_only=True))
+    app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=Capabilities(ascii_only=True))
 
     async def script(pilot: AppPilot) -> None:
         assert "left right seek" in text(app.screen)

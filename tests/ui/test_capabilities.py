@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.ui.terminal.capabilities import Looks, knows_unicode, looks_of
+from tputui.ui.terminal.capabilities import Capabilities, knows_unicode, looks_of
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
 
@@ -35,6 +35,6 @@ def test_which_terminals_know_more_than_ascii(environ: dict[str, str], known: bo
 
 
 def test_looks() -> None:
-    assert looks_of(UTF8) == Looks(ascii_only=False, colour=True)
-    assert looks_of(UTF8, ascii_only=True) == Looks(ascii_only=True, colour=True)
-    assert looks_of({**UTF8, "NO_COLOR": ""}) == Looks(ascii_only=False, colour=False)
+    assert looks_of(UTF8) == Capabilities(ascii_only=False, colour=True)
+    assert looks_of(UTF8, ascii_only=True) == Capabilities(ascii_only=True, colour=True)
+    assert looks_of({**UTF8, "NO_COLOR": ""}) == Capabilities(ascii_only=False, colour=False)

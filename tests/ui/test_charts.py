@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.state.snapshot import CoreColumn, Segment, Snapshot
 from tputui.ui.charts import axis, events_line, heatmap, history, layers, loss, outlier, overlay
-from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, Look, ViewKind, Window
+from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
 from tputui.ui.charts.columns import gather
-from tputui.ui.charts.domain import X_KINDS, Domain, Grounds, grounds_of
+from tputui.ui.charts.domain import X_KINDS, AxisInfo, Domain, grounds_of
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.outlier import CoreWatch
+from tputui.ui.charts.outlier import OutlierDetector
 from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.smoothing import WEIGHTS, smoothed
 from tputui.ui.charts.sparkline import evenly
@@ -40,7 +40,7 @@ def whole_of(snapshot: Snapshot) -> Whole:
     return Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot))
 
 
-def drawn(snapshot: Snapshot, look: Look, width: int = 100, height: int = 20) -> str:
+def drawn(snapshot: Snapshot, look: ChartView, width: int = 100, height: int = 20) -> str:
     chart = LossChart()
     found = chart.draw(chart.scene(whole_of(snapshot), look), width, height)
     assert found is not None
@@ -82,11 +82,11 @@ def test_a_coarse_series_is_smoothed_as_a_fine_one() -> None:
 
 
 def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> None:
-    rough = drawn(made.outlying(), Look())
-    smooth = drawn(made.outlying(), Look(smoothing=5))
+    rough = drawn(made.outlying(), ChartView())
+    smooth = drawn(made.outlying(), ChartView(smoothing=5))
     assert smooth != rough
     chart = LossChart()
-    scene = chart.scene(whole_of(made.running()), Look(smoothing=5))
+    scene = chart.scene(whole_of(made.running()), ChartView(smoothing=5))
     assert "as measured" in text([loss.legend(scene, 0.5, 8, 0, 90)])
 
 
@@ -118,7 +118,7 @@ def test_each_axis_spells_its_places() -> None:
 
 
 def test_epochs_of_different_length_are_told_by_where_they_began() -> None:
-    grounds = Grounds(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
+    grounds = AxisInfo(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
     assert [grounds.epoch_at(step) for step in (5, 10, 30, 40)] == [0.5, 1.0, 2.0, 2.5]
 
 
@@ -126,7 +126,7 @@ def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
     snapshot = made.changed(made.running(), plan=None, epoch_starts=[], started=None)
     for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
         assert why in grounds_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
-    assert drawn(snapshot, Look(x="examples")) == drawn(snapshot, Look())
+    assert drawn(snapshot, ChartView(x="examples")) == drawn(snapshot, ChartView())
 
 
 @given(st.floats(min_value=0.0, max_value=1e300))
@@ -141,7 +141,7 @@ def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: Vie
     before = made.running()
     steps = [point(step, before.loss[-1].mean) for step in range(331, 335)]
     after = made.changed(before, loss=[*before.loss, *steps])
-    curve, longer = (drawn(run, Look(view=view), 107, 20).splitlines()[:-3] for run in (before, after))
+    curve, longer = (drawn(run, ChartView(view=view), 107, 20).splitlines()[:-3] for run in (before, after))
     end = 6 + math.floor(329 / axis.with_room(329) * 100) - 1
     assert [line[:end] for line in longer] == [line[:end] for line in curve]
 
@@ -150,7 +150,7 @@ def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: Vie
 def test_the_curve_of_a_run_that_ended_fills_the_chart(view: ViewKind) -> None:
     run = made.running()
     for condition, is_full in (("running", False), ("done", True)):
-        lines = drawn(made.changed(run, condition=condition), Look(view=view), 107, 20).splitlines()[:-3]
+        lines = drawn(made.changed(run, condition=condition), ChartView(view=view), 107, 20).splitlines()[:-3]
         assert any(line[6:].rstrip("\u2800 ")[100:] for line in lines) == is_full
 
 
@@ -162,7 +162,7 @@ def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], w
             Segment(first_step=first, last_step=first + length - 1, mean=1, min=1, max=1, num_values=1, num_bad=0)
         )
         first += length
-    domain = Domain(segments, "step", Grounds(), width)
+    domain = Domain(segments, "step", AxisInfo(), width)
     dots = domain.dots()
     index = data.draw(st.integers(0, len(segments) - 1))
     assert dots[domain.nearest(dots[index])] == dots[index]
@@ -185,7 +185,7 @@ def test_a_chart_that_remembers_draws_what_a_new_one_draws(data: st.DataObject) 
             segments = [point(step, 3.0 + step) for step in range(1, number)]
         start = data.draw(st.integers(0, len(segments) - 1)) if change == "part" else 0
         seen = segments[start:]
-        dots = Domain(seen, "step", Grounds(), data.draw(st.integers(2, 40))).dots()
+        dots = Domain(seen, "step", AxisInfo(), data.draw(st.integers(2, 40))).dots()
         kept, fresh = memory.follow(seen), SegmentMemory().follow(seen)
         assert kept.middles == fresh.middles
         assert (kept.lows, kept.highs) == (fresh.lows, fresh.highs)
@@ -202,7 +202,7 @@ def test_whatever_is_pressed_something_of_the_run_is_in_sight(
     presses: list[str], first: int, more: int, data: st.DataObject
 ) -> None:
     last = first + more
-    look = Look()
+    look = ChartView()
     for press in presses:
         if press in ("in", "out"):
             look = look.zoomed(press == "in", None, first, last)
@@ -220,21 +220,21 @@ def test_whatever_is_pressed_something_of_the_run_is_in_sight(
 
 
 def test_zooming_keeps_the_step_under_the_mouse_where_it_is() -> None:
-    look = Look().zoomed(True, 250, 1, 1000)
+    look = ChartView().zoomed(True, 250, 1, 1000)
     low, high = look.bounds(1, 1000)
     assert (250 - low) / (high - low) == pytest.approx(249 / 999, abs=0.01)
-    assert Look().zoomed(True, 250, 1, 1000).zoomed(False, 250, 1, 1000) == Look()
+    assert ChartView().zoomed(True, 250, 1, 1000).zoomed(False, 250, 1, 1000) == ChartView()
 
 
 def test_zooming_out_to_nearly_the_whole_of_a_run_that_grew_follows_it_again() -> None:
-    look = Look().zoomed(True, 300, 1, 1144)
-    assert look.zoomed(False, 300, 1, 1152) == Look()
+    look = ChartView().zoomed(True, 300, 1, 1144)
+    assert look.zoomed(False, 300, 1, 1152) == ChartView()
     assert look.zoomed(False, 300, 1, 2000).window is not None
-    assert Look(window=Window(20, None)).zoomed(True, None, 1, 11).window == Window(8, None)
+    assert ChartView(window=Window(20, None)).zoomed(True, None, 1, 11).window == Window(8, None)
 
 
 def test_a_window_at_the_end_follows_the_newest_step() -> None:
-    look = Look().zoomed(True, None, 1, 1000)
+    look = ChartView().zoomed(True, None, 1, 1000)
     assert look.window == Window(500, None)
     assert look.bounds(1, 1100) == (601, 1100)
     assert look.panned(-1, 1, 1000).bounds(1, 1100) == (376, 875)
@@ -279,7 +279,7 @@ def test_every_kind_of_event_has_a_sign_of_its_own() -> None:
 
 
 def test_events_stand_below_the_chart_at_their_steps() -> None:
-    lines = drawn(made.running(), Look(), 107, 20).splitlines()
+    lines = drawn(made.running(), ChartView(), 107, 20).splitlines()
     strip = lines[-1]
     best = strip.index(events_line.SIGNS["best"].mark)
     assert best == pytest.approx(6 + 109 / axis.with_room(329) * 100, abs=1)
@@ -294,13 +294,15 @@ def test_one_core_is_one_line() -> None:
 
 
 def test_a_low_chart_has_the_events_on_its_axis() -> None:
-    lines = drawn(made.running(), Look(), 60, 8).splitlines()
+    lines = drawn(made.running(), ChartView(), 60, 8).splitlines()
     assert events_line.SIGNS["best"].mark in lines[-2]
 
 
 @pytest.mark.parametrize("view", ["band", "overlay", "heat"])
 def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
-    assert drawn(made.diverged(), Look(view=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
+    assert (
+        drawn(made.diverged(), ChartView(view=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
+    )
 
 
 # Views.
@@ -312,7 +314,10 @@ def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
 def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: ViewKind, cores: int) -> None:
     width, height = size
     chart = LossChart()
-    for look in (Look(view=view), Look(view=view, log=True, smoothing=3, x="time", cursor=70, window=Window(120, 200))):
+    for look in (
+        ChartView(view=view),
+        ChartView(view=view, log=True, smoothing=3, x="time", cursor=70, window=Window(120, 200)),
+    ):
         found = chart.draw(chart.scene(whole_of(made.running(cores)), look), width, height)
         assert found is not None
         assert len(found.lines) <= height
@@ -322,25 +327,25 @@ def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: View
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_view_breaks_without_cores_or_with_one_step(view: ViewKind) -> None:
     bare = made.changed(made.running(), core_columns=[], marks=[], epoch_starts=[])
-    assert drawn(bare, Look(view=view))
+    assert drawn(bare, ChartView(view=view))
     one = made.changed(bare, loss=made.segments(1), core_columns=made.core_columns(8, 1, 1))
-    assert drawn(one, Look(view=view, cursor=1))
+    assert drawn(one, ChartView(view=view, cursor=1))
     bad = made.changed(bare, loss=[made.segment(1, [math.nan] * 8)])
-    assert drawn(bad, Look(view=view, log=True))
+    assert drawn(bad, ChartView(view=view, log=True))
 
 
 def test_a_logarithmic_axis_counts_what_it_cannot_show() -> None:
     segments = [made.segment(step, [1.0 if step > 12 else -0.5]) for step in range(1, 101)]
     chart = LossChart()
     whole = whole_of(made.changed(made.running(), loss=segments))
-    assert chart.draw(chart.scene(whole, Look(log=True)), 80, 20).hidden == 12  # type: ignore[union-attr]
-    assert chart.draw(chart.scene(whole, Look()), 80, 20).hidden == 0  # type: ignore[union-attr]
+    assert chart.draw(chart.scene(whole, ChartView(log=True)), 80, 20).hidden == 12  # type: ignore[union-attr]
+    assert chart.draw(chart.scene(whole, ChartView()), 80, 20).hidden == 0  # type: ignore[union-attr]
 
 
 def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None:
     chart = LossChart()
     for cores, note in ((8, "a core in each"), (2048, "cores in each")):
-        found = chart.draw(chart.scene(whole_of(made.running(cores)), Look(view="multiples")), 120, 30)
+        found = chart.draw(chart.scene(whole_of(made.running(cores)), ChartView(view="multiples")), 120, 30)
         assert found is not None
         assert note in found.notes[0]
         drawn_lines = text(found.lines)
@@ -349,7 +354,7 @@ def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None
 
 def test_the_overlay_says_which_of_many_cores_it_shows() -> None:
     chart = LossChart()
-    found = chart.draw(chart.scene(whole_of(made.running(2048)), Look(view="overlay")), 120, 30)
+    found = chart.draw(chart.scene(whole_of(made.running(2048)), ChartView(view="overlay")), 120, 30)
     assert found is not None
     assert found.notes == ("the 64 cores farthest out of 2,048",)
 
@@ -357,14 +362,14 @@ def test_the_overlay_says_which_of_many_cores_it_shows() -> None:
 # The map.
 
 
-def map_rows(snapshot: Snapshot, look: Look, height: int = 22) -> dict[str, str]:
+def map_rows(snapshot: Snapshot, look: ChartView, height: int = 22) -> dict[str, str]:
     """The rows of the map by their first core."""
     rows = drawn(snapshot, look, 106, height).splitlines()[:-3]
     return {row[:5].strip(): row[6:] for row in rows if row[:5].strip()}
 
 
 def test_the_map_shows_the_core_that_stands_out_and_from_when() -> None:
-    rows = map_rows(made.outlying(), Look(view="heat"))
+    rows = map_rows(made.outlying(), ChartView(view="heat"))
     assert set(rows) == {str(core) for core in range(8)}
     dark = rows["5"].index("\u2588")
     assert dark == pytest.approx(120 / 330 * 100, abs=2)
@@ -381,7 +386,7 @@ def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
 
     def notes(segments: list[Segment]) -> str:
         whole = whole_of(made.changed(run, loss=segments, core_columns=columns))
-        found = chart.draw(chart.scene(whole, Look(view="heat")), 106, 22)
+        found = chart.draw(chart.scene(whole, ChartView(view="heat")), 106, 22)
         assert found is not None
         return " ".join(found.notes)
 
@@ -390,7 +395,7 @@ def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
 
 
 def test_the_map_marks_the_core_that_is_not_finite() -> None:
-    rows = map_rows(made.diverged(), Look(view="heat"))
+    rows = map_rows(made.diverged(), ChartView(view="heat"))
     bad = events_line.SIGNS["non_finite"].mark
     assert rows["3"].rstrip().endswith(bad)
     assert sum(bad in row for row in rows.values()) == 1
@@ -399,9 +404,9 @@ def test_the_map_marks_the_core_that_is_not_finite() -> None:
 def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
     run = made.running()
     columns = [made.core_column(c.first_step, c.last_step, 8, {2: 9.0}) for c in run.core_columns]
-    above = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    above = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
     columns = [made.core_column(c.first_step, c.last_step, 8, {2: -9.0}) for c in run.core_columns]
-    below = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    below = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
     assert "\u2588" in above["2"]
     assert "\u2586" in below["2"]
     assert not set(above["2"]) & set(heatmap.LOWER[1:])
@@ -411,13 +416,13 @@ def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
 def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {1033: 9.0}) for c in run.core_columns]
-    rows = map_rows(made.changed(run, core_columns=columns), Look(view="heat"))
+    rows = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
     assert [core for core, row in rows.items() if "\u2588" in row] == ["1024"]
 
 
 def test_a_map_of_one_core_and_a_logarithmic_one_tell_the_loss() -> None:
     for cores in (1, 8):
-        row = map_rows(made.running(cores), Look(view="heat", log=True))["0"].rstrip()
+        row = map_rows(made.running(cores), ChartView(view="heat", log=True))["0"].rstrip()
         assert row[0] == "\u2588"
         levels = [heatmap.SHADES.index(char) for char in row]
         assert max(levels[-20:]) <= 1
@@ -441,7 +446,7 @@ def test_a_small_chart_names_the_core_that_stands_out_whole() -> None:
     chart = LossChart()
     for width in (98, 158):
         found = chart.draw(
-            chart.scene(whole_of(made.changed(run, core_columns=columns)), Look(view="multiples")), width, 30
+            chart.scene(whole_of(made.changed(run, core_columns=columns)), ChartView(view="multiples")), width, 30
         )
         assert found is not None
         titles = text(found.lines)
@@ -462,11 +467,11 @@ def noisy(num_columns: int, num_cores: int, changed: dict[int, dict[int, float]]
 
 def test_among_equals_no_core_stands_out() -> None:
     for cores in (1, 2, 3, 64, 512):
-        assert CoreWatch().outlier(noisy(60, cores)) is None
+        assert OutlierDetector().outlier(noisy(60, cores)) is None
 
 
 def test_the_core_that_stands_out_is_named_with_its_steps() -> None:
-    found = CoreWatch().outlier(noisy(60, 64, {index: {17: 2.0 + index / 100} for index in range(20, 40)}))
+    found = OutlierDetector().outlier(noisy(60, 64, {index: {17: 2.0 + index / 100} for index in range(20, 40)}))
     assert found is not None
     assert (found.core, found.first_step, found.last_step) == (17, 201, 400)
     assert found.by == pytest.approx(1.39, abs=0.05)
@@ -475,11 +480,11 @@ def test_the_core_that_stands_out_is_named_with_its_steps() -> None:
 
 
 def test_a_core_below_the_others_is_an_outlier_too_and_one_spike_is_none() -> None:
-    low = CoreWatch().outlier(noisy(60, 64, {index: {3: 0.2} for index in range(60)}))
+    low = OutlierDetector().outlier(noisy(60, 64, {index: {3: 0.2} for index in range(60)}))
     assert low is not None
     assert low.by < 0
     assert "below" in text([loss.odd_core(low, 64, 100)])
-    assert CoreWatch().outlier(noisy(60, 64, {30: {5: 40.0}})) is None
+    assert OutlierDetector().outlier(noisy(60, 64, {30: {5: 40.0}})) is None
 
 
 def test_cores_that_are_not_finite_are_named_where_none_stands_out() -> None:
@@ -490,15 +495,15 @@ def test_cores_that_are_not_finite_are_named_where_none_stands_out() -> None:
 
 def test_nan_hides_no_outlier() -> None:
     columns = noisy(10, 16, {index: {3: math.nan, 4: 5.0} for index in range(10)})
-    found = CoreWatch().outlier(columns)
+    found = OutlierDetector().outlier(columns)
     assert found is not None
     assert found.core == 4
-    assert CoreWatch().outlier([column_of(1, 1, [math.nan] * 9)] * 30) is None
+    assert OutlierDetector().outlier([column_of(1, 1, [math.nan] * 9)] * 30) is None
 
 
 def test_very_many_cores_are_judged_over_several_frames() -> None:
     columns = noisy(120, 2048, {index: {1000: 9.0} for index in range(120)})
-    core_watch = CoreWatch()
+    core_watch = OutlierDetector()
     calls, steps = 0, []
     while calls == 0 or not core_watch.complete:
         found = core_watch.outlier(columns)
@@ -515,14 +520,14 @@ def test_very_many_cores_are_judged_over_several_frames() -> None:
 # What is read under the cursor.
 
 
-def read(snapshot: Snapshot, look: Look) -> str:
+def read(snapshot: Snapshot, look: ChartView) -> str:
     chart = LossChart()
     where, values = loss.readout(chart.scene(whole_of(snapshot), look))
     return text([where, values])
 
 
 def test_the_cursor_reads_place_and_values() -> None:
-    said = read(made.outlying(), Look(cursor=220, smoothing=3))
+    said = read(made.outlying(), ChartView(cursor=220, smoothing=3))
     values = [made.loss_at(220, core) for core in range(8)]
     for part in (
         "step 220",
@@ -540,13 +545,13 @@ def test_the_cursor_reads_place_and_values() -> None:
 def test_the_cursor_says_over_which_steps_a_cores_figure_is_a_mean() -> None:
     run = made.running()
     wide = [made.core_column(first, first + 9, 8) for first in range(1, 331, 10)]
-    said = read(made.changed(run, core_columns=wide), Look(cursor=220))
+    said = read(made.changed(run, core_columns=wide), ChartView(cursor=220))
     assert "step 220" in said
     assert re.search(r"highest core \d [0-9.]+ mean of steps 211 to 220", said)
     sampled = [msgspec.structs.replace(column, num_steps=4) for column in wide]
-    assert "mean of 4 of steps 211 to 220" in read(made.changed(run, core_columns=sampled), Look(cursor=220))
+    assert "mean of 4 of steps 211 to 220" in read(made.changed(run, core_columns=sampled), ChartView(cursor=220))
     exact = [made.core_column(step, step, 8) for step in range(1, 331)]
-    assert "mean of steps" not in read(made.changed(run, core_columns=exact), Look(cursor=220))
+    assert "mean of steps" not in read(made.changed(run, core_columns=exact), ChartView(cursor=220))
 
 
 @pytest.mark.parametrize("view", ["overlay", "multiples", "heat"])
@@ -556,15 +561,15 @@ def test_a_chart_of_cores_says_how_few_steps_it_is_made_of(view: ViewKind) -> No
     chart = LossChart()
     for columns, said in ((sampled, ["132 of 330 steps sampled"]), (run.core_columns, [])):
         whole = whole_of(made.changed(run, core_columns=columns))
-        found = chart.draw(chart.scene(whole, Look(view=view)), 120, 30)
+        found = chart.draw(chart.scene(whole, ChartView(view=view)), 120, 30)
         assert found is not None
         assert [note for note in found.notes if "sampled" in note] == said
 
 
 def test_the_cursor_reads_what_is_not_finite() -> None:
-    assert "\u2716 1 NaN/inf" in read(made.diverged(), Look(cursor=310))
+    assert "\u2716 1 NaN/inf" in read(made.diverged(), ChartView(cursor=310))
     bad = made.changed(made.running(), loss=[made.segment(1, [math.nan] * 8)])
-    assert "no finite value" in read(bad, Look(cursor=1))
+    assert "no finite value" in read(bad, ChartView(cursor=1))
 
 
 def test_the_event_nearest_to_the_cursor_is_told() -> None:
@@ -581,7 +586,7 @@ def test_a_line_of_blocks_is_as_wide_as_asked_and_rises_with_the_values() -> Non
     line = text([evenly([1.0, 2.0, 3.0, 4.0], 20)])
     assert len(line) == 20
     assert list(line) == sorted(line)
-    assert history.chart(whole_of(made.running()), Look(x="time"), 20, 5) is None
+    assert history.chart(whole_of(made.running()), ChartView(x="time"), 20, 5) is None
 
 
 def test_a_chart_of_2048_pieces_costs_little() -> None:
@@ -592,7 +597,7 @@ def test_a_chart_of_2048_pieces_costs_little() -> None:
     best = math.inf
     for _ in range(20):
         start = time.process_time()
-        chart.draw(chart.scene(whole, Look()), 136, 17)
+        chart.draw(chart.scene(whole, ChartView()), 136, 17)
         best = min(best, time.process_time() - start)
     # 3 ms on the machine it was written on; four times as much is left for slower ones.
     assert best < 0.012
@@ -605,11 +610,11 @@ def test_long_tails_that_all_cores_share_make_no_core_stand_out(seed: int) -> No
         column_of(step, step, array("f", [0.005 * math.exp(chance.gauss(0.0, 1.6)) for _ in range(8)]))
         for step in range(1, 353)
     ]
-    assert CoreWatch().outlier(columns) is None
+    assert OutlierDetector().outlier(columns) is None
     out = [
         msgspec.structs.replace(column, means=array("f", [*column.means[:5], column.means[5] + 1.0, *column.means[6:]]))
         for column in columns[300:]
     ]
-    found = CoreWatch().outlier([*columns[:300], *out])
+    found = OutlierDetector().outlier([*columns[:300], *out])
     assert found is not None
     assert found.core == 5

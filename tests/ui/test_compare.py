@@ -27,7 +27,7 @@ from tputui.ui.base import keymap
 from tputui.ui.charts.smoothing import WEIGHTS
 from tputui.ui.compare import layout, multi_run_chart
 from tputui.ui.compare.body import PANEL_TYPES, CompareBody
-from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.compare_view import CompareView
 from tputui.ui.compare.curves import Curve, curves, known_meters
 from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, place_of, told
 from tputui.ui.compare.grid import GridRow, grid
@@ -49,7 +49,7 @@ SIZES = [(80, 24), (120, 36), (200, 50)]
 
 def part(snapshots: list[Snapshot], **look: Any) -> ComparedPart:
     """What panels get."""
-    sight = Sight(len(snapshots))._replace(**look)
+    sight = CompareView(len(snapshots))._replace(**look)
     return ComparedPart(compare(snapshots, sight.base), snapshots, sight, frozenset())
 
 
@@ -115,7 +115,7 @@ def test_no_letter_stands_in_a_gap() -> None:
 
 
 def test_each_run_has_a_tone_of_its_own() -> None:
-    shown = curves(paces.eight(), Sight(8)).shown
+    shown = curves(paces.eight(), CompareView(8)).shown
     assert len({curve.tone for curve in shown}) == 8
 
 
@@ -147,7 +147,7 @@ def test_the_newest_value_is_that_of_the_newest_step_and_of_a_smooth_curve_its_e
     run = paces.run("a")
     run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
     assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
-    smooth = curves([run, run], Sight(2, smoothing=4)).shown[0].values[-1]
+    smooth = curves([run, run], CompareView(2, smoothing=4)).shown[0].values[-1]
     said = drawn(ComparedCurvesPanel, part([run, run], smoothing=4)).splitlines()[0]
     assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
 
@@ -180,14 +180,14 @@ def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
         "time": [5 + 0.0131 * step for step in (110, 220, 330, 440)],
     }
     for x, places in ends.items():
-        first = curves(pair, Sight(2)._replace(meter=("valid", "loss"), x=x)).shown[0]  # type: ignore[arg-type]
+        first = curves(pair, CompareView(2)._replace(meter=("valid", "loss"), x=x)).shown[0]  # type: ignore[arg-type]
         assert first.xs == pytest.approx(places)
         assert first.values == [epoch.valid["loss"].avg for epoch in pair[0].epochs]
 
 
 def test_a_run_that_lacks_an_axis_says_why() -> None:
     one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
-    found = curves([one, paces.run("b")], Sight(2)._replace(x="examples"))
+    found = curves([one, paces.run("b")], CompareView(2)._replace(x="examples"))
     assert [curve.label for curve in found.shown] == ["B"]
     assert found.why_not == [("A", "the examples of a step are not known yet")]
     neither = part([one, one], x="examples")
@@ -195,7 +195,7 @@ def test_a_run_that_lacks_an_axis_says_why() -> None:
 
 
 def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
-    shown = curves(paces.pair(), Sight(2)._replace(smoothing=3)).shown
+    shown = curves(paces.pair(), CompareView(2)._replace(smoothing=3)).shown
     assert shown[0].raw == [segment.mean for segment in paces.pair()[0].loss]
     rough, smooth = (
         sum(abs(a - b) for a, b in itertools.pairwise(values[200:])) for values in (shown[0].raw, shown[0].values)
@@ -486,9 +486,9 @@ def test_the_look_is_kept_as_it_was_left() -> None:
 
 
 def test_a_look_that_makes_no_sense_is_passed_over() -> None:
-    sight = Sight(2).kept(x="parsecs", log=True, smoothing=99)
+    sight = CompareView(2).kept(x="parsecs", log=True, smoothing=99)
     assert (sight.x, sight.log, sight.smoothing) == ("step", True, len(WEIGHTS) - 1)
-    assert Sight(2).kept(x="time", log=False, smoothing=-1) == Sight(2, x="time")
+    assert CompareView(2).kept(x="time", log=False, smoothing=-1) == CompareView(2, x="time")
 
 
 def test_the_figures_of_every_panel_can_be_exported() -> None:

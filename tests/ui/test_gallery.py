@@ -23,7 +23,7 @@ from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.monitor.skipped import SkippedScreen
 from tputui.ui.render.halfblocks import UPPER_HALF, Pixels, coloured
 from tputui.ui.render.image_files import scaled
-from tputui.ui.render.image_grid import Drawer, Example, Mosaic, Tile
+from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Tile
 from tputui.ui.render.lines import width_of
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
@@ -320,7 +320,7 @@ def test_only_the_examples_in_sight_are_put_together() -> None:
 
     square = Pixels(40, 40, bytes(4800))
     examples = [Example(f"example {number}", (Tile("input", square),)) for number in range(64)]
-    mosaic = Mosaic(examples, 80, 21, Drawer(counted, coloured))
+    mosaic = ImageGrid(examples, 80, 21, Drawer(counted, coloured))
     assert len(mosaic) > 400
     assert not asked
     assert "example 63" in "".join(span.text for line in mosaic[-21:] for span in line)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from tputui.ui.render import image_files
 from tputui.ui.render.halfblocks import Pixels
-from tputui.ui.render.image_files import Shelf, Unshowable, decode, locate, scaled
+from tputui.ui.render.image_files import ImageFiles, Unshowable, decode, locate, scaled
 
 RED, GREEN, BLUE, BLACK, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)
 
@@ -57,13 +57,13 @@ def run_dir(tmp_path: Path) -> Path:
 
 def told(run_dir: Path, path: str) -> str:
     """Why a picture cannot be shown."""
-    shown = Shelf(run_dir).read([path])[path]
+    shown = ImageFiles(run_dir).read([path])[path]
     assert isinstance(shown, str)
     return shown
 
 
 def test_a_plain_path_is_read(run_dir: Path) -> None:
-    shown = Shelf(run_dir).read(["pictures/a.png"])["pictures/a.png"]
+    shown = ImageFiles(run_dir).read(["pictures/a.png"])["pictures/a.png"]
     assert isinstance(shown, Pixels)
     assert colours(shown) == [RED, GREEN, BLUE, WHITE]
 
@@ -101,13 +101,13 @@ def test_links_that_lead_out_are_refused(run_dir: Path) -> None:
 def test_a_link_inside_the_run_is_followed(run_dir: Path) -> None:
     (run_dir / "newest.png").symlink_to("pictures/a.png")
     assert locate(run_dir, "newest.png") == (run_dir / "pictures" / "a.png").resolve()
-    assert isinstance(Shelf(run_dir).read(["newest.png"])["newest.png"], Pixels)
+    assert isinstance(ImageFiles(run_dir).read(["newest.png"])["newest.png"], Pixels)
 
 
 def test_a_run_reached_by_a_link_shows_its_pictures(run_dir: Path) -> None:
     linked = run_dir.parent / "linked"
     linked.symlink_to(run_dir)
-    assert isinstance(Shelf(linked).read(["pictures/a.png"])["pictures/a.png"], Pixels)
+    assert isinstance(ImageFiles(linked).read(["pictures/a.png"])["pictures/a.png"], Pixels)
 
 
 def test_a_loop_of_links_is_told(run_dir: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_large_picture_is_kept_small_in_its_shape() -> None:
 
 
 def test_a_file_is_decoded_once_for_each_version(run_dir: Path) -> None:
-    shelf, path = Shelf(run_dir), "pictures/a.png"
+    shelf, path = ImageFiles(run_dir), "pictures/a.png"
     first = shelf.read([path])[path]
     assert shelf.read([path])[path] is first
     (run_dir / path).write_bytes(png(rgb(2, 2, [BLUE] * 4)))
@@ -225,7 +225,7 @@ def test_a_file_is_decoded_once_for_each_version(run_dir: Path) -> None:
 
 
 def test_a_file_that_comes_later_is_read(run_dir: Path) -> None:
-    shelf = Shelf(run_dir)
+    shelf = ImageFiles(run_dir)
     assert shelf.read(["late.png"]) == {"late.png": "missing: there is no such file"}
     (run_dir / "late.png").write_bytes(SMALL)
     assert isinstance(shelf.read(["late.png"])["late.png"], Pixels)

@@ -19,7 +19,7 @@ from tputui.ui.base import keymap
 from tputui.ui.base.preferences import Views
 from tputui.ui.base.reader_thread import PlayerState
 from tputui.ui.charts import events_line
-from tputui.ui.charts.chart_view import Look, Window
+from tputui.ui.charts.chart_view import ChartView, Window
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import EpochsPanel
@@ -38,7 +38,7 @@ from tputui.ui.widgets.player import by_step, by_time
 WIDE = (160, 45)
 
 
-def look(pilot: AppPilot) -> Look:
+def look(pilot: AppPilot) -> ChartView:
     """How the loss is looked at."""
     return pilot.app.screen.query_one(LossPanel).look
 
@@ -186,14 +186,14 @@ def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("v", "plus", "l", "x")
-        changed = Look(view="overlay", smoothing=1, log=True, x="epoch")
+        changed = ChartView(view="overlay", smoothing=1, log=True, x="epoch")
         assert look(pilot) == changed
         assert views.get("loss.view", "") == "overlay"
         assert views.get("loss.smoothing", 0) == 1
         await pilot.press("u", "u")
         assert look(pilot) == changed._replace(log=False, x="step")
         await pilot.press("u", "u")
-        assert look(pilot) == Look()
+        assert look(pilot) == ChartView()
 
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), views=views), script)
     views.set("loss.view", "heat")
@@ -217,7 +217,7 @@ def test_zooms_and_pans_are_undone_and_a_burst_of_them_at_once() -> None:
         for span, last in ((41, 310), (41, None), (82, None), (None, None)):
             await pilot.press("u")
             window = None if span is None else Window(span, last)
-            assert look(pilot) == Look(log=True, window=window, cursor=cursor)
+            assert look(pilot) == ChartView(log=True, window=window, cursor=cursor)
         await pilot.press("u")
         assert not look(pilot).log
 
@@ -331,7 +331,7 @@ def test_a_row_of_many_cores_tells_the_farthest() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {700: 1.9}) for c in run.core_columns]
     panel = LossPanel()
-    panel.look = Look(view="heat", cursor=200, core=640)
+    panel.look = ChartView(view="heat", cursor=200, core=640)
     drawing = panel.draw(panel.pick(made.changed(run, core_columns=columns)), 120, 30)
     said = "".join(span.text for line in drawing.head for span in line)
     assert "core 700 1.9000  +" in said

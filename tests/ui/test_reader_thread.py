@@ -10,7 +10,7 @@ from pathlib import Path
 from tests import recorded
 from tests.ui import made
 from tputui.session.session import Session
-from tputui.ui.base.reader_thread import Frame, Player, Pump
+from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
 
 
 class Counting(made.HandSource):
@@ -26,7 +26,9 @@ class Counting(made.HandSource):
         return []
 
 
-def pumped(source: made.HandSource, until: Callable[[Pump, list[Frame]], bool], *, draws: bool = True) -> list[Frame]:
+def pumped(
+    source: made.HandSource, until: Callable[[ReaderThread, list[Frame]], bool], *, draws: bool = True
+) -> list[Frame]:
     """Runs a pump until something holds; gives the frames."""
     frames: list[Frame] = []
     got = threading.Condition()
@@ -38,7 +40,7 @@ def pumped(source: made.HandSource, until: Callable[[Pump, list[Frame]], bool], 
         if draws:
             pump.drawn()
 
-    pump = Pump(source, deliver, frame_s=0.01)
+    pump = ReaderThread(source, deliver, frame_s=0.01)
     thread = threading.Thread(target=pump.run)
     thread.start()
     with got:
@@ -84,7 +86,7 @@ def test_a_run_that_has_ended_is_drawn_anew_only_once_in_a_while_or_for_a_key() 
             got.notify()
         pump.drawn()
 
-    pump = Pump(source, deliver, frame_s=0.0, idle_s=3_600.0)
+    pump = ReaderThread(source, deliver, frame_s=0.0, idle_s=3_600.0)
     thread = threading.Thread(target=pump.run)
     thread.start()
     for number in range(1, 21):
@@ -106,7 +108,7 @@ def test_the_player_is_told_in_the_thread_that_reads() -> None:
         threads.append(threading.current_thread())
         player.seek(made.NOW + 7)
 
-    def until(pump: Pump, frames: list[Frame]) -> bool:
+    def until(pump: ReaderThread, frames: list[Frame]) -> bool:
         nonlocal asked
         if frames and not asked:
             asked = True
@@ -125,7 +127,7 @@ def test_a_recorded_run_comes_through(tmp_path: Path) -> None:
         frames.append(frame)
         pump.stop()
 
-    pump = Pump(session, deliver)
+    pump = ReaderThread(session, deliver)
     pump.run()
     assert frames[0].snapshot.steps == 66
 
@@ -149,7 +151,7 @@ def test_a_live_run_is_looked_back_at_and_returned_to(tmp_path: Path) -> None:
         else:
             pump.stop()
 
-    pump = Pump(session, deliver, frame_s=0.0)
+    pump = ReaderThread(session, deliver, frame_s=0.0)
     pump.run()
     told = [(frame.player.live, frame.snapshot.now - recorded.T0) for frame in frames if frame.player is not None]
     assert told[0] == (True, 9.0)

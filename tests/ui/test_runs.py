@@ -23,7 +23,7 @@ from tputui.ui.runs.reader import TELL_S, Listing, RunsReader, tell_interval_s
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
-from tputui.ui.widgets.line_input import LineEdit
+from tputui.ui.widgets.line_input import LineInput
 
 NOW = recorded.T0 + 11
 
@@ -181,7 +181,7 @@ def test_the_filter_counts_and_says_how_to_clear_it(tmp_path: Path) -> None:
         assert line.endswith("[1/13] esc shows all")
         await pilot.press("escape")
         assert len(names(pilot)) == 13
-        assert not pilot.app.screen.query_one(LineEdit).display
+        assert not pilot.app.screen.query_one(LineInput).display
         assert isinstance(pilot.app.screen, RunsScreen)
 
     drive(home(tmp_path), script, size=(80, 24))
@@ -195,9 +195,9 @@ def test_a_kept_filter_stays_in_sight_beside_a_notice_and_takes_no_keys(tmp_path
         await pilot.press("slash", *"run-01", "enter", "r")
         await until(pilot, lambda: "every run is read again" in text(pilot.app.screen))
         assert "[1/3] esc shows all" in text(pilot.app.screen)
-        await pilot.click(LineEdit)
+        await pilot.click(LineInput)
         await pilot.press("o")
-        assert pilot.app.screen.query_one(LineEdit).text == "run-01"
+        assert pilot.app.screen.query_one(LineInput).text == "run-01"
         assert pilot.app.screen.focused is table_of(pilot)
         await pilot.press("slash", "2", "escape")
         assert len(names(pilot)) == 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.ui.desks import TOML
 from tputui import config
 from tputui import formatting as fmt
-from tputui.ui.charts.columns import Column
+from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.sparkline import BLOCKS, sparkline
 from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, Wrong, read, shown, takes
@@ -26,7 +26,7 @@ from tputui.ui.runs import filter, header, sort_order
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.sort_order import SORT_KEYS, Order
 from tputui.ui.runs.table import FIELDS, cell, short_age, short_span
-from tputui.ui.widgets.edited_text import Edited, press, spans
+from tputui.ui.widgets.edited_text import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
@@ -62,7 +62,7 @@ def test_a_value_toml_has_none_for_is_refused() -> None:
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), TEXTS)
 def test_the_cursor_stays_in_the_text_and_in_sight(pressed: list[str], text: str) -> None:
-    edited = Edited.of("").insert(text)
+    edited = EditedText.of("").insert(text)
     for key in pressed:
         after = press(edited, key, key if len(key) == 1 else " " if key == "space" else None)
         assert after is not None
@@ -272,14 +272,14 @@ def test_orders_go_round() -> None:
 def test_a_sparkline_has_its_width_and_shows_what_is_not_finite(
     points: list[tuple[int, float, int]], width: int
 ) -> None:
-    columns = [Column(x, mean, mean, mean, bad) for x, mean, bad in sorted(points)]
+    columns = [ChartColumn(x, mean, mean, mean, bad) for x, mean, bad in sorted(points)]
     line = sparkline(columns, 120, width)
     assert width_of(line) == width
     assert any(span.tone == "bad" for span in line) == (width > 0 and any(column.bad for column in columns))
 
 
 def test_a_sparkline_falls_as_the_loss_does() -> None:
-    columns = [Column(x, 120.0 - x, 0, 0, 0) for x in range(120)]
+    columns = [ChartColumn(x, 120.0 - x, 0, 0, 0) for x in range(120)]
     assert "".join(span.text for span in sparkline(columns, 120, 8)) == BLOCKS[::-1]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.telemetry.journal import Bookmark
 
 
-class Place(NamedTuple):
+class CachedState(NamedTuple):
     """A writer's state after the records before a bookmark. Not to be changed: fork it."""
 
     bookmark: Bookmark
-    state: WriterState
+    state: ProcessState
     newest_t: float
     """No record before it is newer."""

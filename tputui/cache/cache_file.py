@@ -19,8 +19,8 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from tputui import __version__
-from tputui.cache import Place, state_codec
-from tputui.state.process_state import WriterState
+from tputui.cache import CachedState, state_codec
+from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import INT_MAX
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
@@ -44,11 +44,11 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
 _Crc = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 
 
-class Refused(ValueError):
+class CacheRefused(ValueError):
     """A file that is no place to go on from; the text says why."""
 
 
-class Outdated(Refused):
+class Outdated(CacheRefused):
     """One that another version of tputui wrote, or whose journal was sealed since; nothing is wrong with it."""
 
 
@@ -101,7 +101,7 @@ def listed(run_dir: Path) -> list[Path]:
 
 
 def read_head(path: Path) -> Head:
-    """The head of a place. Raises `Refused`, and `OSError`."""
+    """The head of a place. Raises `CacheRefused`, and `OSError`."""
     fd = open_plain(path)
     try:
         line, newline, _ = os.pread(fd, HEAD_BYTES_MAX, 0).partition(b"\n")
@@ -114,62 +114,62 @@ def read_head(path: Path) -> Head:
     head = _decoded(line, Head)
     name = _NAME.fullmatch(path.name)
     if name is None or (name["writer"], int(name["seq"])) != (head.writer, head.last_seq):
-        raise Refused("it is called like another one")
+        raise CacheRefused("it is called like another one")
     if head.journal not in (head.writer + JOURNAL_SUFFIX, head.writer + SEALED_SUFFIX):
-        raise Refused("it is of a journal that its writer does not have")
+        raise CacheRefused("it is of a journal that its writer does not have")
     if head.next_seq > head.last_seq + 1 or not newline:
-        raise Refused("its head contradicts itself")
+        raise CacheRefused("its head contradicts itself")
     if size != len(line) + 1 + head.bytes or size > PLACE_BYTES_MAX:
-        raise Refused("it is not as long as it says, or longer than it may be")
+        raise CacheRefused("it is not as long as it says, or longer than it may be")
     return head
 
 
-def read_state(path: Path, head: Head) -> tuple[WriterState, bytes]:
-    """The state of a place, and the bytes that it stands in. Raises `Refused`, and `OSError`."""
+def read_state(path: Path, head: Head) -> tuple[ProcessState, bytes]:
+    """The state of a place, and the bytes that it stands in. Raises `CacheRefused`, and `OSError`."""
     fd = open_plain(path)
     try:
         content = os.pread(fd, PLACE_BYTES_MAX, 0).partition(b"\n")[2]
     finally:
         os.close(fd)
     if len(content) != head.bytes or zlib.crc32(content) != head.crc:
-        raise Refused("its checksum does not match")
+        raise CacheRefused("its checksum does not match")
     try:
         state = state_codec.decode(head.writer, content)
     except state_codec.NotKept as error:
-        raise Refused(str(error)) from None
+        raise CacheRefused(str(error)) from None
     if (state.last_seq, state.newest_t) != (head.last_seq, head.newest_t):
-        raise Refused("its head and its state contradict each other")
+        raise CacheRefused("its head and its state contradict each other")
     return state, content
 
 
 def check_fit(run_dir: Path, head: Head) -> None:
-    """Raises `Refused` where the journal does not stand as it stood when the place was kept."""
+    """Raises `CacheRefused` where the journal does not stand as it stood when the place was kept."""
     try:
         before = _before(run_dir / head.journal, head.offset)
     except FileNotFoundError:
         if (run_dir / (head.writer + SEALED_SUFFIX)).is_file():
             raise Outdated("its journal was sealed since") from None
-        raise Refused(f"{head.journal} is not there") from None
+        raise CacheRefused(f"{head.journal} is not there") from None
     except OSError as error:
-        raise Refused(f"{head.journal} cannot be read: {error.strerror}") from None
+        raise CacheRefused(f"{head.journal} cannot be read: {error.strerror}") from None
     if before is None:
-        raise Refused(f"{head.journal} is shorter than it was")
+        raise CacheRefused(f"{head.journal} is shorter than it was")
     number = _LAST_NUMBER.search(before[-64:])
     plain = head.journal.endswith(JOURNAL_SUFFIX)
     follows = not plain or (number is not None and int(number[1]) == head.last_seq == head.next_seq - 1)
     if zlib.crc32(before) != head.before or not follows:
-        raise Refused(f"{head.journal} is another one than it was")
+        raise CacheRefused(f"{head.journal} is another one than it was")
 
 
-def load(run_dir: Path, path: Path, head: Head) -> Place:
-    """The place that a file holds. Raises `Refused`, and `OSError`."""
+def load(run_dir: Path, path: Path, head: Head) -> CachedState:
+    """The place that a file holds. Raises `CacheRefused`, and `OSError`."""
     check_fit(run_dir, head)
     state, _ = read_state(path, head)
     mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-    return Place(mark, state, head.newest_t)
+    return CachedState(mark, state, head.newest_t)
 
 
-def write(run_dir: Path, bookmark: Bookmark, state: WriterState) -> int:
+def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
     """Keeps a place, whole or not at all; returns the size of its file in bytes.
 
     `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotKept` where there is
@@ -197,12 +197,12 @@ def write(run_dir: Path, bookmark: Bookmark, state: WriterState) -> int:
 
 
 def reseat(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
-    """Has a place read on elsewhere, in another form of the same journal. Raises `Refused`, and `OSError`."""
+    """Has a place read on elsewhere, in another form of the same journal. Raises `CacheRefused`, and `OSError`."""
     head = read_head(path)
     _, content = read_state(path, head)
     before = _before(run_dir / bookmark.journal, bookmark.offset)
     if before is None:
-        raise Refused(f"{bookmark.journal} is shorter than that")
+        raise CacheRefused(f"{bookmark.journal} is shorter than that")
     moved = msgspec.structs.replace(
         head, journal=bookmark.journal, offset=bookmark.offset, next_seq=bookmark.next_seq, before=zlib.crc32(before)
     )
@@ -218,7 +218,7 @@ def _decoded(line: bytes, kind: type[_VersionT]) -> _VersionT:
     try:
         return msgspec.json.decode(line, type=kind)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"its head cannot be read: {error}") from None
+        raise CacheRefused(f"its head cannot be read: {error}") from None
 
 
 def _write(path: Path, head: Head, content: bytes) -> int:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.cache import cache_file
-from tputui.cache.cache_file import Refused
+from tputui.cache.cache_file import CacheRefused
 from tputui.cache.state_codec import NotKept
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Bookmark, Tail
 
@@ -60,7 +60,7 @@ class _Followed:
 
     def __init__(self, path: Path, writer: str) -> None:
         self.tail = Tail(path)
-        self.state = WriterState(writer)
+        self.state = ProcessState(writer)
         self.kept: list[_Kept] = []
 
     @property
@@ -81,7 +81,7 @@ class _Followed:
         return self.tail.bookmark.offset - (self.kept[-1].offset if self.kept else 0)
 
 
-class Keeper:
+class CacheWriter:
     """Keeps places of the journals of one host. Not for use from two threads at once."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Keeper:
                     cache_file.reseat(self._run_dir, path, Bookmark(journal, *frame))
                 else:
                     path.unlink(missing_ok=True)
-            except (Refused, OSError) as error:
+            except (CacheRefused, OSError) as error:
                 self.trouble = str(error)
 
     def _discover(self) -> None:

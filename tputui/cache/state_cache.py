@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.cache import Place
+from tputui.cache import CachedState
 from tputui.telemetry.rundir import PLACES
 
 if TYPE_CHECKING:
@@ -22,26 +22,26 @@ class _Kept(NamedTuple):
     head: Head
 
 
-class Shelf:
+class StateCache:
     """Where the places of a run are looked up."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._kept: dict[str, list[_Kept]] | None = None
 
-    def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, Place]:
+    def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
         """By writer: the last place before which nothing is newer than the unix time `t`, where one is kept that has
         taken in more than the record number that stands for the writer in `beyond`."""
         if self._kept is None:
             self._kept = _heads(self._run_dir)
-        found: dict[str, Place] = {}
+        found: dict[str, CachedState] = {}
         for writer, kept in self._kept.items():
             place = self._newest(kept, t, beyond.get(writer, -1))
             if place is not None:
                 found[writer] = place
         return found
 
-    def _newest(self, kept: list[_Kept], t: float, beyond: int) -> Place | None:
+    def _newest(self, kept: list[_Kept], t: float, beyond: int) -> CachedState | None:
         from tputui.cache import cache_file
 
         for one in reversed(kept.copy()):
@@ -51,7 +51,7 @@ class Shelf:
                 return None
             try:
                 return cache_file.load(self._run_dir, one.path, one.head)
-            except (cache_file.Refused, OSError):
+            except (cache_file.CacheRefused, OSError):
                 kept.remove(one)
         return None
 
@@ -67,7 +67,7 @@ def _heads(run_dir: Path) -> dict[str, list[_Kept]]:
     for path in cache_file.listed(run_dir):
         try:
             head = cache_file.read_head(path)
-        except (cache_file.Refused, OSError):
+        except (cache_file.CacheRefused, OSError):
             continue
         found.setdefault(head.writer, []).append(_Kept(path, head))
     return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}

@@ -31,11 +31,11 @@ from tputui.cache.state_forms import (
     WriterForm,
 )
 from tputui.cache.state_validation import check
-from tputui.state.core_series import Column, Columns
-from tputui.state.downsampled import Recent, Thinned, last_of
+from tputui.state.core_series import AllCoreSeries, CoreSeries
+from tputui.state.downsampled import Downsampled, Recent, last_of
 from tputui.state.event_marks import OF_A_KIND_MAX, Marks
-from tputui.state.process_log import TOOL, Telling
-from tputui.state.process_state import Receipts, WriterState
+from tputui.state.process_log import TOOL, ProcessLog
+from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.series import Series
 from tputui.state.snapshot import LogLine, Mark, MeterPoint
 from tputui.state.step_values import Row, Values
@@ -53,7 +53,7 @@ class NotKept(ValueError):
     """A state that cannot be written, or bytes that hold none; the text says why."""
 
 
-def encode(state: WriterState) -> bytes:
+def encode(state: ProcessState) -> bytes:
     """A state as bytes. Raises `NotKept` where it holds what no form has room for, or what nobody would believe."""
     try:
         content = _encoder.encode(_form_of(state))
@@ -63,7 +63,7 @@ def encode(state: WriterState) -> bytes:
         raise NotKept(f"it cannot be written: {error}") from None
 
 
-def decode(name: str, content: bytes) -> WriterState:
+def decode(name: str, content: bytes) -> ProcessState:
     """The state of the writer called `name` that bytes hold. Raises `NotKept`."""
     try:
         form = _decoder.decode(content)
@@ -91,7 +91,7 @@ def _attribute(has: dict[str, Any], name: str) -> str:
     return name if name in has else f"_{name}"
 
 
-def _form_of(state: WriterState) -> WriterForm:
+def _form_of(state: ProcessState) -> WriterForm:
     return _held(
         WriterForm,
         state,
@@ -105,10 +105,10 @@ def _form_of(state: WriterState) -> WriterForm:
     )
 
 
-def _state_of(name: str, form: WriterForm) -> WriterState:
-    state = WriterState(name)
+def _state_of(name: str, form: WriterForm) -> ProcessState:
+    state = ProcessState(name)
     histories = {
-        split: _filled(Thinned[MeterPoint](last_of), points) for split, points in form.meter_history.items()
+        split: _filled(Downsampled[MeterPoint](last_of), points) for split, points in form.meter_history.items()
     }  # fmt: skip
     return _filled(
         state,
@@ -145,7 +145,7 @@ def _values(form: ValuesForm, topology: TopologyDeclared | None) -> Values:
         series={metric: _filled(Series(), series) for metric, series in form.series.items()},
         newest={record.metric: record for record in form.newest},
         recent=[Row(step, _floats_of(content)) for step, content in form.recent],
-        columns=_filled(Columns(), form.columns, columns=columns, decoded=list(form.columns.decoded)),
+        columns=_filled(AllCoreSeries(), form.columns, columns=columns, decoded=list(form.columns.decoded)),
         topology=topology,
     )
 
@@ -162,16 +162,16 @@ def _newest_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorde
     )  # fmt: skip
 
 
-def _column_form(column: Column) -> ColumnForm:
+def _column_form(column: CoreSeries) -> ColumnForm:
     counts = None if column.counts is None else column.counts.tolist()
     means = _bytes_of(column.means)
     return ColumnForm(column.first, column.last, column.rows, means, counts, column.sampled_bad, column.middle)
 
 
-def _column(form: ColumnForm) -> Column:
+def _column(form: ColumnForm) -> CoreSeries:
     means = _floats_of(form.means)
     counts = None if form.counts is None else array("L", form.counts)
-    return Column(form.first, form.last, form.rows, means, counts, form.sampled_bad, form.middle)
+    return CoreSeries(form.first, form.last, form.rows, means, counts, form.sampled_bad, form.middle)
 
 
 def _bytes_of(floats: array[float]) -> bytes:
@@ -190,7 +190,7 @@ def _floats_of(content: bytes) -> array[float]:
     return floats
 
 
-def _telling_form(state: Telling) -> TellingForm:
+def _telling_form(state: ProcessLog) -> TellingForm:
     logs = [LineForm(line.t, line.source != TOOL, line.level, line.text) for line in state.logs]
     of_kind = {
         kind: _held(RecentForm, kept, old=_held(ThinnedForm, vars(kept)["_old"]), newest=list(vars(kept)["_newest"]))
@@ -200,7 +200,7 @@ def _telling_form(state: Telling) -> TellingForm:
     return _held(TellingForm, state, logs=logs, warnings=list(state.warnings), marks=marks)
 
 
-def _telling(state: Telling, form: TellingForm, printed_by: str) -> Telling:
+def _telling(state: ProcessLog, form: TellingForm, printed_by: str) -> ProcessLog:
     logs = (
         LogLine(t=line.t, source=printed_by if line.printed else TOOL, level=line.level, text=line.text)
         for line in form.logs
@@ -214,5 +214,5 @@ def _telling(state: Telling, form: TellingForm, printed_by: str) -> Telling:
 
 def _recent(form: RecentForm[Mark]) -> Recent[Mark]:
     kept: Recent[Mark] = Recent(OF_A_KIND_MAX)
-    old: Thinned[Mark] = vars(kept)["_old"]
+    old: Downsampled[Mark] = vars(kept)["_old"]
     return _filled(kept, form, old=_filled(old, form.old), newest=deque(form.newest))

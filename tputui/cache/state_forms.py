@@ -139,7 +139,7 @@ class PaceForm(Form, frozen=True):
     num_reports: _Count
     steps: dict[int, _Some]
     seconds: dict[int, float]
-    history: Annotated[list[paces.Reports], msgspec.Meta(max_length=downsampled.POINTS_MAX - 1)]
+    history: Annotated[list[paces.ReportPace], msgspec.Meta(max_length=downsampled.POINTS_MAX - 1)]
     stride: _Some
     newest_step: _Count
     in_open: _Count

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.cache import cache_file, state_codec
-from tputui.cache.cache_file import Outdated, Refused
-from tputui.state.process_state import WriterState
+from tputui.cache.cache_file import CacheRefused, Outdated
+from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import Event
 from tputui.telemetry.rundir import PLACES
 
 
-class Finding(NamedTuple):
+class Mismatch(NamedTuple):
     """What was found of a place."""
 
     place: str
@@ -37,13 +37,13 @@ class _Waiting(NamedTuple):
     """Of its state: a run may hold more of them than fit into memory."""
 
 
-class Audit:
+class Verification:
     """Takes in every record of a run, those of each writer in their order."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._findings: list[Finding] = []
+        self._findings: list[Mismatch] = []
         self._waiting: dict[str, dict[int, _Waiting]] = {}
-        self._states: dict[str, WriterState] = {}
+        self._states: dict[str, ProcessState] = {}
         for path in cache_file.listed(run_dir):
             self._look(run_dir, path)
 
@@ -52,13 +52,13 @@ class Audit:
         waiting = self._waiting.get(writer)
         if not waiting:
             return
-        state = self._states.setdefault(writer, WriterState(writer))
+        state = self._states.setdefault(writer, ProcessState(writer))
         state.apply(seq, event)
         place = waiting.pop(seq, None)
         if place is not None:
             self._compare(place, state)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Mismatch]:
         """What was found, by the names of the places, once every record was taken in."""
         for waiting in self._waiting.values():
             for place in waiting.values():
@@ -73,7 +73,7 @@ class Audit:
             _, content = cache_file.read_state(path, head)
         except Outdated as error:
             self._tell(path, str(error), is_outdated=True)
-        except Refused as error:
+        except CacheRefused as error:
             self._tell(path, str(error))
         except FileNotFoundError:
             # The supervisor of a run that goes on has dropped it since.
@@ -83,7 +83,7 @@ class Audit:
         else:
             self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
 
-    def _compare(self, place: _Waiting, state: WriterState) -> None:
+    def _compare(self, place: _Waiting, state: ProcessState) -> None:
         try:
             same = _digest(state_codec.encode(state)) == place.digest
         except state_codec.NotKept:
@@ -92,7 +92,7 @@ class Audit:
 
     def _tell(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0
-        self._findings.append(Finding(f"{PLACES}/{path.name}", size, why_not, is_outdated))
+        self._findings.append(Mismatch(f"{PLACES}/{path.name}", size, why_not, is_outdated))
 
 
 def _digest(content: bytes) -> bytes:

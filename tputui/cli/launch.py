@@ -46,7 +46,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What the engine says of a configuration."""
 
     problems: list[Problem]
@@ -90,14 +90,14 @@ def ask_engine(
     *,
     memory: bool = False,
     call: Callable[[list[str], bytes], subprocess.CompletedProcess[bytes]] | None = None,
-) -> Verdict:
+) -> CheckResult:
     """What the engine says of a configuration, with `memory` also of the memory of a step. Raises `CommandError`."""
     argv = ["--check", "--source", source]
     argv += ["--resume", str(resume)] if resume is not None else []
     argv += ["--memory"] if memory else []
     content = msgspec.json.encode(config.to_builtins(loaded))
     done = (call or call_engine)([*argv, "--", loaded.task], content)
-    return answer_of(done, Verdict, "the engine cannot check the configuration")
+    return answer_of(done, CheckResult, "the engine cannot check the configuration")
 
 
 def call_engine(

@@ -20,7 +20,7 @@ from tputui.cli import launch as starting
 from tputui.cli.console import CommandError
 from tputui.cli.environment import environment_problem
 from tputui.telemetry import rundir
-from tputui.ui.launch.service import Launch, Option, Problem, TaskDescription, Unable, Verdict
+from tputui.ui.launch.service import CheckResult, Launch, Option, Problem, TaskDescription, Unable
 
 
 class _Option(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class _Description(msgspec.Struct, frozen=True):
     options: dict[str, list[_Option]]
 
 
-class EngineDesk:
+class EngineLaunchService:
     """Asks the engine by command line, and starts runs in `parent`."""
 
     def __init__(self, parent: Path, environ: Mapping[str, str] | None = None) -> None:
@@ -62,7 +62,7 @@ class EngineDesk:
         )
         return TaskDescription(told.task, told.doc, told.meters, data, model)
 
-    def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
         """Whether it can be trained, and what it comes to. Raises `Unable`."""
         try:
             loaded = config.from_builtins(dict(launch.tables), launch.source)
@@ -72,7 +72,7 @@ class EngineDesk:
         except (CommandError, config.ConfigError, OSError) as error:
             raise Unable(str(error)) from None
         problems = [Problem(problem.key, problem.message) for problem in told.problems]
-        return Verdict(problems, told.facts, told.memory, told.memory_why)
+        return CheckResult(problems, told.facts, told.memory, told.memory_why)
 
     def start(self, launch: Launch) -> Path:
         """Checks all again and starts it, detached; the directory of the run. Raises `Unable`."""

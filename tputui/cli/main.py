@@ -190,9 +190,9 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)
-    from tputui.cli.launcher_service import EngineDesk
+    from tputui.cli.launcher_service import EngineLaunchService
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
-    run_list(parent, desk=EngineDesk(parent), read_only=args.read_only, options=options)
+    run_list(parent, desk=EngineLaunchService(parent), read_only=args.read_only, options=options)
     return ExitCode.DONE

@@ -15,7 +15,7 @@ from tputui.cli.parser import Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.repair import REPORT, Mended, NothingReadable, mend
+from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, mend
 from tputui.telemetry.rundir import MANIFEST
 
 DESCRIPTION = """Writes a sound copy of a damaged run beside it, RUN-repaired or DIR: every record that can be
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-def sentence(mended: Mended, regions: list[Damage], remaining: list[Damage]) -> str:
+def sentence(mended: RepairedRun, regions: list[Damage], remaining: list[Damage]) -> str:
     """What the copy holds, and what is lost."""
     unknown = sum(region.lost_records is None and region.journal != MANIFEST for region in regions)
     lost = f"{plural(lost_records(regions), 'record')} lost"
@@ -80,7 +80,7 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _mend(run_dir: Path, target: Path, report: bytes) -> Mended:
+def _mend(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     where = inert(str(target))
     if target.resolve().is_relative_to(run_dir.resolve()):
         raise CommandError(ExitCode.USAGE, f"{where}: the copy goes beside the run, not into it; name another --to")
@@ -108,7 +108,7 @@ def _tell_sound(run_dir: Path, readings: list[Reading], *, as_json: bool) -> Non
 
 
 def _as_json(
-    run_dir: Path, target: Path, mended: Mended, regions: list[Damage], remaining: list[Damage]
+    run_dir: Path, target: Path, mended: RepairedRun, regions: list[Damage], remaining: list[Damage]
 ) -> dict[str, Any]:
     return {
         "run": run_dir.name,

@@ -19,7 +19,7 @@ from tputui.state.snapshot import ENDED, Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
-from tputui.telemetry.merge import Fact
+from tputui.telemetry.merge import JournalEvent
 
 EXIT_CODES = exit_codes(
     DONE="applied",
@@ -64,7 +64,7 @@ def submit(run_dir: Path, kind: RequestKind, by: str) -> requests.Request:
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _news(session: Session) -> list[Fact]:
+def _news(session: Session) -> list[JournalEvent]:
     """What was written since the last read, all of it."""
     facts = session.poll()
     while not session.caught_up:

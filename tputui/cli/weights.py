@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
         return ["--weights", str(self.path.absolute()), *run]
 
 
-class Told(msgspec.Struct, frozen=True):
+class EngineMessage(msgspec.Struct, frozen=True):
     """A line of the engine's; one of these is there."""
 
     rows: int | None = None
@@ -110,11 +110,11 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _listen(lines: IO[bytes]) -> Told | None:
+def _listen(lines: IO[bytes]) -> EngineMessage | None:
     """Passes on what is told while it is, and gives the last line."""
-    last: Told | None = None
+    last: EngineMessage | None = None
     for line in lines:
-        last = msgspec.json.decode(line, type=Told)
+        last = msgspec.json.decode(line, type=EngineMessage)
         if last.note is not None:
             narrate(inert(last.note))
         elif last.rows is not None:
@@ -122,7 +122,7 @@ def _listen(lines: IO[bytes]) -> Told | None:
     return last
 
 
-def _why(last: Told | None, returncode: int, printed: IO[bytes]) -> Exception:
+def _why(last: EngineMessage | None, returncode: int, printed: IO[bytes]) -> Exception:
     if returncode == ExitCode.DONE:
         # It ended before its result: the reader of its output has enough.
         return BrokenPipeError()

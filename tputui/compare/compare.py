@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from tputui.compare import pace_stats as pacing
-from tputui.compare.pace_stats import Steady
+from tputui.compare.pace_stats import SteadyPace
 from tputui.compare.verdict import METHOD, PaceVerdict, QualityVerdict, Side, best_of, judged
 from tputui.config_diff import ConfigDiff, diff
 from tputui.state.snapshot import EpochView, RunCondition, Snapshot, View, monitored
@@ -70,7 +70,7 @@ class ComparedRun(View, frozen=True, kw_only=True):
     device: str | None
     num_cores: int | None
     global_batch: int | None
-    pace: Steady | None
+    pace: SteadyPace | None
     no_pace: str | None
     """Why there is none."""
     duration_s: float | None
@@ -194,7 +194,7 @@ def _side(run: ComparedRun) -> Side:
     return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch, run.task)
 
 
-def _pace(snapshot: Snapshot) -> Steady | None:
+def _pace(snapshot: Snapshot) -> SteadyPace | None:
     if snapshot.throughput is None:
         return None
     return pacing.steady([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])

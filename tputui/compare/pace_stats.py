@@ -34,7 +34,7 @@ _ALIKE_MAX = 0.9
 """Largest correlation of neighbouring pieces that is believed: eight of them cannot tell more."""
 
 
-class Steady(View, frozen=True, kw_only=True):
+class SteadyPace(View, frozen=True, kw_only=True):
     """The steady pace of a run."""
 
     num_reports: int
@@ -74,7 +74,7 @@ class Ratio(NamedTuple):
         return Ratio(1 / self.ratio, 1 / self.high, 1 / self.low)
 
 
-def steady(reports: Sequence[tuple[float, float]]) -> Steady | None:
+def steady(reports: Sequence[tuple[float, float]]) -> SteadyPace | None:
     """The pace by reports (seconds a step, examples a second) in order; None where none makes sense."""
     sound = [report for report in reports if all(math.isfinite(value) and value > 0 for value in report)]
     if not sound:
@@ -84,7 +84,7 @@ def steady(reports: Sequence[tuple[float, float]]) -> Steady | None:
     logs = [math.log(examples_per_s) for _, examples_per_s in warm]
     steps_s = sorted(step_s for step_s, _ in warm)
     middle = median(steps_s)
-    return Steady(
+    return SteadyPace(
         num_reports=len(warm),
         num_warmup=cut,
         step_s=middle,
@@ -116,7 +116,7 @@ def error_of_median(values: Sequence[float]) -> float:
     return math.sqrt(variance / BATCHES * (1 + alike) / (1 - alike))
 
 
-def judge(run: Steady, base: Steady) -> Ratio | None:
+def judge(run: SteadyPace, base: SteadyPace) -> Ratio | None:
     """How many times as fast `run` is as `base`, in examples a second; None where one has too few reports."""
     if run.error is None or base.error is None:
         return None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.compare import pace_stats as pacing
-from tputui.compare.pace_stats import Ratio, Steady
+from tputui.compare.pace_stats import Ratio, SteadyPace
 from tputui.state.snapshot import View
 
 METHOD = f"median pace after the warm-up (MSER rule); 95 % by Student's t over {pacing.BATCHES} batches"
@@ -23,7 +23,7 @@ class Side(NamedTuple):
     """What a verdict needs of a run."""
 
     label: str
-    pace: Steady | None
+    pace: SteadyPace | None
     no_pace: str | None
     num_cores: int | None
     device: str | None

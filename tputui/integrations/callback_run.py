@@ -30,7 +30,7 @@ _Arguments = ParamSpec("_Arguments")
 _Self = TypeVar("_Self", bound="Harmless")
 
 
-class Shell:
+class CallbackRun:
     """One process of a run, as a script tells of it."""
 
     def __init__(self, what: str, *, runs_dir: str | None = None, config: Mapping[str, Any] | None = None) -> None:
@@ -100,7 +100,7 @@ class Shell:
 class Harmless:
     """Base of callbacks whose errors are told once and never reach the training."""
 
-    _shell: Shell | None = None
+    _shell: CallbackRun | None = None
     _told = False
 
     def _tell_once(self, error: Exception, where: str) -> None:

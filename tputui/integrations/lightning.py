@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callback_run import Harmless, Shell, harmless
+from tputui.integrations.callback_run import CallbackRun, Harmless, harmless
 from tputui.telemetry import events as ev
 
 REPORT_INTERVAL_S = 1.0
@@ -61,7 +61,7 @@ class _Watching(Harmless):
         what = type(pl_module).__name__
         config = {"task": what, "epochs": trainer.max_epochs}
         try:
-            self._shell = Shell(what, runs_dir=self._runs_dir, config=config)
+            self._shell = CallbackRun(what, runs_dir=self._runs_dir, config=config)
         except FileExistsError:
             # tputui launched this process and tells of it already.
             return
@@ -91,7 +91,7 @@ class _Watching(Harmless):
             shell.warn(f"what is shown is rank 0 of {trainer.world_size}; the others are not told of")
         self._plan(shell, trainer, pl_module)
 
-    def _plan(self, shell: Shell, trainer: Any, pl_module: Any) -> None:
+    def _plan(self, shell: CallbackRun, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
         batch_size = getattr(train, "batch_size", None)
         sizes = [_length(getattr(loader, "dataset", None)) for loader in (train, valid)]
@@ -147,7 +147,7 @@ class _Watching(Harmless):
         if waited_s >= REPORT_INTERVAL_S or len(self._held) >= _HELD_MAX:
             self._report(shell, trainer)
 
-    def _report(self, shell: Shell, trainer: Any) -> None:
+    def _report(self, shell: CallbackRun, trainer: Any) -> None:
         held, self._held = self._held, []
         if not held:
             return
@@ -188,7 +188,7 @@ class _Watching(Harmless):
         average = self._sum / self._count
         return {"loss": ev.MeterReading(val=self._newest, avg=average, sum=self._sum, count=self._count)}
 
-    def _meters(self, shell: Shell, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
+    def _meters(self, shell: CallbackRun, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
         shell.emit(
             ev.MetersReported(
                 t=time.time(), epoch=shell.epoch, step=shell.step, split=split, meters=meters, reduced=reduced

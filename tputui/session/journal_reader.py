@@ -1,9 +1,8 @@
 """What a run's journals say up to a moment: a reader with its reducer, and places to go back to.
 
-A track reads on as its moment moves on. Where the moment goes back it starts again, and in a long run not from the
-beginning: `Places` keeps earlier states of each writer, which is enough, since state is kept by writer. Nor does it
-begin at the beginning where the run's supervisor has kept places on disk. Reads files and nothing else; what goes wrong
-is told, never raised.
+A reader moves forward in time. To go back it starts from an earlier state: `CachedStates` keeps some in memory, and
+the run's supervisor saves others on disk, so that a long run is never read from its beginning. Reads files and nothing
+else; it reports errors and never raises them.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tputui.cache import Place
-from tputui.cache.state_cache import Shelf
+from tputui.cache import CachedState
+from tputui.cache.state_cache import StateCache
 from tputui.state.reducer import RunState
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.journal import START, Bookmark
-from tputui.telemetry.merge import Fact, Merge, Reached
+from tputui.telemetry.merge import JournalEvent, Merge, Reached
 
 PLACES_MAX = 48
 """Of all writers together; one of a long run takes 0.3 MB."""
@@ -28,16 +27,18 @@ SPACING_BYTES = 2 << 20
 """Journal read between two places of a writer, at least: about 20 ms of work."""
 
 
-class Places:
+class CachedStates:
     """Earlier states of a run's writers, bounded in number: of a longer run they stand wider apart."""
 
-    def __init__(self, most: int = PLACES_MAX, spacing_bytes: int = SPACING_BYTES, shelf: Shelf | None = None) -> None:
+    def __init__(
+        self, most: int = PLACES_MAX, spacing_bytes: int = SPACING_BYTES, shelf: StateCache | None = None
+    ) -> None:
         """`shelf` has those that the supervisor kept."""
         self.shelf = shelf
         """None where every record is to be read."""
         self._most = most
         self._spacing_bytes = spacing_bytes
-        self._kept: dict[str, list[Place]] = {}
+        self._kept: dict[str, list[CachedState]] = {}
 
     def keep(self, bookmarks: dict[str, Bookmark], state: RunState) -> None:
         """Keeps the state of writers that have read far enough since their last place."""
@@ -46,15 +47,15 @@ class Places:
             since = kept[-1].bookmark.offset if kept else 0
             if writer is None or writer.newest_t is None or bookmark.offset - since < self._spacing_bytes:
                 continue
-            self._kept.setdefault(name, kept).append(Place(bookmark, writer.fork(), writer.newest_t))
+            self._kept.setdefault(name, kept).append(CachedState(bookmark, writer.fork(), writer.newest_t))
         while sum(len(kept) for kept in self._kept.values()) > self._most:
             self._spacing_bytes *= 2
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}
 
-    def before(self, t: float, beyond: Mapping[str, int] | None = None) -> dict[str, Place]:
+    def before(self, t: float, beyond: Mapping[str, int] | None = None) -> dict[str, CachedState]:
         """By writer: the last place before which nothing is newer than `t`, where that has taken in more than the
         record number in `beyond`."""
-        beyond, found = beyond or {}, dict[str, Place]()
+        beyond, found = beyond or {}, dict[str, CachedState]()
         for name, kept in self._kept.items():
             place = next((place for place in reversed(kept) if place.newest_t <= t), None)
             if place is not None and place.state.last_seq > beyond.get(name, -1):
@@ -65,10 +66,10 @@ class Places:
         return found
 
 
-class Track:
+class JournalReader:
     """The facts of a run up to a moment, reduced."""
 
-    def __init__(self, run_dir: Path, places: Places) -> None:
+    def __init__(self, run_dir: Path, places: CachedStates) -> None:
         """`places` is shared by the tracks of a run, and all of them add to it."""
         self.state = RunState()
         self.caught_up = False
@@ -83,7 +84,7 @@ class Track:
         self._merge = Merge(run_dir)
         self._places = places
 
-    def read(self, moment: float, budget_s: float, *, whole: bool = False) -> list[Fact]:
+    def read(self, moment: float, budget_s: float, *, whole: bool = False) -> list[JournalEvent]:
         """Reads up to a moment for about `budget_s`; returns the facts that were taken in.
 
         `whole` is for the end of a recording: nothing may be held back there, and the last fact of a journal need
@@ -94,7 +95,7 @@ class Track:
         elif moment > self.moment:
             self._skip(moment)
         self.moment = moment
-        until, deadline, taken = math.inf if whole else moment, time.monotonic() + budget_s, list[Fact]()
+        until, deadline, taken = math.inf if whole else moment, time.monotonic() + budget_s, list[JournalEvent]()
         while True:
             taken += self._take(until, min(budget_s, SLICE_S))
             if self.caught_up or time.monotonic() >= deadline:
@@ -108,7 +109,7 @@ class Track:
         """Closes the journals."""
         self._merge.close()
 
-    def _take(self, until: float, budget_s: float) -> list[Fact]:
+    def _take(self, until: float, budget_s: float) -> list[JournalEvent]:
         """Reads a slice and keeps the place after it where one is due."""
         fresh = [fact for fact in self._poll(until, budget_s) if self._is_new(fact)]
         for fact in fresh:
@@ -118,7 +119,7 @@ class Track:
             self._places.keep(self._merge.bookmarks(), self.state)
         return fresh
 
-    def _poll(self, until: float, budget_s: float) -> list[Fact]:
+    def _poll(self, until: float, budget_s: float) -> list[JournalEvent]:
         try:
             facts, self.caught_up = self._merge.poll(until, budget_s)
         except FileNotFoundError:
@@ -136,7 +137,7 @@ class Track:
         self.trouble = None
         return facts
 
-    def _is_new(self, fact: Fact) -> bool:
+    def _is_new(self, fact: JournalEvent) -> bool:
         writer = self.state.writers.get(fact.writer)
         return writer is None or fact.seq > writer.last_seq
 
@@ -169,6 +170,6 @@ class Track:
             self.state.writers[name] = ahead[name].state.fork()
 
 
-def _reached(places: Mapping[str, Place]) -> dict[str, Reached]:
+def _reached(places: Mapping[str, CachedState]) -> dict[str, Reached]:
     states = {name: place.state for name, place in places.items()}
     return {name: Reached(state.newest_t, state.set_back_s, state.last_seq) for name, state in states.items()}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tputui.telemetry import rundir
 from tputui.telemetry.clock import JITTER_S, is_time, run_time
 from tputui.telemetry.codec import DamagedLine, Record, decode
-from tputui.telemetry.compressed import SealedTail
+from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
 from tputui.telemetry.merge import RecordTail, records_of
 from tputui.telemetry.safe_open import data_extents, open_plain
@@ -26,7 +26,7 @@ _SAMPLE_BYTES = 1 << 20
 _SAMPLES_MAX = 256
 
 
-class Span(NamedTuple):
+class JournalSpan(NamedTuple):
     """From when to when a writer spoke, in unix time."""
 
     writer: str
@@ -154,14 +154,14 @@ class Player:
         self._anchor_clock = self._clock()
 
 
-def reach_of(spans: list[Span]) -> Reach:
+def reach_of(spans: list[JournalSpan]) -> Reach:
     """From when to when a recording goes."""
     return Reach(min((span.start for span in spans), default=0.0), max((span.end for span in spans), default=0.0))
 
 
-def spans(run_dir: Path) -> list[Span]:
+def spans(run_dir: Path) -> list[JournalSpan]:
     """From when to when each writer of a run spoke; nothing of a writer without a readable record."""
-    found: list[Span] = []
+    found: list[JournalSpan] = []
     try:
         paths = list(rundir.journal_paths(run_dir))
     except OSError:
@@ -172,7 +172,7 @@ def spans(run_dir: Path) -> list[Span]:
         except OSError:
             continue
         if times is not None:
-            found.append(Span(writer, *times))
+            found.append(JournalSpan(writer, *times))
     return found
 
 
@@ -269,7 +269,7 @@ def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
 
 
 def _sealed_times(path: Path) -> tuple[float, float] | None:
-    tail = SealedTail(path)
+    tail = CompressedTail(path)
     try:
         times = _times(tail.read())
         tail.to_last_frame()
@@ -280,7 +280,7 @@ def _sealed_times(path: Path) -> tuple[float, float] | None:
     if not times:
         return None
     if times[-1] < times[0] - JITTER_S:
-        return _whole_times(SealedTail(path), times[0])
+        return _whole_times(CompressedTail(path), times[0])
     return times[0], max(times[0], times[-1])
 
 

@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tputui.cache.state_cache import Shelf
+from tputui.cache.state_cache import StateCache
 from tputui.session import truncation
-from tputui.session.journal_reader import Places, Track
-from tputui.session.player import Player, Reach, Span, reach_of, spans
+from tputui.session.journal_reader import CachedStates, JournalReader
+from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
 from tputui.session.truncation import JournalFile
-from tputui.state.liveness import Verdict, judge
+from tputui.state.liveness import Liveness, judge
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.damage import Damage
-from tputui.telemetry.merge import Fact
+from tputui.telemetry.merge import JournalEvent
 
 POLL_BUDGET_S = 0.05
 SKEW_S = 5.0
@@ -40,7 +40,9 @@ class Session:
     to be made up for on the way back to now.
     """
 
-    def __init__(self, run_dir: Path, clock: Callable[[], float], recorded: list[Span] | None, speed: float) -> None:
+    def __init__(
+        self, run_dir: Path, clock: Callable[[], float], recorded: list[JournalSpan] | None, speed: float
+    ) -> None:
         """Use `live` or `replay`."""
         self.run_dir = run_dir
         self._clock = clock
@@ -49,9 +51,9 @@ class Session:
         """From when to when a recording goes."""
         self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
-        self._places = Places(shelf=Shelf(run_dir))
-        self._track = Track(run_dir, self._places)
-        self._back: Track | None = None
+        self._places = CachedStates(shelf=StateCache(run_dir))
+        self._track = JournalReader(run_dir, self._places)
+        self._back: JournalReader | None = None
         """What is looked back at."""
         self._skew_s = 0.0
         """How far the clock of another host is ahead of this one, seen when a fact arrived."""
@@ -89,7 +91,7 @@ class Session:
         """Has `poll` return every fact that is read from now on: nothing is passed over that a place on disk knows."""
         self._places.shelf = None
 
-    def poll(self, budget_s: float = POLL_BUDGET_S) -> list[Fact]:
+    def poll(self, budget_s: float = POLL_BUDGET_S) -> list[JournalEvent]:
         """Reads on for about `budget_s` and returns the facts that were taken in, at the moment that is looked at."""
         if self._recorded:
             return self._play(self._track, budget_s)
@@ -100,7 +102,7 @@ class Session:
         self._follow(budget_s / 2)
         self._judge_now()
         if self._back is None:
-            self._back = Track(self.run_dir, self._places)
+            self._back = JournalReader(self.run_dir, self._places)
         return self._play(self._back, budget_s / 2)
 
     def seen_moving(self) -> None:
@@ -126,13 +128,13 @@ class Session:
         """What is true now of a run that is followed, also while its past is shown; else the same as `snapshot`."""
         return self._snapshot_of(self._track)
 
-    def _snapshot_of(self, track: Track) -> Snapshot:
+    def _snapshot_of(self, track: JournalReader) -> Snapshot:
         follows = track is self._track and not self._recorded
         now, verdict = self._judge_now() if follows else self._judge_moment(track)
         manifest = self._read_manifest()
         final = verdict.condition in ENDED if follows else self._is_through()
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
-        around = Surroundings(
+        around = ViewerFacts(
             now=now,
             run=manifest.run if manifest else self.run_dir.absolute().name,
             dir=str(self.run_dir),
@@ -173,11 +175,11 @@ class Session:
         self._track.close()
 
     @property
-    def _shown(self) -> Track:
+    def _shown(self) -> JournalReader:
         """The track of the moment that is looked at."""
         return self._back or self._track
 
-    def _follow(self, budget_s: float) -> list[Fact]:
+    def _follow(self, budget_s: float) -> list[JournalEvent]:
         opened = self._track.opened
         facts = self._track.read(math.inf, budget_s)
         if self._track.caught_up:
@@ -194,7 +196,7 @@ class Session:
         going_on = [w for w in self._track.state.writers.values() if w.training_ended is None and w.run_ended is None]
         return self._clock() + min((writer.set_back_s for writer in going_on), default=0.0)
 
-    def _play(self, track: Track, budget_s: float) -> list[Fact]:
+    def _play(self, track: JournalReader, budget_s: float) -> list[JournalEvent]:
         moment = self.player.position
         return track.read(moment, budget_s, whole=moment >= self.player.end)
 
@@ -214,7 +216,7 @@ class Session:
             return Reach(start, newest)
         return Reach(start, max(start, now), growing=True)
 
-    def _damage(self, track: Track, final: bool) -> list[Damage]:
+    def _damage(self, track: JournalReader, final: bool) -> list[Damage]:
         """What of the run cannot be read, or is not there; `final` says that no more will be written."""
         if not self.run_dir.is_dir():
             return track.damage(final=final)
@@ -232,13 +234,13 @@ class Session:
         """Whether the moment that is looked at is the end, and all before it was read."""
         return self._shown.caught_up and self._shown.moment >= self.player.end
 
-    def _judge_moment(self, track: Track) -> tuple[float, Verdict]:
+    def _judge_moment(self, track: JournalReader) -> tuple[float, Liveness]:
         """The moment up to which a track is read, and what is reported of the run's life then."""
         if not track.caught_up and track.state.writers:
             return _half_read(track.state, track.moment)
         return track.moment, judge(track.state, self._alive_at(track), track.moment)
 
-    def _judge_now(self) -> tuple[float, Verdict]:
+    def _judge_now(self) -> tuple[float, Liveness]:
         """The same of a run that is followed, now."""
         state = self._track.state
         if not self._track.opened and state.writers:
@@ -251,7 +253,7 @@ class Session:
         self._over = verdict.condition in ENDED
         return now, verdict
 
-    def _alive_at(self, track: Track) -> dict[str, bool | None]:
+    def _alive_at(self, track: JournalReader) -> dict[str, bool | None]:
         """By writer: whether it had more to say after the moment of a track, or else lives now."""
         if self._recorded:
             return {name: track.moment < self._last_words.get(name, track.moment) for name in track.state.writers}
@@ -280,7 +282,7 @@ class Session:
         return self._manifest
 
 
-def _half_read(state: RunState, now: float) -> tuple[float, Verdict]:
+def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:
     """What is told of a run as far as it was read; judged as of now it would be told lost until its end is read."""
     times = [writer.newest_t for writer in state.writers.values() if writer.newest_t is not None]
     now = min(times, default=now)
@@ -340,7 +342,7 @@ def extent(run_dir: Path) -> Reach:
     return reach_of(spans(run_dir))
 
 
-def facts(run_dir: Path) -> Iterator[Fact]:
+def facts(run_dir: Path) -> Iterator[JournalEvent]:
     """Every fact of a run that is written, those of each process in their order."""
     session = Session.live(run_dir)
     session.hear_all()

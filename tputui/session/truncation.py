@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tputui.config_diff import ABSENT, flatten
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 from tputui.telemetry.damage import Damage
@@ -110,7 +110,7 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
     return writers
 
 
-def _last_word_was_heard(supervisor: WriterState) -> bool:
+def _last_word_was_heard(supervisor: ProcessState) -> bool:
     """Whether the supervisor proves that the training process told its end.
 
     An exit code other than 0 alone proves nothing: a process that breaks down early exits so without a word.
@@ -121,7 +121,7 @@ def _last_word_was_heard(supervisor: WriterState) -> bool:
     return ended.outcome == "done" if ended.training_ended is None else ended.training_ended
 
 
-def _ends_at_its_start(supervisor: WriterState) -> bool:
+def _ends_at_its_start(supervisor: ProcessState) -> bool:
     """Whether nothing later than the start of the training process was read, so that a lost line does not explain
     why its start is not told."""
     return supervisor.worker_exited is None and supervisor.run_ended is None

@@ -36,7 +36,7 @@ def columns_max(num_cores: int) -> int:
     return min(COLUMNS_MAX, max(COLUMNS_LEAST, CELLS_MAX // max(1, num_cores) // 2 * 2))
 
 
-class Column(NamedTuple):
+class CoreSeries(NamedTuple):
     """Steps `first` to `last`, of which `rows` were looked at."""
 
     first: int
@@ -57,11 +57,11 @@ class Column(NamedTuple):
         return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
 
 
-class Columns:
+class AllCoreSeries:
     """The losses that one writer recorded, a mean a core over consecutive steps."""
 
     def __init__(self, most: int = COLUMNS_MAX) -> None:
-        self.columns: list[Column] = []
+        self.columns: list[CoreSeries] = []
         self.count = 0
         """Records that were taken in."""
         self._most = most
@@ -75,7 +75,7 @@ class Columns:
         """Those that were taken in."""
         self._decoded = [0, 0]
         """Those that were decoded for this alone: of usual reports, and of those with values that are not finite."""
-        self._told: list[tuple[Column, CoreColumn]] = []
+        self._told: list[tuple[CoreSeries, CoreColumn]] = []
 
     @property
     def told(self) -> list[CoreColumn]:
@@ -90,7 +90,7 @@ class Columns:
         return [column for _, column in told]
 
     @property
-    def shown(self) -> list[Column]:
+    def shown(self) -> list[CoreSeries]:
         """The columns up to the newest step."""
         if not self.columns or self.columns[-1].last >= self._last:
             return self.columns
@@ -140,15 +140,15 @@ class Columns:
             self._stride *= 2
             self.columns = _widened(self.columns, self._stride)
 
-    def fork(self) -> Columns:
+    def fork(self) -> AllCoreSeries:
         """Another one that holds the same and goes on by itself."""
-        copy = Columns(self._most)
+        copy = AllCoreSeries(self._most)
         copy.columns, copy.count = self.columns.copy(), self.count
         copy._last, copy._stride = self._last, self._stride
         copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded.copy()
         return copy
 
-    def _push(self, column: Column) -> None:
+    def _push(self, column: CoreSeries) -> None:
         if self.columns:
             newest = self.columns[-1]
             if newest.last < column.first and column.last - newest.first < self._stride:
@@ -159,7 +159,7 @@ class Columns:
         self.columns.append(column)
 
 
-def combined(parts: Sequence[tuple[Columns, Sequence[int]]]) -> list[CoreColumn]:
+def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreColumn]:
     """The columns of several writers as one, in order of steps; beside each stand the cores whose values it records.
 
     The steps are those of the writer with the fewest columns; what others have is joined to the column it begins in.
@@ -201,16 +201,16 @@ def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[i
     return list(whole.items())
 
 
-def _gathered(columns: list[Column], edges: list[int]) -> dict[int, Column]:
+def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeries]:
     """Columns joined by which edge, of ascending ones, they begin at or after; before the first counts to the first."""
-    found: dict[int, Column] = {}
+    found: dict[int, CoreSeries] = {}
     for column in columns:
         place = max(0, bisect_right(edges, column.first) - 1)
         found[place] = _joined(found[place], column) if place in found else column
     return found
 
 
-def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
+def _shown(column: CoreSeries, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
     return CoreColumn(
         first_step=column.first,
         last_step=column.last,
@@ -221,24 +221,24 @@ def _shown(column: Column, means: array[float], bad: tuple[int, ...]) -> CoreCol
     )
 
 
-def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> Column:
+def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> CoreSeries:
     """A column of `rows` steps from their values, [rows][cores]."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
-        return Column(first, last, rows, means, None, False, middle)
+        return CoreSeries(first, last, rows, means, None, False, middle)
     counts = array("L", [rows]) * num_cores
     for core, mean in enumerate(means):
         if not math.isfinite(mean):
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]
             counts[core] = len(finite)
             means[core] = math.fsum(finite) / len(finite) if finite else math.nan
-    return Column(first, last, rows, means, counts, True, middle)
+    return CoreSeries(first, last, rows, means, counts, True, middle)
 
 
-def _widened(columns: list[Column], stride: int) -> list[Column]:
+def _widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
     """Neighbours joined as far as they span no more than `stride` steps together."""
-    wide: list[Column] = []
+    wide: list[CoreSeries] = []
     for column in columns:
         if wide and column.last - wide[-1].first < stride:
             wide[-1] = _joined(wide[-1], column)
@@ -247,7 +247,7 @@ def _widened(columns: list[Column], stride: int) -> list[Column]:
     return wide
 
 
-def _joined(left: Column, right: Column) -> Column:
+def _joined(left: CoreSeries, right: CoreSeries) -> CoreSeries:
     """Both together, as the mean over all values that were looked at."""
     rows = left.rows + right.rows
     first, last = min(left.first, right.first), max(left.last, right.last)
@@ -255,15 +255,15 @@ def _joined(left: Column, right: Column) -> Column:
     middle = left.middle + (right.middle - left.middle) * share
     if left.counts is None and right.counts is None:
         means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
-        return Column(first, last, rows, means, None, False, middle)
+        return CoreSeries(first, last, rows, means, None, False, middle)
     lefts, rights = _counts(left), _counts(right)
     counts = array("L", [a + b for a, b in zip(lefts, rights, strict=True)])
     sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
     means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
-    return Column(first, last, rows, means, counts, True, middle)
+    return CoreSeries(first, last, rows, means, counts, True, middle)
 
 
-def _counts(column: Column) -> array[int]:
+def _counts(column: CoreSeries) -> array[int]:
     return column.counts if column.counts is not None else array("L", [column.rows]) * len(column.means)
 
 

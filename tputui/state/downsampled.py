@@ -15,7 +15,7 @@ POINTS_MAX = 512
 """About two a column of the widest terminal."""
 
 
-class Thinned(Generic[T]):
+class Downsampled(Generic[T]):
     """Items in order, at most `most` of them; each stands for the same number of those put in, the last for fewer."""
 
     def __init__(self, join: Callable[[T, T], T], most: int = POINTS_MAX) -> None:
@@ -39,9 +39,9 @@ class Thinned(Generic[T]):
         if len(self.items) > self._most:
             self._halve()
 
-    def fork(self) -> Thinned[T]:
+    def fork(self) -> Downsampled[T]:
         """Another one that holds the same and goes on by itself."""
-        copy = Thinned(self._join, self._most)
+        copy = Downsampled(self._join, self._most)
         copy.items = self.items.copy()
         copy._stride, copy._in_last = self._stride, self._in_last
         return copy
@@ -60,7 +60,7 @@ class Recent(Generic[T]):
         self.count = 0
         """How many were put in."""
         self._most = most
-        self._old: Thinned[T] = Thinned(first_of, most)
+        self._old: Downsampled[T] = Downsampled(first_of, most)
         self._newest: deque[T] = deque()
 
     def add(self, item: T) -> None:

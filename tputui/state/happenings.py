@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from tputui.state.process_log import TOOL
-from tputui.state.process_state import Receipts, WriterState
+from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import (
     CheckpointView,
@@ -113,7 +113,7 @@ def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
     return found[:NON_FINITE_MAX], sum(writer.values.num_non_finite for writer in state.writers.values())
 
 
-def _core(writer: WriterState, column: int, metric: str) -> int:
+def _core(writer: ProcessState, column: int, metric: str) -> int:
     record = writer.values.newest.get(metric)
     return writer.values.core_of(column, record.cores if record else 0)
 

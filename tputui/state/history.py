@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tputui.state import memory_history
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, MemoryPoint, MeterPoint, Plan, ThroughputView
 from tputui.telemetry.events import ProgressReported
@@ -79,7 +79,7 @@ def memory(state: RunState) -> list[MemoryPoint]:
     return state.remembered("memory", key, lambda: memory_history.combined([writer.usage for writer in writers]))
 
 
-def _meter_points(writer: WriterState) -> list[MeterPoint]:
+def _meter_points(writer: ProcessState) -> list[MeterPoint]:
     points = [point for of_split in writer.meter_history.values() for point in of_split.items]
     return sorted(points, key=lambda point: (point.epoch, point.split, point.step))
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.process_stacks import waiting
-from tputui.state.process_state import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, WriterState, lasts_s
+from tputui.state.process_state import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RunCondition
 from tputui.telemetry.events import HeartbeatSent, Outcome
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
     """Times the longest compilation before."""
 
 
-class Verdict(NamedTuple):
+class Liveness(NamedTuple):
     """What is told of a run's life."""
 
     condition: RunCondition
@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
     """Writers whose process lives, as far as can be told."""
 
 
-def judge(state: RunState, alive: Alive, now: float, created: float | None = None) -> Verdict:
+def judge(state: RunState, alive: Alive, now: float, created: float | None = None) -> Liveness:
     """The condition of a run at the moment `now`. `created` is when it was asked for, where that is known."""
     living = frozenset(name for name, writer in state.writers.items() if _lives(writer, alive, now))
     ended = _end(state)
@@ -76,25 +76,25 @@ def judge(state: RunState, alive: Alive, now: float, created: float | None = Non
     return told._replace(living=living)
 
 
-def _verdict(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Verdict:
-    return Verdict(condition, reason, None, None, stalled or {}, frozenset())
+def _verdict(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Liveness:
+    return Liveness(condition, reason, None, None, stalled or {}, frozenset())
 
 
-def _lives(writer: WriterState, alive: Alive, now: float) -> bool:
+def _lives(writer: ProcessState, alive: Alive, now: float) -> bool:
     known = alive.get(writer.name)
     if known is not None:
         return known
     return writer.newest_t is not None and now - writer.newest_t <= FAR_SILENT_S
 
 
-def _end(state: RunState) -> Verdict | None:
+def _end(state: RunState) -> Liveness | None:
     """What the end records say; None where there is none that counts yet."""
     closed = [w.run_ended for w in state.supervisors if w.run_ended]
     failed = [record for record in closed if record.outcome == "failed"]
     if failed or (closed and state.supervisors[0].run_ended):
         first = state.supervisors[0].run_ended
         record = failed[0] if failed else first or closed[0]
-        return Verdict(
+        return Liveness(
             record.outcome, _ending(record.outcome, record.reason), record.t, record.exit_code, {}, frozenset()
         )
     words = [w.training_ended for w in state.workers]
@@ -103,14 +103,14 @@ def _end(state: RunState) -> Verdict | None:
     record_of = {word.outcome: word for word in reversed(words) if word is not None}
     word = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
     ended_t = max(word.t for word in words if word is not None)
-    return Verdict(word.outcome, _ending(word.outcome, word.reason), ended_t, None, {}, frozenset())
+    return Liveness(word.outcome, _ending(word.outcome, word.reason), ended_t, None, {}, frozenset())
 
 
 def _ending(outcome: Outcome, reason: str) -> str:
     return reason or _OUTCOME_WORDS[outcome]
 
 
-def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Verdict:
+def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Liveness:
     if not state.writers:
         return _nothing_said(now, created)
     if not living:
@@ -137,7 +137,7 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     return _going_on(state, workers, living)
 
 
-def _going_on(state: RunState, workers: list[WriterState], living: frozenset[str]) -> Verdict:
+def _going_on(state: RunState, workers: list[ProcessState], living: frozenset[str]) -> Liveness:
     orphaned = [supervisor for supervisor in state.supervisors if supervisor.name not in living]
     aside = f"; its supervisor {_process(orphaned[0])} is gone" if orphaned else ""
     beat = workers[0].beat
@@ -147,13 +147,13 @@ def _going_on(state: RunState, workers: list[WriterState], living: frozenset[str
     return _verdict("running", f"{doing}{aside}")
 
 
-def _nothing_said(now: float, created: float | None) -> Verdict:
+def _nothing_said(now: float, created: float | None) -> Liveness:
     if created is not None and now - created <= FIRST_WORD_S:
         return _verdict("starting", "asked for; no process of it has spoken yet")
     return _verdict("lost", "no process of it left a readable word")
 
 
-def _without_workers(state: RunState, gone: list[WriterState], now: float) -> Verdict:
+def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> Liveness:
     """The supervisor lives and no training process does."""
     if not gone:
         condition: RunCondition = "running" if state.workers else "starting"
@@ -198,11 +198,11 @@ def _median_step_s(state: RunState) -> float:
     return next((w.pace.quantile(0.5) for w in state.workers if w.pace.num_reports), 0.0)
 
 
-def _beats(writer: WriterState, now: float) -> bool:
+def _beats(writer: ProcessState, now: float) -> bool:
     return writer.beat is not None and now - _last_sign(writer) <= SILENT_S
 
 
-def _stall(worker: WriterState, pace: _Pace, now: float) -> str | None:
+def _stall(worker: ProcessState, pace: _Pace, now: float) -> str | None:
     """Why a living worker counts as stalled, as the rest of a sentence."""
     silent_s = now - _last_sign(worker)
     beat = worker.beat
@@ -254,15 +254,15 @@ def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     return f"no end record: {_names(silent)} vanished {silent_s} ago{after}"
 
 
-def _names(writers: list[WriterState]) -> str:
+def _names(writers: list[ProcessState]) -> str:
     shown = [_process(writer) for writer in writers[:3]]
     more = len(writers) - len(shown)
     return " and ".join([*shown, f"{more} more"] if more else shown)
 
 
-def _process(writer: WriterState) -> str:
+def _process(writer: ProcessState) -> str:
     return f"{writer.name} (pid {writer.opened.pid})" if writer.opened else writer.name
 
 
-def _last_sign(writer: WriterState) -> float:
+def _last_sign(writer: ProcessState) -> float:
     return writer.newest_t if writer.newest_t is not None else -math.inf

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.state.downsampled import Thinned, thinned
+from tputui.state.downsampled import Downsampled, thinned
 from tputui.state.snapshot import MemoryPoint
 from tputui.telemetry.events import HostSampled, MemorySampled
 
@@ -38,7 +38,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.count = 0
-        self.samples: Thinned[Sample] = Thinned(Sample.join)
+        self.samples: Downsampled[Sample] = Downsampled(Sample.join)
 
     def add_device(self, event: MemorySampled) -> None:
         """Takes device memory in; where it cannot be read there is nothing to keep."""

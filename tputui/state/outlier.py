@@ -33,7 +33,7 @@ _FLAGGED_MAX = 64
 """Cores remembered of a look: of thousands the farthest ones."""
 
 
-class Look(NamedTuple):
+class OutlierRow(NamedTuple):
     """The cores in one step, or in a column of several."""
 
     first_step: int
@@ -46,23 +46,23 @@ class Look(NamedTuple):
     """Median absolute deviation, in units of the loss."""
 
 
-def looked_at(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> Look:
+def looked_at(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> OutlierRow:
     """Judges the cores in consecutive steps by their means, [cores]; what is not finite is left out."""
     finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
     if len(finite) < LEAST_CORES:
-        return Look(first_step, last_step, num_steps, {}, 0.0)
+        return OutlierRow(first_step, last_step, num_steps, {}, 0.0)
     values = sorted(mean for mean, _ in finite)
     median = _median(values)
     deviation = max(_median(sorted(abs(value - median) for value in values)), 1e-9 * abs(median), 1e-300)
     if values[0] >= median - OFF * deviation and values[-1] <= median + OFF * deviation:
-        return Look(first_step, last_step, num_steps, {}, deviation)
+        return OutlierRow(first_step, last_step, num_steps, {}, deviation)
     off = {core: (mean - median) / deviation for mean, core in finite if abs(mean - median) > OFF * deviation}
     if len(off) > _FLAGGED_MAX:
         off = dict(heapq.nlargest(_FLAGGED_MAX, off.items(), key=lambda item: abs(item[1])))
-    return Look(first_step, last_step, num_steps, off, deviation)
+    return OutlierRow(first_step, last_step, num_steps, off, deviation)
 
 
-def look_at(column: CoreColumn) -> Look:
+def look_at(column: CoreColumn) -> OutlierRow:
     """Judges the cores in a column."""
     return looked_at(column.first_step, column.last_step, column.num_steps, column.means)
 
@@ -79,7 +79,7 @@ class _Score:
         self.by = 0.0
         self.named = False
 
-    def add(self, look: Look, deviations: float) -> None:
+    def add(self, look: OutlierRow, deviations: float) -> None:
         steps = min(int((deviations / OFF) ** 2), look.num_steps, _STEPS_MOST)
         self.total += steps
         self.value = min(self.value + steps, _SCORE_MAX)
@@ -91,7 +91,7 @@ class _Score:
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-def outlier(looks: Iterable[Look], *, now: bool = False) -> OutlierView | None:
+def outlier(looks: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
     """The core that was off for longest within looks in order of steps; with `now` only one that still is."""
     scores: dict[tuple[int, bool], _Score] = {}
     """By core, and whether it is above the others."""

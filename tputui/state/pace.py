@@ -20,7 +20,7 @@ _LEAST_S, _MOST_S = 1e-9, 1e9
 """A report that says less or more was not measured."""
 
 
-class Reports(NamedTuple):
+class ReportPace(NamedTuple):
     """Neighbouring reports together."""
 
     t: float
@@ -29,9 +29,9 @@ class Reports(NamedTuple):
     total_s: float
     num_examples: float
 
-    def join(self, later: Reports) -> Reports:
+    def join(self, later: ReportPace) -> ReportPace:
         """Both together."""
-        return Reports(
+        return ReportPace(
             later.t,
             later.step,
             self.num_steps + later.num_steps,
@@ -58,7 +58,7 @@ class Pace:
         """By the bin of its step time: how many steps were reported ..."""
         self._seconds: dict[int, float] = {}
         """... and how long they took."""
-        self._history: list[Reports] = []
+        self._history: list[ReportPace] = []
         """Each of `_stride` reports together."""
         self._stride = 1
         self._newest_step = 0
@@ -108,7 +108,7 @@ class Pace:
         reports = [*self._history, self._open()] if self._in_open else self._history
         if self._stride == 1:
             reports = reports[1:]
-        newer: list[Reports] = []
+        newer: list[ReportPace] = []
         left = sum(report.num_steps for report in reports) / 2
         for report in reversed(reports):
             if left <= 0 and len(newer) >= _LASTING_REPORTS:
@@ -128,19 +128,19 @@ class Pace:
         other._steps, other._seconds, other._history = self._steps.copy(), self._seconds.copy(), self._history.copy()
         return other
 
-    def _open(self) -> Reports:
-        return Reports(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
+    def _open(self) -> ReportPace:
+        return ReportPace(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
 
     def _close(self) -> None:
         self._history.append(self._open())
         self._in_open = self._open_steps = 0
         self._open_s = self._open_examples = 0.0
         if len(self._history) == POINTS_MAX:
-            self._history = halved(self._history, Reports.join)
+            self._history = halved(self._history, ReportPace.join)
             self._stride *= 2
 
 
-def _trimmed_step_s(reports: list[Reports]) -> float:
+def _trimmed_step_s(reports: list[ReportPace]) -> float:
     """Mean step time over reports, without the slowest and the fastest steps of them."""
     num_steps = sum(report.num_steps for report in reports)
     low, high = _TRIMMED * num_steps, (1 - _TRIMMED) * num_steps

@@ -26,7 +26,7 @@ TOOL = "tputui"
 Level = Literal["info", "warning", "error"]
 
 
-class Telling:
+class ProcessLog:
     """Lines and marks of one writer."""
 
     def __init__(self, name: str, printed_by: str) -> None:
@@ -39,7 +39,7 @@ class Telling:
         self.marks = Marks()
         self._printed_by = printed_by
 
-    def fork(self) -> Telling:
+    def fork(self) -> ProcessLog:
         """Another one that holds the same and goes on by itself."""
         other = copy.copy(self)
         other.logs, other.warnings, other.marks = self.logs.copy(), self.warnings.copy(), self.marks.fork()
@@ -165,27 +165,27 @@ class Telling:
         self.say(event.t, f"run {event.outcome}: {event.reason}", level)
 
 
-_TOLD: dict[type[ev.Event], Callable[[Telling, Any, int], None]] = {
-    ev.RunStarted: Telling._run_started,
-    ev.WorkerExited: Telling._worker_exited,
-    ev.EpochStarted: Telling._epoch_started,
-    ev.StepsDropped: Telling._steps_dropped,
-    ev.EpochEnded: Telling._epoch_ended,
-    ev.MemoryPredicted: Telling._memory_predicted,
-    ev.LogWritten: Telling._log_written,
-    ev.WarningRaised: Telling._warning_raised,
-    ev.ExampleSkipped: Telling._example_skipped,
-    ev.PicturesKept: Telling._pictures_kept,
-    ev.CheckpointSaved: Telling._checkpoint_saved,
-    ev.RequestSeen: Telling._request_seen,
-    ev.RequestApplied: Telling._request_applied,
-    ev.RequestRefused: Telling._request_refused,
-    ev.FailureRaised: Telling._failure_raised,
-    ev.RankExited: Telling._rank_exited,
-    ev.FailureReported: Telling._failure_reported,
-    ev.StacksTaken: Telling._stacks_taken,
-    ev.StallFound: Telling._stall_found,
-    ev.NonFiniteFound: Telling._non_finite_found,
-    ev.TrainingEnded: Telling._training_ended,
-    ev.RunEnded: Telling._run_ended,
+_TOLD: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
+    ev.RunStarted: ProcessLog._run_started,
+    ev.WorkerExited: ProcessLog._worker_exited,
+    ev.EpochStarted: ProcessLog._epoch_started,
+    ev.StepsDropped: ProcessLog._steps_dropped,
+    ev.EpochEnded: ProcessLog._epoch_ended,
+    ev.MemoryPredicted: ProcessLog._memory_predicted,
+    ev.LogWritten: ProcessLog._log_written,
+    ev.WarningRaised: ProcessLog._warning_raised,
+    ev.ExampleSkipped: ProcessLog._example_skipped,
+    ev.PicturesKept: ProcessLog._pictures_kept,
+    ev.CheckpointSaved: ProcessLog._checkpoint_saved,
+    ev.RequestSeen: ProcessLog._request_seen,
+    ev.RequestApplied: ProcessLog._request_applied,
+    ev.RequestRefused: ProcessLog._request_refused,
+    ev.FailureRaised: ProcessLog._failure_raised,
+    ev.RankExited: ProcessLog._rank_exited,
+    ev.FailureReported: ProcessLog._failure_reported,
+    ev.StacksTaken: ProcessLog._stacks_taken,
+    ev.StallFound: ProcessLog._stall_found,
+    ev.NonFiniteFound: ProcessLog._non_finite_found,
+    ev.TrainingEnded: ProcessLog._training_ended,
+    ev.RunEnded: ProcessLog._run_ended,
 }

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.process_state import WriterState, lasts_s
+from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ProcessStacks, RequestState, RequestView, StacksView
 from tputui.telemetry import events as ev
@@ -110,7 +110,7 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     beating = [w for w in (*state.workers, *state.ranks) if w.name in alive and w.beat and not w.training_ended]
     if len(beating) < 2:
         return ""
-    groups: dict[str, list[WriterState]] = {}
+    groups: dict[str, list[ProcessState]] = {}
     for writer in beating:
         groups.setdefault(_place(writer), []).append(writer)
     # The few that are elsewhere than the rest hold them up; those inside a collective only wait.
@@ -127,7 +127,7 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     return f"{', '.join(parts)} at step {step}"
 
 
-def driven(state: RunState, writer: WriterState) -> list[int]:
+def driven(state: RunState, writer: ProcessState) -> list[int]:
     """The cores that a process drives: under `replica` the worker is the first rank, though it reports for all."""
     if writer.topology is None:
         return []
@@ -139,17 +139,17 @@ def _others(count: int) -> str:
     return f"{fmt.count(count)} other{'s' if count > 1 else ''}"
 
 
-def _place(writer: WriterState) -> str:
+def _place(writer: ProcessState) -> str:
     beat = writer.beat
     assert beat is not None, "only those that told are asked"
     return f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
 
 
-def _waits(writer: WriterState) -> bool:
+def _waits(writer: ProcessState) -> bool:
     return writer.beat is not None and writer.beat.waits_for is not None
 
 
-def _since(writer: WriterState, now: float) -> float:
+def _since(writer: ProcessState, now: float) -> float:
     assert writer.beat is not None, "only those that told are asked"
     return lasts_s(writer.beat, now)
 
@@ -185,7 +185,7 @@ def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
     )
 
 
-def _then(writer: WriterState, taken: ev.StacksTaken) -> _Then:
+def _then(writer: ProcessState, taken: ev.StacksTaken) -> _Then:
     """By the receipts that it gave with its stacks, else by its newest beat before them: never by a later one."""
     beats = [beat for beat in (writer.beat_at_stacks, writer.beat) if beat is not None and beat.t <= taken.t]
     beat = max(beats, key=lambda each: each.t, default=None)

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.downsampled import Thinned, first_of, last_of
+from tputui.state.downsampled import Downsampled, first_of, last_of
 from tputui.state.memory_history import Usage
 from tputui.state.pace import Pace
-from tputui.state.process_log import Telling
+from tputui.state.process_log import ProcessLog
 from tputui.state.snapshot import EpochStart, MeterPoint
 from tputui.state.step_values import Values, makes_sense
 from tputui.telemetry import events as ev
@@ -58,7 +58,7 @@ class Receipts:
         self.refused: ev.RequestRefused | None = None
 
 
-class WriterState:
+class ProcessState:
     """Everything that a writer's facts so far add up to."""
 
     def __init__(self, name: str) -> None:
@@ -86,10 +86,10 @@ class WriterState:
         self.meters: dict[ev.Split, ev.MetersReported] = {}
         self.epochs: dict[int, ev.EpochEnded] = {}
         self.values = Values()
-        self.epoch_starts: Thinned[EpochStart] = Thinned(first_of)
+        self.epoch_starts: Downsampled[EpochStart] = Downsampled(first_of)
         self.pace = Pace()
         self.usage = Usage()
-        self.meter_history: dict[ev.Split, Thinned[MeterPoint]] = {}
+        self.meter_history: dict[ev.Split, Downsampled[MeterPoint]] = {}
         self.num_meter_reports = 0
         self.xla: ev.XlaMetricsRead | None = None
         self.memory: ev.MemorySampled | None = None
@@ -97,7 +97,7 @@ class WriterState:
         self.host: ev.HostSampled | None = None
         self.processes: list[ev.ProcessSample] = []
         """Of the newest sample; once the worker is gone, of the last one that still had it."""
-        self.told = Telling(name, f"worker-{self.index}")
+        self.told = ProcessLog(name, f"worker-{self.index}")
         """Lines of the log, warnings and marks."""
         self.checkpoints: dict[str, ev.CheckpointSaved] = {}
         """By file: the newest save of it, unless the file was removed since."""
@@ -122,7 +122,7 @@ class WriterState:
         self.num_senseless = 0
         """Facts that contradict themselves."""
 
-    def fork(self) -> WriterState:
+    def fork(self) -> ProcessState:
         """Another one that holds the same and goes on by itself. What facts are made of is shared: it never changes."""
         other = copy.copy(self)
         for name in _COPIED:
@@ -321,7 +321,7 @@ class WriterState:
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event
         if event.split not in self.meter_history:
-            self.meter_history[event.split] = Thinned(last_of)
+            self.meter_history[event.split] = Downsampled(last_of)
         avg = {name: reading.avg for name, reading in event.meters.items()}
         self.meter_history[event.split].add(MeterPoint(epoch=event.epoch, split=event.split, step=event.step, avg=avg))
         self.num_meter_reports += 1
@@ -439,37 +439,37 @@ _COPIED = (
 _FORKED = ("values", "told", "epoch_starts", "pace", "usage")
 """What a fork needs a fork of."""
 
-_HANDLERS: dict[type[ev.Event], Callable[[WriterState, Any], None]] = {
-    ev.JournalOpened: WriterState._journal_opened,
-    ev.RunStarted: WriterState._run_started,
-    ev.WorkerStarted: WriterState._worker_started,
-    ev.WorkerExited: WriterState._worker_exited,
-    ev.TopologyDeclared: WriterState._topology_declared,
-    ev.TrainingPlanned: WriterState._training_planned,
-    ev.HeartbeatSent: WriterState._heartbeat_sent,
-    ev.EpochStarted: WriterState._epoch_started,
-    ev.StepsRecorded: WriterState._steps_recorded,
-    ev.StepsDropped: WriterState._steps_dropped,
-    ev.ProgressReported: WriterState._progress_reported,
-    ev.MetersReported: WriterState._meters_reported,
-    ev.EpochEnded: WriterState._epoch_ended,
-    ev.ExampleSkipped: WriterState._example_skipped,
-    ev.PicturesKept: WriterState._pictures_kept,
-    ev.XlaMetricsRead: WriterState._xla_metrics_read,
-    ev.MemoryPredicted: WriterState._memory_predicted,
-    ev.MemorySampled: WriterState._memory_sampled,
-    ev.HostSampled: WriterState._host_sampled,
-    ev.CheckpointSaved: WriterState._checkpoint_saved,
-    ev.CheckpointDropped: WriterState._checkpoint_dropped,
-    ev.RequestSeen: WriterState._request_seen,
-    ev.RequestApplied: WriterState._request_applied,
-    ev.RequestRefused: WriterState._request_refused,
-    ev.FailureRaised: WriterState._failure_raised,
-    ev.FailureReported: WriterState._failure_reported,
-    ev.RankExited: WriterState._rank_exited,
-    ev.StacksTaken: WriterState._stacks_taken,
-    ev.TrainingEnded: WriterState._training_ended,
-    ev.RunEnded: WriterState._run_ended,
+_HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
+    ev.JournalOpened: ProcessState._journal_opened,
+    ev.RunStarted: ProcessState._run_started,
+    ev.WorkerStarted: ProcessState._worker_started,
+    ev.WorkerExited: ProcessState._worker_exited,
+    ev.TopologyDeclared: ProcessState._topology_declared,
+    ev.TrainingPlanned: ProcessState._training_planned,
+    ev.HeartbeatSent: ProcessState._heartbeat_sent,
+    ev.EpochStarted: ProcessState._epoch_started,
+    ev.StepsRecorded: ProcessState._steps_recorded,
+    ev.StepsDropped: ProcessState._steps_dropped,
+    ev.ProgressReported: ProcessState._progress_reported,
+    ev.MetersReported: ProcessState._meters_reported,
+    ev.EpochEnded: ProcessState._epoch_ended,
+    ev.ExampleSkipped: ProcessState._example_skipped,
+    ev.PicturesKept: ProcessState._pictures_kept,
+    ev.XlaMetricsRead: ProcessState._xla_metrics_read,
+    ev.MemoryPredicted: ProcessState._memory_predicted,
+    ev.MemorySampled: ProcessState._memory_sampled,
+    ev.HostSampled: ProcessState._host_sampled,
+    ev.CheckpointSaved: ProcessState._checkpoint_saved,
+    ev.CheckpointDropped: ProcessState._checkpoint_dropped,
+    ev.RequestSeen: ProcessState._request_seen,
+    ev.RequestApplied: ProcessState._request_applied,
+    ev.RequestRefused: ProcessState._request_refused,
+    ev.FailureRaised: ProcessState._failure_raised,
+    ev.FailureReported: ProcessState._failure_reported,
+    ev.RankExited: ProcessState._rank_exited,
+    ev.StacksTaken: ProcessState._stacks_taken,
+    ev.TrainingEnded: ProcessState._training_ended,
+    ev.RunEnded: ProcessState._run_ended,
 }
 
 

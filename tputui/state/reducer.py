@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import Event
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ class RunState:
     """What a run's facts so far add up to."""
 
     def __init__(self) -> None:
-        self.writers: dict[str, WriterState] = {}
+        self.writers: dict[str, ProcessState] = {}
         self._remembered: dict[str, tuple[object, Any]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
@@ -29,7 +29,7 @@ class RunState:
         """
         state = self.writers.get(writer)
         if state is None:
-            state = self.writers[writer] = WriterState(writer)
+            state = self.writers[writer] = ProcessState(writer)
         state.apply(seq, event)
 
     def remembered(self, name: str, key: object, make: Callable[[], T]) -> T:
@@ -44,22 +44,22 @@ class RunState:
         return made
 
     @property
-    def workers(self) -> list[WriterState]:
+    def workers(self) -> list[ProcessState]:
         """The training processes, by host."""
         return self._of_role("worker")
 
     @property
-    def ranks(self) -> list[WriterState]:
+    def ranks(self) -> list[ProcessState]:
         """The processes that train a part of the cores each, besides the one that reports for all."""
         return self._of_role("rank")
 
     @property
-    def supervisors(self) -> list[WriterState]:
+    def supervisors(self) -> list[ProcessState]:
         """The supervisors, by host."""
         return self._of_role("supervisor")
 
     @property
-    def in_order(self) -> list[WriterState]:
+    def in_order(self) -> list[ProcessState]:
         """Every writer, by host and name."""
         return sorted(self.writers.values(), key=lambda writer: writer.place)
 
@@ -73,5 +73,5 @@ class RunState:
         """Time of the first fact."""
         return min((w.first_t for w in self.writers.values() if w.first_t is not None), default=None)
 
-    def _of_role(self, role: str) -> list[WriterState]:
+    def _of_role(self, role: str) -> list[ProcessState]:
         return [writer for writer in self.in_order if writer.role == role]

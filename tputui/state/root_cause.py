@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.state.process_stacks import driven
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
@@ -180,7 +180,7 @@ def _end(exited: ev.RankExited) -> str:
     return f"went down after it ({how})"
 
 
-def _name(writer: WriterState | None, name: str) -> str:
+def _name(writer: ProcessState | None, name: str) -> str:
     return f"{name} (pid {writer.opened.pid})" if writer and writer.opened else name
 
 

@@ -1,6 +1,6 @@
 """Combines what the writers said with what the viewer knows, to one `Snapshot`.
 
-Pure: the moment, the liveness of processes, request files and damage come in as `Surroundings`.
+Pure: the moment, the liveness of processes, request files and damage come in as `ViewerFacts`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from tputui.state import core_series, happenings, history, outlier, process_stacks, root_cause, snapshot_parts, timeline
-from tputui.state.liveness import Verdict, judge
-from tputui.state.process_state import WriterState
+from tputui.state.liveness import Liveness, judge
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.series import combined
 from tputui.state.snapshot import (
@@ -35,7 +35,7 @@ _COLUMNS_JUDGED = 32
 """More than an outlier needs to be named by columns alone."""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ViewerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a viewer knows besides the journals."""
 
     now: float
@@ -58,7 +58,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the viewer from seeing all of the run."""
 
 
-def take(state: RunState, around: Surroundings, verdict: Verdict | None = None) -> Snapshot:
+def take(state: RunState, around: ViewerFacts, verdict: Liveness | None = None) -> Snapshot:
     """Everything that is true of the run at the moment `around.now`.
 
     `verdict` is what `judge` says then, where the caller has it already.
@@ -167,7 +167,7 @@ def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView
     return state.remembered("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
 
 
-def _outlier_of(writers: Sequence[WriterState], newest: Sequence[CoreColumn]) -> OutlierView | None:
+def _outlier_of(writers: Sequence[ProcessState], newest: Sequence[CoreColumn]) -> OutlierView | None:
     recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
     by_step = outlier.outlier((outlier.looked_at(step, step, 1, means) for step, means in recent), now=True)
     by_column = outlier.outlier(map(outlier.look_at, newest), now=True)

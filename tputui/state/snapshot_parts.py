@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tputui.state.liveness import Verdict
-from tputui.state.process_state import WriterState, lasts_s
+from tputui.state.liveness import Liveness
+from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import (
     ENDED,
@@ -59,7 +59,7 @@ def plan(state: RunState) -> Plan | None:
     )
 
 
-def phase_of(worker: WriterState, verdict: Verdict, now: float) -> tuple[Phase | None, float]:
+def phase_of(worker: ProcessState, verdict: Liveness, now: float) -> tuple[Phase | None, float]:
     """What a worker is doing and for how many seconds: until `now` while it lives, else until its last word."""
     beat = worker.beat
     if beat is None:
@@ -69,7 +69,7 @@ def phase_of(worker: WriterState, verdict: Verdict, now: float) -> tuple[Phase |
     return beat.phase, lasts_s(beat, until if until is not None else beat.t)
 
 
-def cores(state: RunState, verdict: Verdict, now: float) -> list[CoreView]:
+def cores(state: RunState, verdict: Liveness, now: float) -> list[CoreView]:
     """Every core that was declared or has a value, in order."""
     ranks = {core: rank for rank in state.ranks if rank.topology for core in rank.topology.cores}
     views = [view for worker in state.workers for view in _cores_of(worker, ranks, verdict, now)]
@@ -77,7 +77,7 @@ def cores(state: RunState, verdict: Verdict, now: float) -> list[CoreView]:
 
 
 def _cores_of(
-    worker: WriterState, ranks: Mapping[int, WriterState], verdict: Verdict, now: float
+    worker: ProcessState, ranks: Mapping[int, ProcessState], verdict: Liveness, now: float
 ) -> Iterable[CoreView]:
     """The cores whose losses a worker records; what a core does is told by the process that drives it."""
     record = worker.values.newest.get("loss")
@@ -106,7 +106,7 @@ def _cores_of(
         )
 
 
-def _core_condition(worker: WriterState, verdict: Verdict, *, stepped: bool) -> CoreCondition:
+def _core_condition(worker: ProcessState, verdict: Liveness, *, stepped: bool) -> CoreCondition:
     if verdict.condition in ENDED or worker.training_ended is not None or worker.name not in verdict.living:
         return "ended"
     if worker.name in verdict.stalled:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.core_series import Columns, columns_max
-from tputui.state.process_log import Telling
+from tputui.state.core_series import AllCoreSeries, columns_max
+from tputui.state.process_log import ProcessLog
 from tputui.state.series import Series, pieces_max
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
@@ -59,7 +59,7 @@ class Values:
         self.series: dict[str, Series] = {}
         self.newest: dict[str, StepsRecorded] = {}
         """By metric: the newest record."""
-        self.columns = Columns()
+        self.columns = AllCoreSeries()
         """Each core's loss."""
         self.non_finite: list[BadValue] = []
         self.num_non_finite = 0
@@ -86,9 +86,11 @@ class Values:
         """Takes in which cores there are."""
         self._topology = topology
         if not self.columns.width:
-            self.columns = Columns(columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1)))
+            self.columns = AllCoreSeries(
+                columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1))
+            )
 
-    def take(self, seq: int, event: StepsRecorded, told: Telling, newest_t: float | None) -> None:
+    def take(self, seq: int, event: StepsRecorded, told: ProcessLog, newest_t: float | None) -> None:
         """Takes a record in that makes sense; `newest_t`, in unix time, stands in for a time that is none."""
         if event.metric not in self.series:
             if len(self.series) >= METRICS_MAX:
@@ -168,7 +170,7 @@ class Values:
                 self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
             return None
 
-    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], told: Telling) -> None:
+    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], told: ProcessLog) -> None:
         for place, value in enumerate(values):
             if not math.isfinite(value):
                 row, column = divmod(place, event.cores)

@@ -10,7 +10,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.downsampled import first_of, thinned
-from tputui.state.liveness import Verdict
+from tputui.state.liveness import Liveness
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochStart, Mark, MarkKind, Plan, RequestView, Segment
 
@@ -20,7 +20,7 @@ REQUESTS_MARKED = 64
 
 
 def marks(
-    state: RunState, plan: Plan | None, loss: Sequence[Segment], requests: Iterable[RequestView], verdict: Verdict
+    state: RunState, plan: Plan | None, loss: Sequence[Segment], requests: Iterable[RequestView], verdict: Liveness
 ) -> tuple[list[Mark], int]:
     """What happened, in order of time, and how often anything did. Of a kind that happened often not all are kept."""
     key = tuple(writer.told.marks.count for writer in state.in_order)
@@ -96,7 +96,7 @@ def _of_requests(state: RunState, requests: Iterable[RequestView]) -> list[Mark]
     return [mark for mark in found if math.isfinite(mark.t)]
 
 
-def _end(state: RunState, verdict: Verdict) -> list[Mark]:
+def _end(state: RunState, verdict: Liveness) -> list[Mark]:
     """The end of the run, where there is one."""
     step = max((worker.steps_done for worker in state.workers), default=0)
     if verdict.ended_t is not None and math.isfinite(verdict.ended_t):

@@ -16,7 +16,7 @@ from tputui.formatting import inert
 from tputui.state import root_cause
 from tputui.supervise import outcome, output_tail
 from tputui.supervise.oom import OutOfMemoryWatch
-from tputui.supervise.worker_state import Ledger
+from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
@@ -30,7 +30,7 @@ BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SI
 class FailureReport:
     """Tells the first failure of the training processes of one worker."""
 
-    def __init__(self, run_dir: Path, log: Path, writer: str, ledger: Ledger, reporter: Reporter) -> None:
+    def __init__(self, run_dir: Path, log: Path, writer: str, ledger: WorkerState, reporter: Reporter) -> None:
         """`writer` is the worker's name, `log` what its processes print."""
         self._run_dir = run_dir
         self._log = log

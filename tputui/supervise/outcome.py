@@ -14,7 +14,7 @@ _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
 
 
-class Ending(NamedTuple):
+class RunEnding(NamedTuple):
     """The words of the end record."""
 
     outcome: Outcome
@@ -37,18 +37,18 @@ class WorkerEnd(NamedTuple):
 
 def judge(
     end: WorkerEnd, training_ended: TrainingEnded | None, failure: FailureRaised | None, last_lines: Sequence[str]
-) -> Ending:
+) -> RunEnding:
     """How the run ended."""
     if training_ended is not None:
         return _by_its_own_word(end, training_ended)
     if end.killed:
-        return Ending("stopped", ExitCode.STOPPED, "stopped by force: it was asked to stop at once and did not")
+        return RunEnding("stopped", ExitCode.STOPPED, "stopped by force: it was asked to stop at once and did not")
     if end.returncode == ExitCode.STOPPED and end.stop_asked:
-        return Ending("stopped", ExitCode.STOPPED, "stopped on request before training began")
+        return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
     # An exit code is ours only if the worker reported a failure before: the user's own code may exit with any number.
     ours = failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
     code = ExitCode(end.returncode) if ours else ExitCode.FAILED
-    return Ending("failed", code, _why_it_failed(end, failure, last_lines))
+    return RunEnding("failed", code, _why_it_failed(end, failure, last_lines))
 
 
 def words_for(returncode: int) -> str:
@@ -66,14 +66,14 @@ def signal_name(returncode: int) -> str | None:
         return str(-returncode)
 
 
-def _by_its_own_word(end: WorkerEnd, training_ended: TrainingEnded) -> Ending:
+def _by_its_own_word(end: WorkerEnd, training_ended: TrainingEnded) -> RunEnding:
     code = _CODES[training_ended.outcome]
     if training_ended.outcome == "failed" and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
         code = ExitCode(end.returncode)
     reason = training_ended.reason
     if end.returncode < 0 and not end.killed:
         reason += f" (its process then ended by {words_for(end.returncode)})"
-    return Ending(training_ended.outcome, code, reason)
+    return RunEnding(training_ended.outcome, code, reason)
 
 
 def _why_it_failed(end: WorkerEnd, failure: FailureRaised | None, last_lines: Sequence[str]) -> str:

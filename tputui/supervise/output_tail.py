@@ -18,7 +18,7 @@ STACK_LINES_MAX = 200
 _STACK_HEAD = "Fatal Python error: "
 
 
-class LastWords(NamedTuple):
+class OutputTail(NamedTuple):
     """The end of a log."""
 
     lines: list[str]
@@ -32,13 +32,13 @@ class LastWords(NamedTuple):
         return self.stack.splitlines()[:1]
 
 
-def read(log: Path, traceback: str = "") -> LastWords:
+def read(log: Path, traceback: str = "") -> OutputTail:
     """The last words in a log; lines of `traceback`, which stands elsewhere, are left out."""
     lines = _tail(log)
     head = next((place for place, line in enumerate(lines) if line.startswith(_STACK_HEAD)), len(lines))
     told = {line.strip() for line in traceback.splitlines()}
     printed = [line for line in lines[:head] if line.strip() not in told]
-    return LastWords(printed[-LINES_KEPT:], "\n".join(lines[head : head + STACK_LINES_MAX]))
+    return OutputTail(printed[-LINES_KEPT:], "\n".join(lines[head : head + STACK_LINES_MAX]))
 
 
 def _tail(log: Path) -> list[str]:

@@ -36,7 +36,7 @@ class _Wanted:
         """By process: where its file ended before the signal."""
 
 
-class StackFetcher:
+class StackSignal:
     """Follows the requests for stacks, until each was answered or cannot be."""
 
     def __init__(self, run_dir: Path, emit: Callable[[ev.Event], None], answer_s: float = ANSWER_S) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tputui.state.liveness import judge
 from tputui.supervise.escalation import Escalation
-from tputui.supervise.worker_state import Ledger
+from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
@@ -22,10 +22,12 @@ SURE_S = 3.0
 POLICIES = ("notify", "save-stop", "continue")
 
 
-class StallWatch:
+class StallPolicy:
     """Finds stalls of the training processes of one worker."""
 
-    def __init__(self, config: Mapping[str, Any], ledger: Ledger, escalation: Escalation, reporter: Reporter) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], ledger: WorkerState, escalation: Escalation, reporter: Reporter
+    ) -> None:
         """`config` is the run's."""
         table = config.get("stall")
         policy = table.get("policy") if isinstance(table, dict) else None

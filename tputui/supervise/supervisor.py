@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from tputui.cache.cache_writer import Frame, Keeper
+from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.exit_codes import ExitCode
 from tputui.supervise import outcome, output_tail, spawn
 from tputui.supervise.escalation import Escalation, Timing
@@ -22,12 +22,12 @@ from tputui.supervise.failure_report import FailureReport
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LogTail
 from tputui.supervise.signals import SignalPipe, signals_caught
-from tputui.supervise.stack_signal import StackFetcher
-from tputui.supervise.stall_policy import StallWatch
-from tputui.supervise.worker_state import Ledger, journals_of, worker_journals
+from tputui.supervise.stack_signal import StackSignal
+from tputui.supervise.stall_policy import StallPolicy
+from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.compressed import SealError, seal
+from tputui.telemetry.compressed import CompressionError, seal
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 
@@ -52,12 +52,12 @@ class Supervisor:
         writer = f"worker-{host_index}"
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
-        self._ledger = Ledger(self._run_dir, writer)
-        self._keeper = Keeper(self._run_dir, journals_of(host_index))
+        self._ledger = WorkerState(self._run_dir, writer)
+        self._keeper = CacheWriter(self._run_dir, journals_of(host_index))
         self._escalation = Escalation(self._timing)
         self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
-        self._stalls = StallWatch(self._manifest.config, self._ledger, self._escalation, self._reporter)
-        self._stacks = StackFetcher(self._run_dir, self._tell_stacks)
+        self._stalls = StallPolicy(self._manifest.config, self._ledger, self._escalation, self._reporter)
+        self._stacks = StackSignal(self._run_dir, self._tell_stacks)
         self._inbox = requests.Inbox(self._run_dir)
         self._requests: list[requests.Request] = []
         self._killed = False
@@ -82,7 +82,7 @@ class Supervisor:
                 worker = spawn.start_worker(self._argv, self._log_path)
             except OSError as error:
                 words = f"the training process could not be started: {error}"
-                return self._end(outcome.Ending("failed", ExitCode.FAILED, words))
+                return self._end(outcome.RunEnding("failed", ExitCode.FAILED, words))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
             return self._end(self._judge(worker))
@@ -162,7 +162,7 @@ class Supervisor:
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
 
-    def _judge(self, worker: subprocess.Popen[bytes]) -> outcome.Ending:
+    def _judge(self, worker: subprocess.Popen[bytes]) -> outcome.RunEnding:
         """Reads what is left to read, answers what nobody answered, and says how it ended."""
         try:
             self._tell_log(final=True)
@@ -185,7 +185,7 @@ class Supervisor:
         self._answer_the_unanswered(words)
         return words
 
-    def _answer_the_unanswered(self, words: outcome.Ending) -> None:
+    def _answer_the_unanswered(self, words: outcome.RunEnding) -> None:
         for request in self._requests:
             if request.id in self._ledger.answered:
                 continue
@@ -198,7 +198,7 @@ class Supervisor:
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
             self._reporter.emit(receipt)
 
-    def _end(self, words: outcome.Ending) -> ExitCode:
+    def _end(self, words: outcome.RunEnding) -> ExitCode:
         """Writes the end record, then tidies up."""
         self._reporter.emit(
             ev.RunEnded(
@@ -233,7 +233,7 @@ class Supervisor:
         frames: list[Frame] = []
         try:
             target = seal(path, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
-        except (SealError, OSError) as error:
+        except (CompressionError, OSError) as error:
             _say(f"{path.name} was not sealed and stands as it was: {error}")
         else:
             self._keeper.sealed(path.name.removesuffix(SUFFIX), target.name, frames)

@@ -32,7 +32,7 @@ KEPT: tuple[type[ev.Event], ...] = (
 """What the reducer is given here: enough to say who waits and what broke, and nothing of the figures."""
 
 
-class Ledger:
+class WorkerState:
     """Follows the journals of the training processes that this supervisor's worker is made of."""
 
     def __init__(self, run_dir: Path, writer: str) -> None:

@@ -22,7 +22,7 @@ from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import DamagedLine, Record, decode, encode
 from tputui.telemetry.damage import Damage, add_damage
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, JournalPosition, Tail
 from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import next_data, open_plain
 
@@ -52,12 +52,12 @@ _NOT_A_FRAME = "a frame does not match its checksum"
 _WASTEFUL = "so many frames do not match their checksums that the rest was not read"
 
 
-class SealError(Exception):
+class CompressionError(Exception):
     """The journal was not sealed and stands as it was; the text says why."""
 
 
 def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_seq: None) -> Path:
-    """Replaces a finished journal by its sealed form. Raises `SealError` on a damaged one, and `OSError`.
+    """Replaces a finished journal by its sealed form. Raises `CompressionError` on a damaged one, and `OSError`.
 
     `note` is given where each frame begins, and the number of its first record; last the end, and the next number.
     """
@@ -79,21 +79,21 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
                     del pending[:cut]
             note(file.tell(), tail.bookmark.next_seq)
             if regions := tail.regions(final=True):
-                raise SealError(f"{path.name} is damaged: {regions[0].reason}")
+                raise CompressionError(f"{path.name} is damaged: {regions[0].reason}")
             file.flush()
             os.fsync(file.fileno())
         _compare(path, temporary)
         temporary.rename(target)
         path.unlink()
     except float_blocks.BlockError as error:
-        raise SealError(f"{path.name} has values that cannot be read: {error}") from None
+        raise CompressionError(f"{path.name} has values that cannot be read: {error}") from None
     finally:
         tail.close()
         temporary.unlink(missing_ok=True)
     return target
 
 
-class SealedTail:
+class CompressedTail:
     """Reads the records of a sealed journal, a frame a call."""
 
     def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
@@ -159,9 +159,9 @@ class SealedTail:
         self._journal_id = place.journal_id
 
     @property
-    def position(self) -> Position:
+    def position(self) -> JournalPosition:
         """How far it has read, and how long the file is."""
-        return Position(self._offset, self._size)
+        return JournalPosition(self._offset, self._size)
 
     def regions(self, *, final: bool) -> list[Damage]:
         """The damage met so far."""
@@ -296,7 +296,7 @@ def _decompress(packed: bytes, max_bytes: int) -> bytes:
     return zstandard.ZstdDecompressor(max_window_size=_LINES_BYTES_MAX).decompress(packed, max_output_size=max_bytes)
 
 
-def _next(tail: Tail | SealedTail) -> list[Record]:
+def _next(tail: Tail | CompressedTail) -> list[Record]:
     """The next records; an empty list at the end alone. A call of `read` may bring none in the middle of a line."""
     while True:
         records = tail.read()
@@ -307,7 +307,7 @@ def _next(tail: Tail | SealedTail) -> list[Record]:
 
 def _compare(plain: Path, sealed: Path) -> None:
     """Refuses a sealed journal that does not give back every record of the plain one."""
-    plain_tail, sealed_tail = Tail(plain), SealedTail(sealed)
+    plain_tail, sealed_tail = Tail(plain), CompressedTail(sealed)
     try:
         left: list[Record] = []
         right: list[Record] = []
@@ -318,10 +318,10 @@ def _compare(plain: Path, sealed: Path) -> None:
                 break
             both = min(len(left), len(right))
             if any(not _same(a, b) for a, b in zip(left[:both], right[:both], strict=True)):
-                raise SealError(f"{plain.name} reads differently when sealed")
+                raise CompressionError(f"{plain.name} reads differently when sealed")
             left, right = left[both:], right[both:]
         if left or right:
-            raise SealError(f"{plain.name} reads differently when sealed")
+            raise CompressionError(f"{plain.name} reads differently when sealed")
     finally:
         plain_tail.close()
         sealed_tail.close()

@@ -88,7 +88,7 @@ def _line(event: Event, seq: int, journal_id: str) -> bytes:
     return encode(told, seq, journal_id)
 
 
-class Position(NamedTuple):
+class JournalPosition(NamedTuple):
     """How far a tail has read."""
 
     offset: int
@@ -180,9 +180,9 @@ class Tail:
         self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
 
     @property
-    def position(self) -> Position:
+    def position(self) -> JournalPosition:
         """How far it has read, and how long the file is now."""
-        return Position(self._read_to, os.fstat(self._fd).st_size)
+        return JournalPosition(self._read_to, os.fstat(self._fd).st_size)
 
     def regions(self, *, final: bool) -> list[Damage]:
         """The damage met so far. `final` says that the writer is gone, so that a half line is damage too."""

@@ -19,15 +19,15 @@ from typing import NamedTuple, Protocol
 from tputui.telemetry import rundir
 from tputui.telemetry.clock import T_MAX, run_time
 from tputui.telemetry.codec import Record
-from tputui.telemetry.compressed import SealedTail
+from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event, JournalOpened
-from tputui.telemetry.journal import READ_BYTES, Bookmark, Position, Tail
+from tputui.telemetry.journal import READ_BYTES, Bookmark, JournalPosition, Tail
 
 DISCOVERY_INTERVAL_S = 0.5
 
 
-class Fact(NamedTuple):
+class JournalEvent(NamedTuple):
     """A record with the name of the process that wrote it."""
 
     writer: str
@@ -50,7 +50,7 @@ class _Timed(NamedTuple):
     """A fact with its time in the run."""
 
     t: float
-    fact: Fact
+    fact: JournalEvent
 
 
 class RecordTail(Protocol):
@@ -62,7 +62,7 @@ class RecordTail(Protocol):
     def regions(self, *, final: bool) -> list[Damage]: ...
     def close(self) -> None: ...
     @property
-    def position(self) -> Position: ...
+    def position(self) -> JournalPosition: ...
     @property
     def bookmark(self) -> Bookmark: ...
     def go_to(self, place: Bookmark) -> None: ...
@@ -100,7 +100,7 @@ class _Cursor:
         if newest_t is None or t > newest_t:
             newest_t = t if math.isfinite(t) else newest_t
         self.reached = Reached(newest_t, set_back_s, record.seq)
-        return _Timed(t, Fact(self.writer, record.seq, record.event))
+        return _Timed(t, JournalEvent(self.writer, record.seq, record.event))
 
 
 class Merge:
@@ -113,7 +113,7 @@ class Merge:
         self._looked_at = -math.inf
         self._changed = 0
 
-    def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[Fact], bool]:
+    def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[JournalEvent], bool]:
         """Facts up to the time `until`, and whether there is certainly nothing more for now.
 
         Stops after about `budget_s`, so that a long run opens piece by piece. Within a call the facts are in order
@@ -121,7 +121,7 @@ class Merge:
         """
         deadline = time.monotonic() + budget_s
         self._discover()
-        facts: list[Fact] = []
+        facts: list[JournalEvent] = []
         while True:
             rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
             facts.extend(timed.fact for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
@@ -196,7 +196,7 @@ class Merge:
 
 def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> RecordTail:
     """Opens a journal, plain or sealed; `keep` is given what it is read from. Raises `OSError`."""
-    return SealedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
+    return CompressedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
 
 
 def head_of(path: Path) -> JournalOpened | None:

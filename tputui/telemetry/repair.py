@@ -30,7 +30,7 @@ class NothingReadable(Exception):
     """Neither a record nor the manifest can be read, so there is nothing that a copy could be of."""
 
 
-class Mended(NamedTuple):
+class RepairedRun(NamedTuple):
     """What stands in the copy."""
 
     num_records: int
@@ -56,7 +56,7 @@ class Found:
             self.opened = event
 
 
-def mend(run_dir: Path, target: Path, report: bytes) -> Mended:
+def mend(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     """Makes the sound copy `target` of a run, whole or not at all, with `report` in it.
 
     Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing
@@ -78,7 +78,7 @@ def mend(run_dir: Path, target: Path, report: bytes) -> Mended:
     return mended
 
 
-def _fill(run_dir: Path, into: Path) -> Mended:
+def _fill(run_dir: Path, into: Path) -> RepairedRun:
     for name in (rundir.REQUESTS, rundir.CHECKPOINTS):
         (into / name).mkdir(mode=0o700)
     found, num_records, num_journals, left_out = Found(), 0, 0, list[str]()
@@ -90,7 +90,7 @@ def _fill(run_dir: Path, into: Path) -> Mended:
         if why:
             left_out.append(f"{name}: {why}")
     left_out += _copy_others(run_dir, into, {MANIFEST, REPORT, *journals})
-    return Mended(num_records, num_journals, _copy_manifest(run_dir, into, found), left_out)
+    return RepairedRun(num_records, num_journals, _copy_manifest(run_dir, into, found), left_out)
 
 
 def _copy_journal(path: Path, target: Path, found: Found) -> tuple[int, str]:

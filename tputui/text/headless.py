@@ -19,8 +19,8 @@ from tputui.formatting import inert
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry.codec import to_json
-from tputui.telemetry.merge import Fact
-from tputui.text.lines import Teller, last_lines
+from tputui.telemetry.merge import JournalEvent
+from tputui.text.lines import LineWriter, last_lines
 
 WAIT_S = 0.1
 """Between two looks at a run that has nothing new."""
@@ -43,7 +43,7 @@ def follow(
     the newest `earlier` lines, or all of them. With `as_json` every event as one JSON object, and what is no event
     goes to `narrate` (stderr). Returns what is true then. `wait` is called with seconds, at most `WAIT_S`.
     """
-    teller = Teller(timestamps=timestamps)
+    teller = LineWriter(timestamps=timestamps)
     session.hear_all()
     try:
         if earlier is not None and not as_json:
@@ -69,7 +69,7 @@ def follow(
         return session.snapshot()
 
 
-def _write_newest(session: Session, teller: Teller, out: TextIO, most: int) -> None:
+def _write_newest(session: Session, teller: LineWriter, out: TextIO, most: int) -> None:
     """Writes the newest `most` of the lines that the run has so far, after one that counts those before them."""
     newest: deque[str] = deque(maxlen=most)
     num_lines = 0
@@ -87,7 +87,7 @@ def _write_newest(session: Session, teller: Teller, out: TextIO, most: int) -> N
         write_line(out, line)
 
 
-def json_line(fact: Fact) -> str:
+def json_line(fact: JournalEvent) -> str:
     """A fact as one line of JSON in ASCII: its writer, its number there, then its fields as on the wire."""
     head = {"writer": fact.writer, "q": fact.seq}
     fields = {**head, **to_json(fact.event), **head}

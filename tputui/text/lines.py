@@ -18,7 +18,7 @@ from tputui import formatting as fmt
 from tputui.state import root_cause, snapshot_parts
 from tputui.state.history import eta_s
 from tputui.state.process_log import TOOL
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import LogLine, Snapshot
 from tputui.telemetry import events as ev
@@ -36,7 +36,7 @@ class _Waiting(NamedTuple):
     after: list[str]
 
 
-class Teller:
+class LineWriter:
     """Turns events, one at a time, into lines. Text of others in them is inert.
 
     A report's line is of one step: its losses, meters and pace were all reported with that step. A process reports its
@@ -83,7 +83,7 @@ class Teller:
         lines += [(event.t, text) for text in texts]
         return lines + self._reported(state, event)
 
-    def _repeats(self, writer: WriterState, event: ev.Event, line: LogLine) -> bool:
+    def _repeats(self, writer: ProcessState, event: ev.Event, line: LogLine) -> bool:
         """Whether the failure that was printed already says what the line says."""
         if isinstance(event, ev.TrainingEnded):
             return event.outcome == "failed" and writer.failure is not None
@@ -92,7 +92,7 @@ class Teller:
         self._printed[line.text] -= 1
         return True
 
-    def _own(self, writer: WriterState, event: ev.Event) -> Iterator[str]:
+    def _own(self, writer: ProcessState, event: ev.Event) -> Iterator[str]:
         if isinstance(event, ev.RunStarted):
             yield f"run {event.run} started: {' '.join(event.argv)}"
             if event.resumed_from:
@@ -111,7 +111,7 @@ class Teller:
             # The traceback stands right above, where the process itself told it.
             yield from root_cause.block(msgspec.structs.replace(broke, traceback=""))
 
-    def _is_first(self, writer: WriterState) -> bool:
+    def _is_first(self, writer: ProcessState) -> bool:
         """Several hosts tell the same of the whole run; the first one is heard."""
         return self._state.workers[:1] == [writer]
 
@@ -135,7 +135,7 @@ class Teller:
                 yield ragged
             yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
-    def _reported(self, writer: WriterState, event: ev.Event) -> list[_Line]:
+    def _reported(self, writer: ProcessState, event: ev.Event) -> list[_Line]:
         """The line of a report, once everything of its step was read."""
         if not self._is_first(writer):
             return []
@@ -168,7 +168,7 @@ class Teller:
         columns = [*report.before, self._averages(report.event), *report.after]
         return [(report.event.t, "  ".join(column for column in columns if column))]
 
-    def _is_overdue(self, writer: WriterState, event: ev.Event) -> bool:
+    def _is_overdue(self, writer: ProcessState, event: ev.Event) -> bool:
         """Whether the meters of the report that is kept back will not come: its process went on without them."""
         return self._report is not None and self._is_first(writer) and not isinstance(event, ev.MetersReported)
 

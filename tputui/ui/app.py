@@ -17,15 +17,15 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from tputui.ui.base.preferences import Views, state_path
-from tputui.ui.base_app import HandsApp
-from tputui.ui.terminal.capabilities import Looks, looks_of
+from tputui.ui.base_app import BaseApp
+from tputui.ui.terminal.capabilities import Capabilities, looks_of
 from tputui.ui.terminal.hangup import ending_with_it
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
 
     from tputui.ui.base.reader_thread import Source
-    from tputui.ui.launch.service import Desk
+    from tputui.ui.launch.service import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
 
 
@@ -43,7 +43,7 @@ class ViewOptions(NamedTuple):
 NO_OPTIONS = ViewOptions()
 
 
-class ScreenApp(HandsApp["MonitorResult"]):
+class ScreenApp(BaseApp["MonitorResult"]):
     """Opens one screen and ends with it; until it stands, says that it is being opened."""
 
     # What the monitor asks for is read at once, under the name that it asks for: a style sheet that comes later has
@@ -55,7 +55,7 @@ class ScreenApp(HandsApp["MonitorResult"]):
         self,
         open_screen: Callable[[], Screen[MonitorResult]],
         *,
-        looks: Looks | None = None,
+        looks: Capabilities | None = None,
         views: Views | None = None,
         export_to: Path | None = None,
         opening: str = "",
@@ -63,7 +63,7 @@ class ScreenApp(HandsApp["MonitorResult"]):
     ) -> None:
         """Without `views` nothing is kept; without `looks` the terminal shows everything. `opening` stands in the
         first line until the screen does. `alone` says that the process has nothing else to do than this."""
-        super().__init__(looks or Looks(), views or Views(), export_to=export_to)
+        super().__init__(looks or Capabilities(), views or Views(), export_to=export_to)
         self._open_screen = open_screen
         self._opening = opening
         self._alone = alone
@@ -111,7 +111,7 @@ def run_monitor(
 
 
 def run_list(
-    runs_dir: Path, *, desk: Desk | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+    runs_dir: Path, *, desk: LaunchService | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
     """Shows the runs of a directory until the user leaves; Enter opens one. `desk` starts runs."""
 

@@ -20,13 +20,13 @@ from textual.widget import Widget
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import export
 from tputui.ui.base.export import Form
-from tputui.ui.base.key_queue import InOrderApp
+from tputui.ui.base.key_queue import KeyQueueApp
 from tputui.ui.base.palette_commands import Command, Keyed
 from tputui.ui.base.preferences import Views
 from tputui.ui.base.undo import Undo
 from tputui.ui.render.lines import clean
-from tputui.ui.terminal.capabilities import Looks
-from tputui.ui.terminal.output_filter import Gate, gated
+from tputui.ui.terminal.capabilities import Capabilities
+from tputui.ui.terminal.output_filter import OutputFilter, gated
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.widgets.export_dialog import ExportScreen
 
@@ -55,7 +55,7 @@ def _actions() -> type[Provider]:
     return ActionsProvider
 
 
-class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
+class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     """Themes, undo, copy, export and palette."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = True
@@ -69,7 +69,12 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
             self.sentence = sentence
 
     def __init__(
-        self, looks: Looks, views: Views, *, export_to: Path | None = None, clock: Callable[[], float] = time.time
+        self,
+        looks: Capabilities,
+        views: Views,
+        *,
+        export_to: Path | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`export_to` is the directory that takes what is written; None is the one that the process is in."""
         super().__init__()
@@ -79,7 +84,7 @@ class HandsApp(InOrderApp[ResultT], Generic[ResultT]):
         self._colour = looks.colour and not self.no_color
         self._export_to = export_to
         self._clock = clock
-        self.gate = Gate(ascii_only=looks.ascii_only, colour=self._colour)
+        self.gate = OutputFilter(ascii_only=looks.ascii_only, colour=self._colour)
         self.driver_class = gated(self.driver_class, self.gate)
         for theme in THEMES.values():
             self.register_theme(theme)

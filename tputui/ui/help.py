@@ -15,8 +15,8 @@ from tputui.ui.base.search_rank import grade
 from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.terminal.capabilities import keys_told
 from tputui.ui.widgets.bars import NoticeBar
-from tputui.ui.widgets.edited_text import Edited, press, spans
-from tputui.ui.widgets.overlay import Sheet
+from tputui.ui.widgets.edited_text import EditedText, press, spans
+from tputui.ui.widgets.overlay import Overlay
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _KEY_WIDTH = 12
@@ -37,7 +37,7 @@ class HelpPart(NamedTuple):
     """What the panel shows."""
 
     lines: tuple[Told, ...]
-    typed: Edited | None = None
+    typed: EditedText | None = None
     """What is searched for; None where nothing is."""
     is_typing: bool = False
 
@@ -105,7 +105,7 @@ def _best_first(graded: tuple[int, Told]) -> int:
     return -graded[0]
 
 
-class HelpScreen(Sheet):
+class HelpScreen(Overlay):
     """Help over the screen that asked for it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -146,7 +146,7 @@ class HelpScreen(Sheet):
 
     def action_find(self) -> None:
         """Begins to search."""
-        self._show(self._part._replace(typed=self._part.typed or Edited.of(""), is_typing=True))
+        self._show(self._part._replace(typed=self._part.typed or EditedText.of(""), is_typing=True))
 
     def action_leave(self) -> None:
         """Ends a search, else the help."""

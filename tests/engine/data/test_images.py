@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from engine.data import images
-from engine.data.bad_examples import Budget, Skips
+from engine.data.bad_examples import BadExamples, Budget
 from engine.data.feed import Feed
 from engine.data.images import Images
 from engine.data.options import ImageData
@@ -255,7 +255,10 @@ def test_a_bad_image_is_skipped_by_the_feed_within_its_limit(scene: Path) -> Non
     seen = 0
     splits = images.load(options(scene), 0)
     budget = Budget(1, lambda split, bad, spent, limit: told.append(bad.why))
-    train_skips, valid_skips = Skips("train", len(splits.train), budget), Skips("valid", len(splits.valid), budget)
+    train_skips, valid_skips = (
+        BadExamples("train", len(splits.train), budget),
+        BadExamples("valid", len(splits.valid), budget),
+    )
     for split, skips in ((splits.train, train_skips), (splits.valid, valid_skips)):
         with Feed(split, valid_shares(len(split), 2, 2), lambda tensors: tensors, 2, skips) as feed:
             seen += sum(int(batch.counts.sum()) for batch in feed)

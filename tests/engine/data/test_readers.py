@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.bad_examples import Budget, Skips
+from engine.data.bad_examples import BadExamples, Budget
 from engine.data.feed import DatasetError, Feed
 from engine.data.readers import WINDOW_S, Reader, Waiting, WrongBatch, remedy
 from engine.data.sampler import train_shares
@@ -69,7 +69,7 @@ def epoch(dataset: Numbers, workers: int, told: list[str] | None = None) -> list
     budget = Budget(
         len(dataset), lambda split, bad, skipped, limit: (told if told is not None else []).append(str(bad))
     )
-    skips, found = Skips("train", len(dataset), budget), []
+    skips, found = BadExamples("train", len(dataset), budget), []
     for number in (1, 2):
         shares = train_shares(len(dataset), 1, BATCH, seed=0, epoch=number)
         with Feed(dataset, shares, lambda tensors: tensors, 2, skips, workers) as feed:
@@ -106,7 +106,7 @@ def test_no_more_batches_are_read_ahead_than_there_is_room_for() -> None:
                     third.set()
             return super().fetch(indices)
 
-    skips = Skips("train", COUNT, Budget(0, lambda *_: None))
+    skips = BadExamples("train", COUNT, Budget(0, lambda *_: None))
     with Feed(Counted(), train_shares(COUNT, 1, BATCH, seed=0, epoch=1), lambda t: t, depth, skips, 8) as feed:
         assert feed.wait(None)
         # The one taken, one that is ready, one that waits for room: all three of the epoch, and no part of a second.

@@ -30,7 +30,7 @@ class TakesKeys(Protocol):
         ...
 
 
-class InOrderApp(App[ResultT], Generic[ResultT]):
+class KeyQueueApp(App[ResultT], Generic[ResultT]):
     """An application whose screens are given their keys in order."""
 
     class KeyDone(Message):

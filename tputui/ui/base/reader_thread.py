@@ -89,7 +89,7 @@ class Frame(NamedTuple):
     """What is true now. The same as `snapshot`, unless a run that is followed shows its past."""
 
 
-class Pump:
+class ReaderThread:
     """Reads a source until stopped, and closes it."""
 
     def __init__(

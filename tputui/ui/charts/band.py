@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from tputui.state.snapshot import CoreColumn
 from tputui.ui.charts import axis, frame, layers
-from tputui.ui.charts.columns import Column
+from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.visible_data import (
     Chart,
-    Scene,
+    VisibleData,
     cursor_cell,
     domain_of,
     finish,
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     domain: Domain
 
 
-def setting(scene: Scene, width: int, height: int) -> Setting:
+def setting(scene: VisibleData, width: int, height: int) -> Setting:
     """Axes and room of a chart."""
     rows = rows_for(height)
     scale = scale_of(scene, scene.look.log)
@@ -43,7 +43,7 @@ def setting(scene: Scene, width: int, height: int) -> Setting:
     return Setting(scale, labels, area, domain_of(scene, area.across * DOTS_X))
 
 
-def draw(scene: Scene, width: int, height: int) -> Chart:
+def draw(scene: VisibleData, width: int, height: int) -> Chart:
     """Mean, band and outlier; behind a smoothed mean the one that was measured."""
     place = setting(scene, width, height)
     found = scene.figures.columns(place.domain.dots())
@@ -53,7 +53,7 @@ def draw(scene: Scene, width: int, height: int) -> Chart:
     return Chart(drawn, place.area, place.domain, hidden=hidden_by_log(scene, scene.look.log))
 
 
-def _layers(scene: Scene, found: Sequence[Column], place: Setting) -> tuple[Layer, list[Layer]]:
+def _layers(scene: VisibleData, found: Sequence[ChartColumn], place: Setting) -> tuple[Layer, list[Layer]]:
     canvas, scale = blank(place.area), place.scale
     mean = Layer(blank(place.area), "accent")
     if scale is None:
@@ -93,7 +93,7 @@ def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
     return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 
 
-def fill_band(canvas: Canvas, found: Sequence[Column], row: Callable[[float], int]) -> None:
+def fill_band(canvas: Canvas, found: Sequence[ChartColumn], row: Callable[[float], int]) -> None:
     """The dots from the least to the greatest value; where no value is finite there is a gap."""
     before: tuple[int, int, int] | None = None
     for column in found:

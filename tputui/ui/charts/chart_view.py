@@ -33,7 +33,7 @@ class Window(NamedTuple):
     """Last step; None is the newest one, whichever that is."""
 
 
-class Look(NamedTuple):
+class ChartView(NamedTuple):
     """How a chart is looked at."""
 
     view: ViewKind = "band"
@@ -53,15 +53,15 @@ class Look(NamedTuple):
         """Of the moving average; 0 is none."""
         return WEIGHTS[self.smoothing]
 
-    def next_view(self, by: int = 1) -> Look:
+    def next_view(self, by: int = 1) -> ChartView:
         """The next view, or the one before."""
         return self._replace(view=VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
 
-    def next_x(self) -> Look:
+    def next_x(self) -> ChartView:
         """The next x axis."""
         return self._replace(x=X_KINDS[(X_KINDS.index(self.x) + 1) % len(X_KINDS)])
 
-    def smoother(self, by: int) -> Look:
+    def smoother(self, by: int) -> ChartView:
         """More smoothing, or less."""
         return self._replace(smoothing=min(max(self.smoothing + by, 0), len(WEIGHTS) - 1))
 
@@ -73,7 +73,7 @@ class Look(NamedTuple):
         end = last if self.window.last is None else min(max(self.window.last, first + span - 1), last)
         return end - span + 1, end
 
-    def zoomed(self, closer: bool, at: float | None, first: int, last: int) -> Look:
+    def zoomed(self, closer: bool, at: float | None, first: int, last: int) -> ChartView:
         """Half of the steps, or twice as many, around the cursor or `at`; the end stays where nothing is given.
 
         A window that ends at the newest step keeps following it.
@@ -89,7 +89,7 @@ class Look(NamedTuple):
         share = (centre - low) / max(span - 1, 1)
         return self._with_end(round(centre + (1 - share) * (wanted - 1)), wanted, first, last)
 
-    def panned(self, by: int, first: int, last: int) -> Look:
+    def panned(self, by: int, first: int, last: int) -> ChartView:
         """A quarter of what is in sight to the right, or to the left."""
         if self.window is None:
             return self
@@ -97,7 +97,7 @@ class Look(NamedTuple):
         span = high - low + 1
         return self._with_end(high + by * max(round(span * PAN), 1), span, first, last)
 
-    def reading(self, step: int | None, first: int, last: int) -> Look:
+    def reading(self, step: int | None, first: int, last: int) -> ChartView:
         """The cursor at a step, and that step in sight."""
         if step is None:
             return self._replace(cursor=None, core=None)
@@ -108,6 +108,6 @@ class Look(NamedTuple):
         span = high - low + 1
         return self._with_end(step if step > high else step + span - 1, span, first, last)._replace(cursor=step)
 
-    def _with_end(self, end: int, span: int, first: int, last: int) -> Look:
+    def _with_end(self, end: int, span: int, first: int, last: int) -> ChartView:
         end = min(max(end, first + span - 1), last)
         return self._replace(window=Window(span, None if end == last else end))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tputui.state.snapshot import Segment
 
 
-class Column(NamedTuple):
+class ChartColumn(NamedTuple):
     """What a dot column of a chart shows."""
 
     x: int
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     """Values that are not finite."""
 
 
-def columns(segments: Sequence[Segment], first_step: int, last_step: int, width: int) -> list[Column]:
+def columns(segments: Sequence[Segment], first_step: int, last_step: int, width: int) -> list[ChartColumn]:
     """The columns that hold a segment, from left to right; a segment, in order, counts at the middle of its steps."""
     if width < 1:
         return []
@@ -38,7 +38,7 @@ def columns(segments: Sequence[Segment], first_step: int, last_step: int, width:
     return gather(seen, [min(max(round(middle), 0), width - 1) for middle in middles])
 
 
-def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[Column]:
+def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[ChartColumn]:
     """The columns of segments whose dot columns are `places`; those of one column stand next to each other."""
     return [_merge(x, segments[start:stop]) for x, start, stop in runs_of(places)]
 
@@ -54,11 +54,11 @@ def runs_of(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         start = stop
 
 
-def _merge(x: int, group: Sequence[Segment]) -> Column:
+def _merge(x: int, group: Sequence[Segment]) -> ChartColumn:
     """The column at dot column `x` that holds these segments, one at least."""
     if len(group) == 1:
         only = group[0]
-        return Column(x, only.mean, only.min, only.max, only.num_bad)
+        return ChartColumn(x, only.mean, only.min, only.max, only.num_bad)
     total, count, bad, low, high = 0.0, 0, 0, math.inf, -math.inf
     for segment in group:
         bad += segment.num_bad
@@ -66,9 +66,9 @@ def _merge(x: int, group: Sequence[Segment]) -> Column:
             count += segment.num_values
             low, high = min(low, segment.min), max(high, segment.max)
     if not count:
-        return Column(x, math.nan, math.nan, math.nan, bad)
+        return ChartColumn(x, math.nan, math.nan, math.nan, bad)
     # Shares instead of a sum: values near the end of the floats must not overflow.
     for segment in group:
         if segment.num_values:
             total += segment.mean * (segment.num_values / count)
-    return Column(x, total, low, high, bad)
+    return ChartColumn(x, total, low, high, bad)

@@ -19,7 +19,7 @@ X_KINDS: tuple[XKind, ...] = get_args(XKind)
 _CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
-class Grounds(NamedTuple):
+class AxisInfo(NamedTuple):
     """What of a run the axes stand on."""
 
     epochs: tuple[tuple[int, int], ...] = ()
@@ -56,10 +56,10 @@ class Grounds(NamedTuple):
         return self.epochs[-1][0] - self.epochs[-2][0]
 
 
-def grounds_of(snapshot: Snapshot) -> Grounds:
+def grounds_of(snapshot: Snapshot) -> AxisInfo:
     """What the axes of a run stand on."""
     plan = snapshot.plan
-    return Grounds(
+    return AxisInfo(
         epochs=tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
         steps_per_epoch=plan.steps_per_epoch if plan is not None else 0,
         global_batch=plan.global_batch if plan is not None else 0,
@@ -75,7 +75,7 @@ class Domain:
         self,
         segments: Sequence[Segment],
         kind: XKind,
-        grounds: Grounds,
+        grounds: AxisInfo,
         width: int,
         middles: list[float] | None = None,
         *,

@@ -12,7 +12,7 @@ from tputui.state.snapshot import Mark
 from tputui.ui.render.lines import Line, Span, Tone
 
 
-class Sign(NamedTuple):
+class EventSign(NamedTuple):
     """How a kind of event looks."""
 
     mark: str
@@ -20,19 +20,19 @@ class Sign(NamedTuple):
     word: str
 
 
-SIGNS: dict[str, Sign] = {
-    "failure": Sign("\u2573", "bad", "failure"),
-    "non_finite": Sign("\u2716", "bad", "NaN or inf"),
-    "stall": Sign("\u25b2", "warn", "stall"),
-    "recompile": Sign("\u25c7", "warn", "recompile"),
-    "warning": Sign("!", "warn", "warning"),
-    "request": Sign("\u25b8", "info", "request"),
-    "resume": Sign("\u00bb", "info", "resume"),
-    "best": Sign("\u2605", "good", "best so far"),
-    "checkpoint": Sign("\u25aa", "good", "checkpoint"),
-    "compile": Sign("\u25c6", "info", "compile"),
-    "end": Sign("\u25a0", "info", "end"),
-    "epoch": Sign("\u2575", "label", "epoch"),
+SIGNS: dict[str, EventSign] = {
+    "failure": EventSign("\u2573", "bad", "failure"),
+    "non_finite": EventSign("\u2716", "bad", "NaN or inf"),
+    "stall": EventSign("\u25b2", "warn", "stall"),
+    "recompile": EventSign("\u25c7", "warn", "recompile"),
+    "warning": EventSign("!", "warn", "warning"),
+    "request": EventSign("\u25b8", "info", "request"),
+    "resume": EventSign("\u00bb", "info", "resume"),
+    "best": EventSign("\u2605", "good", "best so far"),
+    "checkpoint": EventSign("\u25aa", "good", "checkpoint"),
+    "compile": EventSign("\u25c6", "info", "compile"),
+    "end": EventSign("\u25a0", "info", "end"),
+    "epoch": EventSign("\u2575", "label", "epoch"),
 }
 """The gravest first."""
 
@@ -40,12 +40,12 @@ KINDS = tuple(SIGNS)
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
-def sign_of(kind: str) -> Sign:
+def sign_of(kind: str) -> EventSign:
     """How an event of a kind looks; a kind of a newer writer is a dot with its own name."""
-    return SIGNS.get(kind) or Sign("\u00b7", "label", kind.replace("_", " "))
+    return SIGNS.get(kind) or EventSign("\u00b7", "label", kind.replace("_", " "))
 
 
-def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, Sign]:
+def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, EventSign]:
     """The sign of every cell from 0 to `width` that has one; `place` tells the cell of an event."""
     found: dict[int, str] = {}
     for mark in marks:
@@ -59,7 +59,7 @@ def _rank(kind: str) -> int:
     return _RANK.get(kind, len(_RANK) if kind else len(_RANK) + 1)
 
 
-def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
+def line_of(signs: dict[int, EventSign], width: int, ground: str = " ") -> Line:
     """A strip as a line, neighbours of one tone in one span."""
     line: Line = []
     text, tone = "", "dim"
@@ -73,7 +73,7 @@ def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
     return [*line, Span(text, tone)] if text else line  # type: ignore[arg-type]
 
 
-def over(line: Line, signs: dict[int, Sign]) -> Line:
+def over(line: Line, signs: dict[int, EventSign]) -> Line:
     """A line of narrow characters with signs in place of some of them."""
     found: Line = []
     at = 0

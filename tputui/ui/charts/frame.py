@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tputui.ui.charts import axis
 from tputui.ui.charts.domain import Domain
-from tputui.ui.charts.events_line import SIGNS, Sign, line_of
+from tputui.ui.charts.events_line import SIGNS, EventSign, line_of
 from tputui.ui.render.braille import DOTS_X, DOTS_Y
 from tputui.ui.render.lines import Line, Span
 
@@ -64,28 +64,28 @@ def cell_of(domain: Domain, step: float) -> int:
     return domain.dot(domain.at(step)) // DOTS_X
 
 
-def x_axis(domain: Domain, area: Area, signs: Mapping[int, Sign], cursor: int | None) -> list[Line]:
+def x_axis(domain: Domain, area: Area, signs: Mapping[int, EventSign], cursor: int | None) -> list[Line]:
     """The ruler with signs on it, and the ticks below."""
     places: dict[int, str] = {}
     for value, name in domain.ticks(max(2, area.across // 9)):
         places[domain.dot(value) // DOTS_X] = name
     on_ruler = dict(signs)
     for cell in places:
-        on_ruler.setdefault(cell, Sign("\u252c", "dim", ""))
+        on_ruler.setdefault(cell, EventSign("\u252c", "dim", ""))
     if cursor is not None:
-        on_ruler[cursor] = Sign(CURSOR_MARK, "strong", "")
+        on_ruler[cursor] = EventSign(CURSOR_MARK, "strong", "")
     edge = Span(" " * (area.left - 1) + "\u2514", "dim")
     ruler: Line = [edge, *line_of(on_ruler, area.across, "\u2500")]
     return [ruler, [Span(_numbers(places, area), "label")]]
 
 
-def strip_line(signs: Mapping[int, Sign], area: Area) -> Line:
+def strip_line(signs: Mapping[int, EventSign], area: Area) -> Line:
     """The line of events below a chart."""
     name = _STRIP_NAME if area.left > len(_STRIP_NAME) else ""
     return [Span(f"{name:>{area.left - 1}} ", "dim"), *line_of(dict(signs), area.across)]
 
 
-def bad_signs(dots: Sequence[int]) -> dict[int, Sign]:
+def bad_signs(dots: Sequence[int]) -> dict[int, EventSign]:
     """The marks of values that are not finite, by cell."""
     return {dot // DOTS_X: SIGNS["non_finite"] for dot in dots}
 

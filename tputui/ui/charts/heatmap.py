@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from tputui import formatting as fmt
 from tputui.state.snapshot import CoreColumn
 from tputui.ui.charts import frame
-from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.outlier import grouped
-from tputui.ui.charts.visible_data import Chart, Scene, cursor_cell, domain_of, finish, rows_for, sampled
+from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, domain_of, finish, rows_for, sampled
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, Tone
 
@@ -59,7 +59,7 @@ class HeatMemory:
         return [kept[id(column)][1] for column in columns]
 
 
-def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
+def draw(scene: VisibleData, width: int, height: int, memory: HeatMemory) -> Chart:
     """A row a core or a group of cores, a cell a step or several; the axes and the line of events below."""
     num_cores = len(scene.cores[-1].means) if scene.cores else 0
     rows = max(rows_for(height), 1)
@@ -95,7 +95,7 @@ def draw(scene: Scene, width: int, height: int, memory: HeatMemory) -> Chart:
     )
 
 
-def _spike(scene: Scene) -> tuple[str, ...]:
+def _spike(scene: VisibleData) -> tuple[str, ...]:
     """The highest loss in sight, where columns are samples or means in which it may be lost; none where it is no spike.
 
     The curve's segments hold the extremes of every step, though not of which core.
@@ -114,7 +114,7 @@ def _spike(scene: Scene) -> tuple[str, ...]:
     return (f"not in the map: {fmt.number(top.max)} of a core in {where}",)
 
 
-def _label(cores: range, look: Look) -> str:
+def _label(cores: range, look: ChartView) -> str:
     """The first core of a row, with a sign where the row is read."""
     return f"\u276f{cores.start}" if look.cursor is not None and look.core in cores else str(cores.start)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tputui.state.snapshot import Segment
 from tputui.ui.charts import band
-from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.visible_data import Chart, Whole, cut
 
 LEAST_CHART = 7
@@ -26,7 +26,7 @@ def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
     return found
 
 
-def chart(whole: Whole, look: Look, width: int, height: int) -> Chart | None:
+def chart(whole: Whole, look: ChartView, width: int, height: int) -> Chart | None:
     """A chart of the part that is in sight; None where there is no room for one."""
     if height < LEAST_CHART or width < 24 or len(whole.segments) < 2:
         return None

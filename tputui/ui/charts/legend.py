@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from tputui.state.snapshot import Mark
 from tputui.ui.charts import loss
 from tputui.ui.charts.domain import XKind
-from tputui.ui.charts.visible_data import Chart, Scene, Whole
+from tputui.ui.charts.visible_data import Chart, VisibleData, Whole
 from tputui.ui.render.lines import Line, fit, width_of
 
 
 def legend(
-    scene: Scene, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
+    scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
 ) -> list[Line]:
     """What the lines of the chart are, then which core stands out; both in the first line where room is `short`."""
     first = loss.legend(scene, newest, num_cores, num_non_finite, width)
@@ -24,7 +24,9 @@ def legend(
     return [first, loss.odd_core(scene.outlier, num_cores, width, bad)]
 
 
-def readout(scene: Scene, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:
+def readout(
+    scene: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()
+) -> list[Line]:
     """Place and values under the cursor, and the nearest event where there is room; `rows` are those of a map."""
     where, values = loss.readout(scene, next((cores for cores in rows if scene.look.core in cores), None))
     event = loss.nearest_mark(marks, scene.look.cursor or 0)
@@ -33,7 +35,7 @@ def readout(scene: Scene, marks: list[Mark], width: int, *, short: bool, rows: S
     return [[*where, *event] if width_of(where) + 12 < width else where, values]
 
 
-def note(whole: Whole, scene: Scene, chart: Chart | None, wanted: XKind, width: int) -> str:
+def note(whole: Whole, scene: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
     """What is not as usual, the most important first, as much as fits; `wanted` is the x axis that was asked for."""
     look = scene.look
     why_not = whole.grounds.why_not(wanted, whole.segments)

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from tputui import formatting as fmt
 from tputui.state.snapshot import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import band, heatmap, overlay, small_multiples
-from tputui.ui.charts.chart_view import Look
+from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heatmap import HeatMemory
-from tputui.ui.charts.outlier import CoreWatch, column_at
+from tputui.ui.charts.outlier import OutlierDetector, column_at
 from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.small_multiples import MultiplesMemory
 from tputui.ui.charts.smoothing import smoothed
-from tputui.ui.charts.visible_data import Chart, Scene, Whole, cut
+from tputui.ui.charts.visible_data import Chart, VisibleData, Whole, cut
 from tputui.ui.render.lines import Line, Span, clean
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
@@ -28,7 +28,7 @@ class LossChart:
 
     def __init__(self) -> None:
         self._figures = SegmentMemory()
-        self._watch = CoreWatch()
+        self._watch = OutlierDetector()
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
 
@@ -37,7 +37,7 @@ class LossChart:
         """Whether all there is was looked at; if not, drawing again goes on."""
         return self._watch.complete
 
-    def scene(self, whole: Whole, look: Look) -> Scene:
+    def scene(self, whole: Whole, look: ChartView) -> VisibleData:
         """What of the run is in sight, smoothed, and the core that stands out there."""
         why_not = whole.grounds.why_not(look.x, whole.segments)
         look = look._replace(x="step") if why_not else look
@@ -45,7 +45,7 @@ class LossChart:
         scene = cut(whole, smooth, look, self._figures)
         return scene._replace(outlier=_named(whole.outlier, self._watch.outlier(scene.cores), scene.segments))
 
-    def draw(self, scene: Scene, width: int, height: int) -> Chart | None:
+    def draw(self, scene: VisibleData, width: int, height: int) -> Chart | None:
         """The chart; None where there is no room for one."""
         if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not scene.segments:
             return None
@@ -65,7 +65,7 @@ def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequ
     return in_sight if in_sight is not None and in_sight.core == now.core else now
 
 
-def legend(scene: Scene, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
+def legend(scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
     """What the lines of the chart are; `newest` is the mean of the newest step, where that is in sight."""
     cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
     line: Line = [
@@ -86,7 +86,7 @@ def legend(scene: Scene, newest: float | None, num_cores: int, num_non_finite: i
     return line
 
 
-def _mean(scene: Scene, newest: float | None) -> str:
+def _mean(scene: VisibleData, newest: float | None) -> str:
     """`mean 0.0039`; of a window that ends earlier, with the steps that the last value is a mean of."""
     last = scene.segments[-1]
     if newest is not None:
@@ -118,7 +118,7 @@ def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Seque
     return [Span(long if len(long) <= width else short, "alert")]
 
 
-def readout(scene: Scene, row: range | None = None) -> tuple[Line, Line]:
+def readout(scene: VisibleData, row: range | None = None) -> tuple[Line, Line]:
     """What is under the cursor, in two parts: where it is, and the values there; of the cores of a `row` of the map."""
     step = scene.look.cursor
     if step is None or not scene.segments:
@@ -138,7 +138,7 @@ def _steps(of: Segment | CoreColumn) -> str:
     return f"steps {of.first_step:,} to {of.last_step:,}"
 
 
-def _where(segment: Segment, read: Segment | CoreColumn, scene: Scene, step: int) -> Line:
+def _where(segment: Segment, read: Segment | CoreColumn, scene: VisibleData, step: int) -> Line:
     """The place of a segment, and the steps that values are told of."""
     grounds = scene.grounds
     line: Line = [Span(f" {_steps(read) if read.last_step > read.first_step else f'step {step:,}'}", "strong")]
@@ -151,7 +151,7 @@ def _where(segment: Segment, read: Segment | CoreColumn, scene: Scene, step: int
     return line
 
 
-def _values(segment: Segment, column: CoreColumn | None, scene: Scene, smooth: float | None) -> Line:
+def _values(segment: Segment, column: CoreColumn | None, scene: VisibleData, smooth: float | None) -> Line:
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]

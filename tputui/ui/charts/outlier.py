@@ -10,18 +10,18 @@ import math
 from collections.abc import Sequence
 
 from tputui.state import outlier
-from tputui.state.outlier import Look
+from tputui.state.outlier import OutlierRow
 from tputui.state.snapshot import CoreColumn, OutlierView
 
 _VALUES_A_CALL = 100_000
 """Values judged at most in one call: some 20 ms."""
 
 
-class CoreWatch:
+class OutlierDetector:
     """Remembers what it judged."""
 
     def __init__(self) -> None:
-        self._judged: dict[int, tuple[CoreColumn, Look]] = {}
+        self._judged: dict[int, tuple[CoreColumn, OutlierRow]] = {}
         self._found: tuple[tuple[int, ...], OutlierView | None] = ((), None)
         self.complete = True
         """Whether every column of the last call is judged; if not, the next call goes on."""

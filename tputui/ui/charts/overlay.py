@@ -10,7 +10,7 @@ from tputui.state.snapshot import CoreColumn
 from tputui.ui.charts import layers
 from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
 from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.visible_data import Chart, Scene, cursor_cell, finish, hidden_by_log, sampled
+from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, finish, hidden_by_log, sampled
 from tputui.ui.render.braille import Canvas
 
 LINES_MAX = 64
@@ -20,7 +20,7 @@ _RECENT = 8
 """Newest columns by which cores are chosen where there are too many."""
 
 
-def draw(scene: Scene, width: int, height: int) -> Chart:
+def draw(scene: VisibleData, width: int, height: int) -> Chart:
     """A line a core, the mean over them, the outlier on top."""
     place = setting(scene, width, height)
     cores, mean = Layer(blank(place.area), "band"), Layer(blank(place.area), "accent")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tputui.state.snapshot import Segment
 from tputui.ui.charts import axis, band, frame, layers
-from tputui.ui.charts.columns import Column, columns
-from tputui.ui.charts.domain import Domain, Grounds
+from tputui.ui.charts.columns import ChartColumn, columns
+from tputui.ui.charts.domain import AxisInfo, Domain
 from tputui.ui.charts.frame import NON_FINITE_MARK, Area, dot_row
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
@@ -26,7 +26,7 @@ class Plot(NamedTuple):
     """A drawn series: for the tests, and for whoever draws on top of it."""
 
     lines: list[Line]
-    columns: list[Column]
+    columns: list[ChartColumn]
     scale: axis.Scale | None
 
 
@@ -46,6 +46,6 @@ def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = Fa
         band.fill_band(behind, found, row)
         band.trace(mean, [(column.x, column.mean) for column in found], row)
     body = layers.compose([layers.Layer(mean, "accent")], band=layers.Layer(behind, "band"))
-    domain = Domain(segments, "step", Grounds(), area.across * DOTS_X)
+    domain = Domain(segments, "step", AxisInfo(), area.across * DOTS_X)
     bad = frame.bad_signs([column.x for column in found if column.bad])
     return Plot([*frame.sided(body, labels, left), *frame.x_axis(domain, area, bad, None)], found, scale)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from tputui.state.snapshot import Segment
-from tputui.ui.charts.columns import Column, runs_of
+from tputui.ui.charts.columns import ChartColumn, runs_of
 
 
 class SegmentMemory:
@@ -26,7 +26,7 @@ class SegmentMemory:
         self._counts: list[int] = []
         self._bads: list[int] = []
         self._segments: Sequence[Segment] = ()
-        self._columns: dict[tuple[int, int], Column] = {}
+        self._columns: dict[tuple[int, int], ChartColumn] = {}
         """By the numbers of the first segment in it and of the first one after it."""
 
     def follow(self, segments: Sequence[Segment]) -> SegmentMemory:
@@ -38,9 +38,9 @@ class SegmentMemory:
         self._segments = segments
         return self
 
-    def columns(self, dots: Sequence[int]) -> list[Column]:
+    def columns(self, dots: Sequence[int]) -> list[ChartColumn]:
         """The columns of the segments whose dot columns are `dots`; those of one stand next to each other."""
-        known, kept, found = self._columns, dict[tuple[int, int], Column](), list[Column]()
+        known, kept, found = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
         for x, start, stop in runs_of(dots):
             column = known.get((start, stop))
             if column is None or column.x != x:
@@ -59,15 +59,15 @@ class SegmentMemory:
         self._counts = self._counts[:same] + [one.num_values for one in fresh]
         self._bads = self._bads[:same] + [one.num_bad for one in fresh]
 
-    def _merged(self, x: int, start: int, stop: int) -> Column:
+    def _merged(self, x: int, start: int, stop: int) -> ChartColumn:
         """The column that `draw.columns.gather` makes of these segments."""
         counts = self._counts[start:stop]
         count, bad = sum(counts), sum(self._bads[start:stop])
         if not count:
-            return Column(x, math.nan, math.nan, math.nan, bad)
+            return ChartColumn(x, math.nan, math.nan, math.nan, bad)
         # Shares instead of a sum: values near the end of the floats must not overflow.
         total = sum([mean * (one / count) for mean, one in zip(self._means[start:stop], counts, strict=True)])
-        return Column(x, total, min(self.lows[start:stop]), max(self.highs[start:stop]), bad)
+        return ChartColumn(x, total, min(self.lows[start:stop]), max(self.highs[start:stop]), bad)
 
 
 def _same(before: Sequence[Segment], after: Sequence[Segment]) -> int:

@@ -17,7 +17,7 @@ from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.outlier import column_at, grouped
 from tputui.ui.charts.visible_data import (
     Chart,
-    Scene,
+    VisibleData,
     cursor_cell,
     domain_of,
     hidden_by_log,
@@ -66,7 +66,7 @@ class _Tiling(NamedTuple):
     """Rows of dots of a chart; its title comes above."""
 
 
-def draw(scene: Scene, width: int, height: int, memory: MultiplesMemory) -> Chart:
+def draw(scene: VisibleData, width: int, height: int, memory: MultiplesMemory) -> Chart:
     """The charts in reading order; below every column of them the line of events."""
     num_cores = len(scene.cores[-1].means) if scene.cores else 0
     tiling = _tile(num_cores, width, height - 1)
@@ -114,7 +114,7 @@ def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
 
 
 def _one(
-    scene: Scene,
+    scene: VisibleData,
     cores: range,
     domain: Domain,
     scale: axis.Scale | None,
@@ -135,7 +135,7 @@ def _one(
     return [[*row, Span(" " * (tiling.width - width_of(row)))] for row in rows]
 
 
-def _title(scene: Scene, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
+def _title(scene: VisibleData, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
     """Which cores, of one its loss, the newest or under the cursor; where there is no room for the one that stands out
     besides, that one alone."""
     wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []

@@ -6,14 +6,14 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from tputui.ui.charts.columns import Column
+from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.plot import NON_FINITE_MARK
 from tputui.ui.render.lines import Line, Span, joined
 
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
-def sparkline(columns: Sequence[Column], num_columns: int, width: int) -> Line:
+def sparkline(columns: Sequence[ChartColumn], num_columns: int, width: int) -> Line:
     """The columns, places 0 to `num_columns` - 1, in `width` cells; every cell between the first and last is filled."""
     if not columns or width < 1:
         return [Span(" " * max(width, 0))]

@@ -15,7 +15,7 @@ MeterKey = tuple[Split, str]
 """A meter by its split and name; scores are of validation."""
 
 
-class Sight(NamedTuple):
+class CompareView(NamedTuple):
     """How a comparison is looked at."""
 
     num_runs: int
@@ -44,34 +44,34 @@ class Sight(NamedTuple):
         """Every run, the base first."""
         return [self.base, *(index for index in range(self.num_runs) if index != self.base)]
 
-    def kept(self, *, x: str, log: bool, smoothing: int) -> Sight:
+    def kept(self, *, x: str, log: bool, smoothing: int) -> CompareView:
         """As it was left in another session; what makes no sense any more is passed over."""
         known: XKind = next((kind for kind in X_KINDS if kind == x), "step")
         return self._replace(x=known, log=log, smoothing=min(max(smoothing, 0), len(WEIGHTS) - 1))
 
-    def choose(self, by: int) -> Sight:
+    def choose(self, by: int) -> CompareView:
         """Another run, around the ends."""
         return self._replace(chosen=(self.chosen + by) % self.num_runs)
 
-    def toggle(self) -> Sight:
+    def toggle(self) -> CompareView:
         """The chosen run hidden, or shown again; one curve always stays."""
         hidden = self.hidden ^ {self.chosen}
         return self if len(hidden) == self.num_runs else self._replace(hidden=hidden)
 
-    def rebase(self) -> Sight:
+    def rebase(self) -> CompareView:
         """The chosen run as the base."""
         return self._replace(base=self.chosen)
 
-    def next_x(self) -> Sight:
+    def next_x(self) -> CompareView:
         """The next x axis; a place on the one before means nothing there."""
         return self._replace(x=X_KINDS[(X_KINDS.index(self.x) + 1) % len(X_KINDS)], cursor=None)
 
-    def next_meter(self, known: list[MeterKey], by: int) -> Sight:
+    def next_meter(self, known: list[MeterKey], by: int) -> CompareView:
         """The loss of the steps, then each meter by epoch, then the loss again."""
         choices: list[MeterKey | None] = [None, *known]
         at = choices.index(self.meter) if self.meter in choices else 0
         return self._replace(meter=choices[(at + by) % len(choices)])
 
-    def smoother(self, by: int) -> Sight:
+    def smoother(self, by: int) -> CompareView:
         """More smoothing, or less."""
         return self._replace(smoothing=min(max(self.smoothing + by, 0), len(WEIGHTS) - 1))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from tputui.compare.compare import LABELS, meter_points
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.ui.charts.domain import Domain, Grounds, XKind, grounds_of
+from tputui.ui.charts.domain import AxisInfo, Domain, XKind, grounds_of
 from tputui.ui.charts.smoothing import smoothed
-from tputui.ui.compare.compare_view import MeterKey, Sight
+from tputui.ui.compare.compare_view import CompareView, MeterKey
 from tputui.ui.render.lines import Tone
 
 TONES: tuple[Tone, ...] = ("run1", "run2", "run3", "run4", "run5", "run6", "run7", "run8")
@@ -69,7 +69,7 @@ def known_meters(snapshots: Sequence[Snapshot]) -> list[MeterKey]:
     return sorted(found, key=lambda key: key[0] == "train")
 
 
-def curves(snapshots: Sequence[Snapshot], sight: Sight) -> Curves:
+def curves(snapshots: Sequence[Snapshot], sight: CompareView) -> Curves:
     """The curves of the runs that are not hidden."""
     shown: list[Curve] = []
     why_not: list[tuple[str, str]] = []
@@ -84,7 +84,7 @@ def curves(snapshots: Sequence[Snapshot], sight: Sight) -> Curves:
     return Curves(shown, why_not)
 
 
-def _of_loss(index: int, snapshot: Snapshot, sight: Sight) -> Curve | str:
+def _of_loss(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
     segments, grounds = snapshot.loss, grounds_of(snapshot)
     if not segments:
         return _nothing(snapshot, "loss")
@@ -99,7 +99,7 @@ def _of_loss(index: int, snapshot: Snapshot, sight: Sight) -> Curve | str:
     return Curve(index, xs, smoothed(segments, sight.weight), means, bad)
 
 
-def _of_meter(index: int, snapshot: Snapshot, sight: Sight) -> Curve | str:
+def _of_meter(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
     """A point an epoch that ended, where its last training step stands; smoothing is of steps alone."""
     assert sight.meter is not None
     points = meter_points(snapshot).get(sight.meter)
@@ -118,7 +118,7 @@ def _of_meter(index: int, snapshot: Snapshot, sight: Sight) -> Curve | str:
     return Curve(index, xs, values, [], [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)])
 
 
-def _no_steps(snapshot: Snapshot, grounds: Grounds, x: XKind) -> str:
+def _no_steps(snapshot: Snapshot, grounds: AxisInfo, x: XKind) -> str:
     if not grounds.steps_per_epoch:
         return "the steps of an epoch are not known yet"
     return "the times of the steps are not known" if x == "time" and not snapshot.loss else ""

@@ -14,9 +14,9 @@ from tputui.ui.base.export_figures import Figure, Figures
 from tputui.ui.charts.domain import XKind, clock, compact
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.compare import multi_run_chart
-from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.compare_view import CompareView
 from tputui.ui.compare.curves import TONES, Curve, Curves, curves
-from tputui.ui.compare.multi_run_chart import Several
+from tputui.ui.compare.multi_run_chart import MultiRunChart
 from tputui.ui.compare.runs import ComparedPart
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, clean, paragraph
@@ -50,7 +50,7 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._known: tuple[Sequence[Snapshot], object, Curves] | None = None
-        self._drawn: Several | None = None
+        self._drawn: MultiRunChart | None = None
 
     @property
     def cells(self) -> tuple[float, float, int] | None:
@@ -123,7 +123,7 @@ def told(x: float, kind: XKind) -> str:
     return f"epoch {x:.2f}" if kind == "epoch" else f"step {x:,.0f}"
 
 
-def charted(sight: Sight) -> str:
+def charted(sight: CompareView) -> str:
     """What is charted: `loss`, `valid auc by epoch`."""
     return "loss" if sight.meter is None else f"{clean(meter_name(*sight.meter))} by epoch"
 
@@ -160,7 +160,7 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
     return [Span(f"{label} ", tone), Span(f"{text:<{_ENTRY - 2}}", tone if value is not None else "dim")]
 
 
-def _note(part: ComparedPart, drawn: Several | None) -> str:
+def _note(part: ComparedPart, drawn: MultiRunChart | None) -> str:
     sight = part.sight
     parts = [f"{charted(sight)} over {_AXES[sight.x]}"]
     parts += ["log axis"] if sight.log else []

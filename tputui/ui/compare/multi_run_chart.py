@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tputui.ui.charts import axis, frame, layers
 from tputui.ui.charts.band import blank, dot_of, trace
-from tputui.ui.charts.domain import Domain, Grounds, XKind
+from tputui.ui.charts.domain import AxisInfo, Domain, XKind
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
 from tputui.ui.compare.curves import Curve
@@ -28,7 +28,7 @@ _LETTERS_APART = 9
 """Cells between two letters on lines, whichever runs they are of."""
 
 
-class Several(NamedTuple):
+class MultiRunChart(NamedTuple):
     """Drawn curves."""
 
     lines: list[Line]
@@ -40,7 +40,7 @@ class Several(NamedTuple):
 
 def draw(
     curves: Sequence[Curve], kind: XKind, width: int, height: int, *, log: bool, chosen: int, cursor: float | None
-) -> Several | None:
+) -> MultiRunChart | None:
     """The curves, that of the run `chosen` on top with what was measured behind it; None where there is no room."""
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not any(curve.xs for curve in curves):
         return None
@@ -53,7 +53,7 @@ def draw(
     body = _body(curves, domain, area, scale, chosen, at)
     bad = frame.bad_signs([domain.dot(x) for curve in curves for x in curve.bad])
     lines = [*frame.sided(body, labels, area.left), *frame.x_axis(domain, area, bad, at)]
-    return Several(lines, area, domain, sum(_below(curve) for curve in curves) if log else 0)
+    return MultiRunChart(lines, area, domain, sum(_below(curve) for curve in curves) if log else 0)
 
 
 def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
@@ -67,7 +67,7 @@ def _below(curve: Curve) -> int:
 
 def _domain(curves: Sequence[Curve], kind: XKind, width: int) -> Domain:
     """The x axis on which every curve has room."""
-    domain = Domain([], kind, Grounds(), width)
+    domain = Domain([], kind, AxisInfo(), width)
     domain.low = min(curve.xs[0] for curve in curves if curve.xs)
     domain.high = max(curve.xs[-1] for curve in curves if curve.xs)
     return domain

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import Surroundings, take
+from tputui.state.snapshot_builder import ViewerFacts, take
 
 TELL_S = 0.5
 """Least seconds between two readings that are handed over; the first one does not wait."""
@@ -133,7 +133,7 @@ class CompareReader:
     def _unreadable(self, run_dir: Path, error: OSError) -> Snapshot:
         why = f"the run cannot be read: {error.strerror or error}: {error.filename or run_dir}"
         return take(
-            RunState(), Surroundings(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
+            RunState(), ViewerFacts(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
         )
 
 

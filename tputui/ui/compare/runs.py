@@ -13,7 +13,7 @@ from tputui import formatting as fmt
 from tputui.compare.compare import ComparedRun, Comparison
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
-from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.compare_view import CompareView
 from tputui.ui.compare.curves import TONES
 from tputui.ui.render import table
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread
@@ -32,7 +32,7 @@ class ComparedPart(NamedTuple):
 
     comparison: Comparison
     snapshots: Sequence[Snapshot]
-    sight: Sight
+    sight: CompareView
     unread: frozenset[int]
     """Runs that are still being read."""
     ascii_only: bool = False
@@ -170,7 +170,7 @@ def _beside(part: ComparedPart, index: int) -> Cell:
     return Cell(part.pretty(verdict.short), "good" if verdict.ratio > 1 else "warn")
 
 
-def _base(runs: Sequence[ComparedRun], sight: Sight) -> Line:
+def _base(runs: Sequence[ComparedRun], sight: CompareView) -> Line:
     base = runs[sight.base]
     return [Span(base.label, TONES[sight.base]), Span(f" {clean(base.run)}", "strong")]
 

@@ -14,9 +14,9 @@ from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.session.session import Session
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.base_app import HandsApp
+from tputui.ui.base_app import BaseApp
 from tputui.ui.compare.body import CompareBody
-from tputui.ui.compare.compare_view import Sight
+from tputui.ui.compare.compare_view import CompareView
 from tputui.ui.compare.curves import known_meters
 from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, charted, place_of
 from tputui.ui.compare.reader import CompareReader, Reading, Source
@@ -24,11 +24,11 @@ from tputui.ui.compare.runs import ComparedPart, ComparedRunsPanel, CompareHead
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.notices import Telling
+from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panelkeys import PanelKeys
 
 
-class CompareScreen(PanelKeys[MonitorResult], Telling[MonitorResult]):
+class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
     """Runs side by side."""
 
     BINDINGS = keymap.bindings(keymap.COMPARE)
@@ -61,7 +61,7 @@ class CompareScreen(PanelKeys[MonitorResult], Telling[MonitorResult]):
         self._num_runs = len(run_dirs)
         self._read_only = read_only
         self._clock = clock
-        self.sight = Sight(len(run_dirs), base=base, chosen=(base + 1) % len(run_dirs))
+        self.sight = CompareView(len(run_dirs), base=base, chosen=(base + 1) % len(run_dirs))
         """How the runs are looked at."""
         self.reading: Reading | None = None
         """What was read; None before anything was."""
@@ -111,14 +111,14 @@ class CompareScreen(PanelKeys[MonitorResult], Telling[MonitorResult]):
         before = self._part
         known = before is not None and before.snapshots is snapshots and before.comparison.base == self.sight.base
         comparison = before.comparison if known and before is not None else compare(snapshots, self.sight.base)
-        ascii_only = isinstance(self.app, HandsApp) and self.app.ascii_only
+        ascii_only = isinstance(self.app, BaseApp) and self.app.ascii_only
         self._part = ComparedPart(comparison, snapshots, self.sight, unread, ascii_only)
         with self.app.batch_update():
             self.query_one(CompareHead).show(self._part)
             self.query_one(CompareBody).show(self._part)
             self.query_one(ComparedRunsPanel).keep_in_sight(self.sight.chosen)
 
-    def look(self, sight: Sight, what: str = "") -> None:
+    def look(self, sight: CompareView, what: str = "") -> None:
         """Looks at the runs in another way; with a name for it, it can be undone."""
         before = self.sight
         if what and sight != before:

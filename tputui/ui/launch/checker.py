@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tputui.ui.launch.service import Desk, Launch, TaskDescription, Unable, Verdict
+from tputui.ui.launch.service import CheckResult, Launch, LaunchService, TaskDescription, Unable
 
 CALM_S = 0.15
 """Seconds without a change before a check begins."""
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     number: int
     task: str
     description: TaskDescription | None = None
-    verdict: Verdict | None = None
+    verdict: CheckResult | None = None
     is_whole: bool = False
     """Whether memory was predicted, or cannot be."""
     why_not: str = ""
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 class Checker:
     """Checks until stopped."""
 
-    def __init__(self, desk: Desk, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
+    def __init__(self, desk: LaunchService, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
         """`tell` is called from the thread."""
         self._desk = desk
         self._tell = tell

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
-from tputui.ui.launch.configs import Offer
+from tputui.ui.launch.configs import ConfigOffer
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, paragraph
 from tputui.ui.widgets.list_panel import ListPanel
 
@@ -20,7 +20,7 @@ _TASK_WIDTH = 14
 class OffersPart(NamedTuple):
     """What the panel shows."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[ConfigOffer, ...]
     is_looking: bool
     where: str
     """What was looked through."""
@@ -41,7 +41,7 @@ class OffersPanel(ListPanel[OffersPart]):
         self._row_places: list[int] = []
 
     @property
-    def chosen(self) -> Offer | None:
+    def chosen(self) -> ConfigOffer | None:
         """The offer under the cursor."""
         return self._part.offers[self._place] if self._part is not None and self._part.offers else None
 
@@ -93,7 +93,7 @@ class OffersPanel(ListPanel[OffersPart]):
         return rows
 
 
-def _line(offer: Offer, names: int, width: int, *, here: bool) -> Line:
+def _line(offer: ConfigOffer, names: int, width: int, *, here: bool) -> Line:
     name = crop(clean(offer.name), names)
     line: Line = [
         Span(" \u276f " if here else "   ", "accent"),

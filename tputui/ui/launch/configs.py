@@ -26,7 +26,7 @@ _SAYS_A_TASK = re.compile(r"^\s*task\s*=", re.M)
 _LAST_CHECKPOINT = Path(rundir.CHECKPOINTS) / "last.pt"
 
 
-class Offer(NamedTuple):
+class ConfigOffer(NamedTuple):
     """A configuration."""
 
     kind: Literal["file", "run", "blank"]
@@ -53,7 +53,7 @@ class Offer(NamedTuple):
         return self.path.name if self.kind == "run" else str(self.path)
 
 
-BLANK = Offer(
+BLANK = ConfigOffer(
     "blank",
     Path("a new configuration"),
     {"task": "digits", "epochs": 5, "data": {"batch_per_core": 8}},
@@ -63,7 +63,7 @@ BLANK = Offer(
 """What there always is."""
 
 
-def files(start: Path) -> list[Offer]:
+def files(start: Path) -> list[ConfigOffer]:
     """The configurations below a directory: `sample_configs` first, then by path."""
     found = []
     for path in _toml_files(start):
@@ -75,7 +75,7 @@ def files(start: Path) -> list[Offer]:
     return sorted(found, key=lambda offer: (offer.path.parts[0] != SAMPLES, len(offer.path.parts), str(offer.path)))
 
 
-def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[Offer]:
+def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigOffer]:
     """The configurations of earlier runs, each with a word on how it is; those without one are left out."""
     for run_dir, said in run_dirs:
         try:
@@ -83,7 +83,7 @@ def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[Offer]:
             can_resume = (run_dir / _LAST_CHECKPOINT).is_file()
         except (rundir.RunNotFound, OSError):
             continue
-        yield Offer("run", run_dir, manifest.config, said, can_resume=can_resume, source=manifest.config_path)
+        yield ConfigOffer("run", run_dir, manifest.config, said, can_resume=can_resume, source=manifest.config_path)
 
 
 def _toml_files(start: Path) -> Iterator[Path]:
@@ -101,7 +101,7 @@ def _is_passed_over(folder: Path) -> bool:
     return any(os.access(folder / name, os.F_OK) for name in ("pyvenv.cfg", rundir.MANIFEST))
 
 
-def _read(path: Path, shown: Path) -> Offer | None:
+def _read(path: Path, shown: Path) -> ConfigOffer | None:
     """A file as an offer; None where it is no configuration of ours."""
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -114,10 +114,10 @@ def _read(path: Path, shown: Path) -> Offer | None:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        return Offer("file", shown, {}, "", why_not=f"not valid TOML: {error}", source=str(shown))
+        return ConfigOffer("file", shown, {}, "", why_not=f"not valid TOML: {error}", source=str(shown))
     if not isinstance(tables.get("task"), str):
         return None
-    return Offer("file", shown, tables, _first_comment(text), source=str(shown))
+    return ConfigOffer("file", shown, tables, _first_comment(text), source=str(shown))
 
 
 def _first_comment(text: str) -> str:

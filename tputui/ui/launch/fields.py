@@ -16,7 +16,7 @@ from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, shown
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.terminal.capabilities import keys_told
-from tputui.ui.widgets.edited_text import Edited, press, spans
+from tputui.ui.widgets.edited_text import EditedText, press, spans
 from tputui.ui.widgets.list_panel import ListPanel
 
 _MARKS = 4
@@ -56,7 +56,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cursor = ""
-        self._edited: Edited | None = None
+        self._edited: EditedText | None = None
         self._before: Mapping[str, str] = {}
         self._row_keys: list[str] = []
 
@@ -107,7 +107,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         """Has keys typed into the field, after what is in it."""
         if self._part is not None and self._cursor:
             self._before = self._part.form.typed()
-            self._edited = Edited.of(self._part.form.text(self._cursor))
+            self._edited = EditedText.of(self._part.form.text(self._cursor))
             self.redraw()
 
     def end_edit(self, *, kept: bool) -> None:
@@ -140,7 +140,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         if not self._cursor or self._part.form.field(self._cursor).choices:
             return False
         self._before = self._part.form.typed()
-        self._type(Edited("", 0).insert(character))
+        self._type(EditedText("", 0).insert(character))
         return True
 
     def on_paste(self, event: events.Paste) -> None:
@@ -187,7 +187,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         ]
         return Figures(head, rows)
 
-    def _type(self, edited: Edited) -> None:
+    def _type(self, edited: EditedText) -> None:
         self._edited = edited
         if self._part is not None:
             self._part.form.set(self._cursor, edited.text)

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from tputui.config import ConfigError, RunConfig
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import Asked, Told
-from tputui.ui.launch.configs import Offer
+from tputui.ui.launch.configs import ConfigOffer
 from tputui.ui.launch.form import NAME, Form
-from tputui.ui.launch.service import Launch, Problem, Verdict
+from tputui.ui.launch.service import CheckResult, Launch, Problem
 
 State = Literal["checking", "wrong", "ready", "starting"]
 
@@ -23,7 +23,7 @@ State = Literal["checking", "wrong", "ready", "starting"]
 class Picked(NamedTuple):
     """A configuration to begin with."""
 
-    offer: Offer
+    offer: ConfigOffer
     resume: bool
     """Whether to go on from the last checkpoint of the run that it is of."""
 
@@ -36,14 +36,14 @@ class Readiness(NamedTuple):
     """Why not, or how."""
 
 
-class Draft:
+class FormState:
     """A form, and what is known of it."""
 
     def __init__(self, picked: Picked, taken: Collection[str]) -> None:
         """`taken` are names that runs have already."""
         self.picked = picked
         self.form = Form(picked.offer.tables, picked.offer.source)
-        self.verdict: Verdict | None = None
+        self.verdict: CheckResult | None = None
         """What the engine says of the form as it is; None until it did."""
         self.is_checking = True
         self.is_measuring = False

@@ -13,12 +13,12 @@ from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
 from tputui.ui.launch.config_list import OffersPanel, OffersPart
-from tputui.ui.launch.configs import BLANK, Offer
+from tputui.ui.launch.configs import BLANK, ConfigOffer
 from tputui.ui.launch.form_state import Picked
 from tputui.ui.render.lines import Line, Span, clean, fit
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_widget import Drawn
-from tputui.ui.widgets.notices import Telling
+from tputui.ui.widgets.notices import Notices
 
 
 class PickHead(Drawn):
@@ -39,7 +39,7 @@ class PickHead(Drawn):
         return [fit(title, width), fit([Span(f" {self._said}", "warn")], width)]
 
 
-class PickScreen(Telling[Picked | None]):
+class PickScreen(Notices[Picked | None]):
     """Configurations to begin with."""
 
     BINDINGS = keymap.bindings(keymap.OFFERS)
@@ -48,7 +48,7 @@ class PickScreen(Telling[Picked | None]):
     class Found(Message):
         """Files were looked for, and earlier runs."""
 
-        def __init__(self, found: tuple[Offer, ...], *, is_looking: bool) -> None:
+        def __init__(self, found: tuple[ConfigOffer, ...], *, is_looking: bool) -> None:
             super().__init__()
             self.found, self.is_looking = found, is_looking
 
@@ -82,7 +82,7 @@ class PickScreen(Telling[Picked | None]):
         message.stop()
         self._show(message.found, is_looking=message.is_looking)
 
-    def _show(self, found: tuple[Offer, ...], *, is_looking: bool) -> None:
+    def _show(self, found: tuple[ConfigOffer, ...], *, is_looking: bool) -> None:
         self.query_one(OffersPanel).show(OffersPart(found, is_looking, clean(str(self._start))))
 
     def keys_in_force(self) -> Sequence[keymap.Key]:

@@ -19,24 +19,24 @@ from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.checker import Checker, Told
 from tputui.ui.launch.fields import FieldsPanel, FieldsPart
-from tputui.ui.launch.form_state import Draft, Picked
+from tputui.ui.launch.form_state import FormState, Picked
 from tputui.ui.launch.header import LaunchHead
 from tputui.ui.launch.schema import shown
-from tputui.ui.launch.service import Desk, Launch, Unable
+from tputui.ui.launch.service import Launch, LaunchService, Unable
 from tputui.ui.launch.side_panels import ComesToPanel, ComesToPart, FieldPanel, FieldPart
 from tputui.ui.launch.toml_values import document
 from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Leave, LeaveChanged
-from tputui.ui.widgets.line_input import LineEdit
-from tputui.ui.widgets.notices import Telling
+from tputui.ui.widgets.line_input import LineInput
+from tputui.ui.widgets.notices import Notices
 
 NOTICE_S = 8.0
 SIDES_FROM = 60
 """Cells of the terminal from which there is room beside the fields."""
 
 
-class LauncherScreen(Telling[Path | None]):
+class LauncherScreen(Notices[Path | None]):
     """A configuration that is to be trained. Results in the directory of the run, or None."""
 
     BINDINGS = keymap.bindings(keymap.LAUNCH)
@@ -63,12 +63,12 @@ class LauncherScreen(Telling[Path | None]):
             super().__init__()
             self.run_dir, self.why_not = run_dir, why_not
 
-    def __init__(self, desk: Desk, picked: Picked, start: Path, taken: Collection[str]) -> None:
+    def __init__(self, desk: LaunchService, picked: Picked, start: Path, taken: Collection[str]) -> None:
         """`start` is the directory that files are written to; `taken` are names that runs have already."""
         super().__init__()
         self._desk = desk
         self._start = start
-        self._draft = Draft(picked, taken)
+        self._draft = FormState(picked, taken)
         self._checker = Checker(desk, lambda told: self.post_message(self.News(told)))
         self._words = ""
         """What fields must have to be in sight."""
@@ -79,7 +79,7 @@ class LauncherScreen(Telling[Path | None]):
     def compose(self) -> ComposeResult:
         """Head, fields with what stands beside them, keys."""
         yield LaunchHead(id="head")
-        yield LineEdit("/", id="ask")
+        yield LineInput("/", id="ask")
         with Horizontal(id="body"):
             yield FieldsPanel(id="fields")
             with Vertical(id="sides"):
@@ -89,7 +89,7 @@ class LauncherScreen(Telling[Path | None]):
 
     def on_mount(self) -> None:
         """Begins to check."""
-        self.query_one(LineEdit).rest("")
+        self.query_one(LineInput).rest("")
         self.query_one(FieldsPanel).focus()
         self._look_here()
         self._run_checker()
@@ -162,12 +162,12 @@ class LauncherScreen(Telling[Path | None]):
 
     def _show_keys(self) -> None:
         """The keys of typing while a line is typed; else those of the screen."""
-        is_typing = self.query_one(LineEdit).is_typing or self.query_one(FieldsPanel).is_editing
+        is_typing = self.query_one(LineInput).is_typing or self.query_one(FieldsPanel).is_editing
         self.query_one(KeyBar).show(keymap.TYPING if is_typing else keymap.LAUNCH)
 
     def _note_found(self, num_found: int, num_fields: int) -> None:
         if self._asking == "find":
-            self.query_one(LineEdit).note_found(num_found, num_fields)
+            self.query_one(LineInput).note_found(num_found, num_fields)
 
     def _has_words(self, key: str, doc: str) -> bool:
         text = f"{key} {doc}".lower()
@@ -258,7 +258,7 @@ class LauncherScreen(Telling[Path | None]):
 
     def _ask(self, what: Literal["find", "write"], prompt: str, text: str) -> None:
         self._asking = what
-        edit = self.query_one(LineEdit)
+        edit = self.query_one(LineInput)
         edit.note("enter writes a new file, esc does not")
         edit.begin(text, prompt)
         self._show()
@@ -266,21 +266,21 @@ class LauncherScreen(Telling[Path | None]):
     def _find(self, words: str) -> None:
         """Shows the fields that have these words, and keeps in sight that others are hidden."""
         self._asking, self._words = "find", words
-        self.query_one(LineEdit).rest(words, "/")
+        self.query_one(LineInput).rest(words, "/")
         self._show()
 
     def take_key(self, event: events.Key) -> bool:
         """Hands keys to the line while it is in sight, whatever has the focus."""
-        return self.query_one(LineEdit).take_key(event)
+        return self.query_one(LineInput).take_key(event)
 
-    def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
+    def on_line_edit_changed(self, message: LineInput.Changed) -> None:
         """Shows what is found as one types."""
         message.stop()
         if self._asking == "find":
             self._words = message.text
             self._show()
 
-    def on_line_edit_done(self, message: LineEdit.Done) -> None:
+    def on_line_edit_done(self, message: LineInput.Done) -> None:
         """Keeps the words, or writes the file."""
         message.stop()
         self.query_one(FieldsPanel).focus()

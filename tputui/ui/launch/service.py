@@ -26,7 +26,7 @@ class Problem(NamedTuple):
     message: str
 
 
-class Verdict(NamedTuple):
+class CheckResult(NamedTuple):
     """What the engine says of a configuration."""
 
     problems: Sequence[Problem]
@@ -71,7 +71,7 @@ class Launch(NamedTuple):
     """The command line that would have done the same."""
 
 
-class Desk(Protocol):
+class LaunchService(Protocol):
     """Does it."""
 
     def why_not_here(self) -> str | None:
@@ -80,7 +80,7 @@ class Desk(Protocol):
     def describe(self, task: str, stop: Event) -> TaskDescription:
         """The keys of a task. Raises `Unable`."""
 
-    def check(self, launch: Launch, stop: Event, *, memory: bool) -> Verdict:
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
         """Whether it can be trained, and what it comes to. Raises `Unable`."""
 
     def start(self, launch: Launch) -> Path:

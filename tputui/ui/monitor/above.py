@@ -7,17 +7,17 @@ from typing import Generic
 from textual.screen import ScreenResultType
 
 from tputui.ui.base.reader_thread import Frame
-from tputui.ui.monitor.pictures import PicturesScreen, Sight
-from tputui.ui.monitor.run_screen import Watching
+from tputui.ui.monitor.pictures import PictureFilter, PicturesScreen
+from tputui.ui.monitor.run_screen import RunScreen
 from tputui.ui.monitor.skipped import SkippedScreen
 from tputui.ui.widgets.notices import NOTICE_S
-from tputui.ui.widgets.overlay import RunSheet
+from tputui.ui.widgets.overlay import RunOverlay
 
 
-class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
+class AboveKeys(RunScreen[ScreenResultType], Generic[ScreenResultType]):
     """A screen that tells what stands over it of every frame."""
 
-    _above: PicturesScreen | RunSheet | None = None
+    _above: PicturesScreen | RunOverlay | None = None
     """What stands over the screen and is to be told what is read."""
 
     def action_pictures(self) -> None:
@@ -31,7 +31,7 @@ class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
         """Shows the examples that were left out."""
         self._put_above(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
 
-    def _put_above(self, above: PicturesScreen | RunSheet) -> None:
+    def _put_above(self, above: PicturesScreen | RunOverlay) -> None:
         self._above = above
         self.app.push_screen(above, self._forget_above)
 
@@ -52,5 +52,5 @@ class AboveKeys(Watching[ScreenResultType], Generic[ScreenResultType]):
         else:
             self._above.show(frame.snapshot)
 
-    def _sight(self, frame: Frame) -> Sight:
-        return Sight(frame, self._is_over, self._marks_of_all(frame))
+    def _sight(self, frame: Frame) -> PictureFilter:
+        return PictureFilter(frame, self._is_over, self._marks_of_all(frame))

@@ -9,7 +9,7 @@ from tputui.state.snapshot import ENDED, PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui.base import status_text
 from tputui.ui.render.halfblocks import Pixels
-from tputui.ui.render.image_grid import Drawer, Example, Mosaic, Tile
+from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Tile
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -56,7 +56,7 @@ class GalleryPanel(Panel[GalleryPart]):
         if part.view is None:
             return Drawing(paragraph(part.why_none, width, height), note=note)
         head = _legend(part.view, width, height)
-        return Drawing(Mosaic(part.examples, width, height - len(head), self._drawer), head=head, note=note)
+        return Drawing(ImageGrid(part.examples, width, height - len(head), self._drawer), head=head, note=note)
 
 
 def examples_of(view: PicturesView, shown: Mapping[str, Pixels | str]) -> tuple[Example, ...]:

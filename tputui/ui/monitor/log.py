@@ -17,7 +17,7 @@ from tputui.ui.base import keymap, status_text
 from tputui.ui.base.export_figures import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.monitor.log_fold import Entry, lanes_of
-from tputui.ui.monitor.log_query import Wanted
+from tputui.ui.monitor.log_query import LogQuery
 from tputui.ui.monitor.log_store import LINES_MAX, LogStore
 from tputui.ui.monitor.log_view import Rows, Sifter
 from tputui.ui.render.lines import Line, Span, clean, paragraph
@@ -64,7 +64,7 @@ class LogPanel(Panel[LogPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._store = LogStore()
-        self._wanted = Wanted()
+        self._wanted = LogQuery()
         self._sifter = Sifter()
         self._wrapped = True
         self._chosen: int | None = None

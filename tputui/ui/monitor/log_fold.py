@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     """Said by a core that did not say what the others said around then."""
 
 
-class Said(NamedTuple):
+class LogEntryCore(NamedTuple):
     """A line taken apart."""
 
     lane: str
@@ -51,21 +51,23 @@ class Said(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def taken_apart(line: LogLine) -> Said:
+def taken_apart(line: LogLine) -> LogEntryCore:
     """The core that a line names in front, and the rest."""
     text = printed(line.text)
     found = _CORE.match(text)
     if found is None:
-        return Said("", text)
+        return LogEntryCore("", text)
     kind = (found.group(1) or found.group(3) or "rank").lower()
     number = found.group(2) or found.group(4)
     rest = text[found.end() :]
-    return Said(f"{'rank' if kind == 'default' else kind} {int(number)}", rest) if rest else Said("", text)
+    return (
+        LogEntryCore(f"{'rank' if kind == 'default' else kind} {int(number)}", rest) if rest else LogEntryCore("", text)
+    )
 
 
 def folded(lines: Iterable[LogLine]) -> list[Entry]:
     """The entries, in order of their first lines."""
-    groups: list[list[tuple[LogLine, Said]]] = []
+    groups: list[list[tuple[LogLine, LogEntryCore]]] = []
     open_groups: dict[tuple[str, str], int] = {}
     everyone: dict[str, None] = {}
     for line in lines:
@@ -82,7 +84,7 @@ def folded(lines: Iterable[LogLine]) -> list[Entry]:
     return _named([_entry(group, tuple(everyone)) for group in groups])
 
 
-def _entry(group: Sequence[tuple[LogLine, Said]], everyone: tuple[str, ...]) -> Entry:
+def _entry(group: Sequence[tuple[LogLine, LogEntryCore]], everyone: tuple[str, ...]) -> Entry:
     lanes = tuple(dict.fromkeys(said.lane for _, said in group if said.lane))
     absent = [lane for lane in everyone if lane not in lanes] if len(lanes) > 1 else []
     missing = tuple(absent) if 0 < len(absent) <= min(NAMED_MAX, len(lanes) - 1) else ()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.state import happenings
-from tputui.state.process_state import WriterState
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import LogLine
 from tputui.telemetry.merge import Merge
@@ -45,8 +45,8 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
     return OlderLines(happenings.logs(state, LINES_MAX), f"all of them are in {_files(run_dir)}")
 
 
-def _remembering(name: str) -> WriterState:
-    writer = WriterState(name)
+def _remembering(name: str) -> ProcessState:
+    writer = ProcessState(name)
     writer.told.logs = deque(maxlen=LINES_MAX)
     return writer
 

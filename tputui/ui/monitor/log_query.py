@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from tputui.ui.monitor.log_view import LEVELS, Sieve, compiled
 from tputui.ui.render.lines import Line, Span, width_of
-from tputui.ui.widgets.edited_text import Edited, press, spans
+from tputui.ui.widgets.edited_text import EditedText, press, spans
 
 
-class Wanted:
+class LogQuery:
     """A core or process, a level, and an expression that may be being typed."""
 
     def __init__(self) -> None:
         self.sieve = Sieve()
         self.expression = ""
         """The newest sound expression; empty where all lines are shown."""
-        self._typed: Edited | None = None
+        self._typed: EditedText | None = None
         self._trouble = ""
 
     @property
@@ -26,7 +26,7 @@ class Wanted:
 
     def begin(self) -> None:
         """Begins to type, with the expression that is in force."""
-        self._typed = Edited.of(self.expression)
+        self._typed = EditedText.of(self.expression)
 
     def end(self) -> None:
         """Keeps the expression."""
@@ -49,7 +49,7 @@ class Wanted:
         if self._typed is not None:
             self._type(self._typed.insert(text))
 
-    def _type(self, edited: Edited) -> None:
+    def _type(self, edited: EditedText) -> None:
         """What is no expression yet leaves the one before in force."""
         self._typed = edited
         pattern, self._trouble = compiled(edited.text)

@@ -15,11 +15,11 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.charts import legend
-from tputui.ui.charts.chart_view import VIEWS, Look, Window
+from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
 from tputui.ui.charts.domain import X_KINDS, grounds_of
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.smoothing import WEIGHTS
-from tputui.ui.charts.visible_data import Chart, Scene, Whole
+from tputui.ui.charts.visible_data import Chart, VisibleData, Whole
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
@@ -63,9 +63,9 @@ class LossPanel(Panel[LossPart]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.look = Look()
+        self.look = ChartView()
         self._chart = LossChart()
-        self._drawn: tuple[Scene, Chart] | None = None
+        self._drawn: tuple[VisibleData, Chart] | None = None
         """What stands on the terminal."""
         self._above = 0
         """Lines above the chart, within the frame."""
@@ -112,7 +112,7 @@ class LossPanel(Panel[LossPart]):
 
     # How it is looked at.
 
-    def change(self, look: Look, what: str) -> None:
+    def change(self, look: ChartView, what: str) -> None:
         """Looks another way, and can be taken back."""
         before = self.look
         if look == before:
@@ -201,7 +201,7 @@ class LossPanel(Panel[LossPart]):
         if at < len(segments) and segments[at].t:
             self.post_message(self.Read(segments[at].t))
 
-    def _part_by(self, change: Callable[[int, int], Look], what: str) -> None:
+    def _part_by(self, change: Callable[[int, int], ChartView], what: str) -> None:
         """Another part of the run in sight, which can be taken back; a burst of one kind is one change."""
         before = self.look.window
         self._to(change)
@@ -214,12 +214,12 @@ class LossPanel(Panel[LossPart]):
         self._parted_at = -math.inf
         self._set(self.look._replace(window=window))
 
-    def _to(self, change: Callable[[int, int], Look]) -> None:
+    def _to(self, change: Callable[[int, int], ChartView]) -> None:
         if self._part is not None and self._part.whole.segments:
             segments = self._part.whole.segments
             self._set(change(segments[0].first_step, segments[-1].last_step))
 
-    def _set(self, look: Look) -> None:
+    def _set(self, look: ChartView) -> None:
         if look != self.look:
             self.look = look
             keep_look(self.app, look)
@@ -282,11 +282,11 @@ class LossPanel(Panel[LossPart]):
         return scene.segments[at].last_step if at >= 0 else None
 
 
-def kept_look(app: object) -> Look:
+def kept_look(app: object) -> ChartView:
     """How the user looked at the loss last; part and cursor are of a run, so they are not kept."""
     views = views_of(app)
     view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
-    return Look(
+    return ChartView(
         view=next((one for one in VIEWS if one == view), "band"),
         log=views.get("loss.log_axis", False),
         smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
@@ -294,7 +294,7 @@ def kept_look(app: object) -> Look:
     )
 
 
-def keep_look(app: object, look: Look) -> None:
+def keep_look(app: object, look: ChartView) -> None:
     """Remembers how the user looks at the loss."""
     views = views_of(app)
     views.set("loss.view", look.view)

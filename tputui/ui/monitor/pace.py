@@ -9,8 +9,8 @@ from tputui.state.snapshot import ENDED, Mark, Snapshot, ThroughputView
 from tputui.ui.base import status_text
 from tputui.ui.base.export_figures import Figures
 from tputui.ui.charts import history
-from tputui.ui.charts.chart_view import Look
-from tputui.ui.charts.domain import Grounds, grounds_of
+from tputui.ui.charts.chart_view import ChartView
+from tputui.ui.charts.domain import AxisInfo, grounds_of
 from tputui.ui.charts.sparkline import evenly
 from tputui.ui.charts.visible_data import Whole
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
@@ -29,7 +29,7 @@ class PacePart(NamedTuple):
     now: float
     """Unix time in whole seconds; 0 where no end is told, so that nothing is drawn for it."""
     marks: list[Mark]
-    grounds: Grounds
+    grounds: AxisInfo
     why_none: str
 
 
@@ -42,7 +42,7 @@ class PacePanel(Panel[PacePart]):
         "examples a second now and steady, step time (median, and what 95 % keep), when epoch and run will be through"
     )
 
-    look = Look(x="time")
+    look = ChartView(x="time")
 
     @staticmethod
     def pick(snapshot: Snapshot) -> PacePart:

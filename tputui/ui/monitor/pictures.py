@@ -20,11 +20,11 @@ from tputui.ui.base.reader_thread import Frame, Player
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.gallery import GalleryPanel, GalleryPart, examples_of
 from tputui.ui.render.halfblocks import Pixels, coloured, grey
-from tputui.ui.render.image_files import Shelf, scaled
+from tputui.ui.render.image_files import ImageFiles, scaled
 from tputui.ui.render.image_grid import Drawer
 from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar, PlayerBar
-from tputui.ui.widgets.notices import TellingBelow
+from tputui.ui.widgets.notices import NoticesBelow
 from tputui.ui.widgets.playerkeys import PlayerKeys
 
 LOOK_S = 2.0
@@ -33,7 +33,7 @@ PICTURES_MAX = 512
 """Most pictures that are read: a journal may name any number of them, and memory is bounded."""
 
 
-class Sight(NamedTuple):
+class PictureFilter(NamedTuple):
     """What the monitor hands over."""
 
     frame: Frame
@@ -43,7 +43,7 @@ class Sight(NamedTuple):
     """What stands on the bar of the player."""
 
 
-class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
+class PicturesScreen(PlayerKeys[None], NoticesBelow[None]):
     """The pictures of one run."""
 
     BINDINGS = keymap.bindings(keymap.PICTURES)
@@ -60,7 +60,7 @@ class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
     def __init__(
         self,
         run_dir: Path,
-        sight: Sight | None,
+        sight: PictureFilter | None,
         ask: Callable[[Callable[[Player], None]], None],
         *,
         replaying: bool,
@@ -68,7 +68,7 @@ class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
     ) -> None:
         """`ask` hands a command to the player; `timed` where there is one."""
         super().__init__()
-        self._shelf = Shelf(run_dir)
+        self._shelf = ImageFiles(run_dir)
         self._sight = sight
         self._ask = ask
         self._replaying = replaying
@@ -90,7 +90,7 @@ class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
             self.show(sight)
         self.set_interval(LOOK_S, self._look)
 
-    def show(self, sight: Sight) -> None:
+    def show(self, sight: PictureFilter) -> None:
         """Takes a newer frame. The pictures in sight stay until those of a newer epoch are read."""
         before, self._sight = self._wanted, sight
         self._show_time(sight)
@@ -102,7 +102,7 @@ class PicturesScreen(PlayerKeys[None], TellingBelow[None]):
                 self.query_one(GalleryPanel).show(GalleryPanel.pick(snapshot))
             self._look()
 
-    def _show_time(self, sight: Sight) -> None:
+    def _show_time(self, sight: PictureFilter) -> None:
         """Which moment it is, and the keys that move it now."""
         self.query_one(KeyBar).show(self._footer_keys())
         player = sight.frame.player

@@ -9,11 +9,11 @@ from textual.screen import ScreenResultType
 
 from tputui.state.snapshot import ENDED
 from tputui.telemetry.events import RequestKind
-from tputui.ui.monitor.run_screen import Watching
-from tputui.ui.widgets.run_requests import Asking
+from tputui.ui.monitor.run_screen import RunScreen
+from tputui.ui.widgets.run_requests import RunRequests
 
 
-class RequestKeys(Watching[ScreenResultType], Asking[ScreenResultType], Generic[ScreenResultType]):
+class RequestKeys(RunScreen[ScreenResultType], RunRequests[ScreenResultType], Generic[ScreenResultType]):
     """A screen that watches a run and asks it."""
 
     asked_s = 1.0

@@ -14,13 +14,13 @@ from textual.reactive import var
 from textual.screen import ScreenResultType
 
 from tputui.state.snapshot import ENDED, Mark, Snapshot
-from tputui.ui.base.reader_thread import Frame, Pump, Source
+from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.monitor.header import Behind, Header
-from tputui.ui.widgets.notices import Telling
+from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.player import KnownMarks
 
 
-class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
+class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
     """A screen with frames of one run, live or replayed. Subclasses draw them in `watch_frame`."""
 
     frame: var[Frame | None] = var(None, init=False)
@@ -42,7 +42,7 @@ class Watching(Telling[ScreenResultType], Generic[ScreenResultType]):
         self._replaying = source.player is not None and not source.player.live
         self._known_marks = KnownMarks([], 0)
         """What happened in all of a recording, once somebody asked for it."""
-        self._pump = Pump(source, lambda frame: self.post_message(self.FrameTaken(frame)))
+        self._pump = ReaderThread(source, lambda frame: self.post_message(self.FrameTaken(frame)))
 
     def on_unmount(self) -> None:
         """Stops reading; the pump closes the session."""

@@ -10,7 +10,7 @@ from tputui import formatting as fmt
 from tputui.state.snapshot import SkippedView, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.widgets.overlay import RunSheet
+from tputui.ui.widgets.overlay import RunOverlay
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -44,7 +44,7 @@ class SkippedPanel(Panel[SkippedView]):
         return Drawing(rows, head=(head_line,), note="esc closes")
 
 
-class SkippedScreen(RunSheet):
+class SkippedScreen(RunOverlay):
     """The list over the monitor, which hands it what it reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -12,7 +12,7 @@ from tputui.state import process_stacks
 from tputui.state.snapshot import ProcessStacks, Snapshot, StacksView
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, wrap
-from tputui.ui.widgets.overlay import RunSheet
+from tputui.ui.widgets.overlay import RunOverlay
 from tputui.ui.widgets.panel import Drawing, Panel
 
 NOTE = "X asks again, esc closes"
@@ -61,7 +61,7 @@ class StacksPanel(Panel[StacksPart]):
         return Drawing(rows, head=_head(part, part.view, why_not, width), note=note)
 
 
-class StacksScreen(RunSheet):
+class StacksScreen(RunOverlay):
     """The stacks over the monitor, which hands it what it reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

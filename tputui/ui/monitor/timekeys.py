@@ -19,7 +19,7 @@ from tputui.ui.monitor.chartkeys import ChartKeys
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.monitor.run_screen import Watching
+from tputui.ui.monitor.run_screen import RunScreen
 from tputui.ui.render.lines import clean
 from tputui.ui.widgets.panelkeys import PanelKeys
 from tputui.ui.widgets.player import KnownMarks, by_step, by_time, looked_from, marks_of, stay_at
@@ -30,7 +30,7 @@ class TimeKeys(
     ChartKeys[ScreenResultType],
     PanelKeys[ScreenResultType],
     PlayerKeys[ScreenResultType],
-    Watching[ScreenResultType],
+    RunScreen[ScreenResultType],
     Generic[ScreenResultType],
 ):
     """A screen with the charts, the events and the log of a run, which all look at the same moment."""

@@ -47,7 +47,7 @@ class _Kept(NamedTuple):
     shown: Pixels | str
 
 
-class Shelf:
+class ImageFiles:
     """The pictures of one run, decoded once for each version of a file. For use from any thread."""
 
     def __init__(self, run_dir: Path) -> None:

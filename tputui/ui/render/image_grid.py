@@ -70,7 +70,7 @@ class _Block(NamedTuple):
     lines: list[list[_Cell]]
 
 
-class Mosaic(DrawnLate):
+class ImageGrid(DrawnLate):
     """The lines of every example."""
 
     def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: Drawer) -> None:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from tputui.ui.launch.form_state import Picked
-    from tputui.ui.launch.service import Desk
+    from tputui.ui.launch.service import LaunchService
 
 
 class Launching:
     """One screen after the other. Both are imported when they are needed: the list stands sooner without them."""
 
-    def __init__(self, desk: Desk, start: Path, rows: Callable[[], Sequence[RunRow]]) -> None:
+    def __init__(self, desk: LaunchService, start: Path, rows: Callable[[], Sequence[RunRow]]) -> None:
         """Configurations are looked for below `start`; `rows` gives the runs that there are, newest first."""
         self._desk = desk
         self._start = start

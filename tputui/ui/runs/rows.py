@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from tputui.state.snapshot import ENDED, RunCondition, Segment, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Phase
 from tputui.ui.base import status_text
-from tputui.ui.charts.columns import Column, columns
+from tputui.ui.charts.columns import ChartColumn, columns
 
 NUM_COLUMNS = 120
 """Columns that are kept of a curve."""
@@ -24,7 +24,7 @@ class Curve(NamedTuple):
 
     first_step: int
     last_step: int
-    columns: tuple[Column, ...]
+    columns: tuple[ChartColumn, ...]
     """At places 0 to `NUM_COLUMNS` - 1."""
 
     def segments(self) -> list[Segment]:

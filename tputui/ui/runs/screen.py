@@ -18,7 +18,7 @@ from tputui.telemetry.events import RequestKind
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.help import HelpScreen
-from tputui.ui.launch.service import Desk
+from tputui.ui.launch.service import LaunchService
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
 from tputui.ui.runs import filter, header, sort_order
@@ -31,8 +31,8 @@ from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.sort_order import Order
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.line_input import LineEdit
-from tputui.ui.widgets.run_requests import ASKED, Asking
+from tputui.ui.widgets.line_input import LineInput
+from tputui.ui.widgets.run_requests import ASKED, RunRequests
 
 LEAST_COMPARED, MOST_COMPARED = 2, 8
 KEPT_ORDER = "runs.order"
@@ -41,7 +41,7 @@ PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
 
 
-class RunsScreen(Asking[MonitorResult]):
+class RunsScreen(RunRequests[MonitorResult]):
     """Every run of a directory."""
 
     asked = "asked; open the run to see what becomes of it"
@@ -60,7 +60,7 @@ class RunsScreen(Asking[MonitorResult]):
         self,
         runs_dir: Path,
         *,
-        desk: Desk | None = None,
+        desk: LaunchService | None = None,
         start: Path | None = None,
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
@@ -85,7 +85,7 @@ class RunsScreen(Asking[MonitorResult]):
     def compose(self) -> ComposeResult:
         """Head, table, preview, keys."""
         yield RunsHead(self._runs_dir)
-        yield LineEdit("/", id="filter")
+        yield LineInput("/", id="filter")
         yield RunsTable(id="runs")
         yield RunPreview(id="preview")
         yield KeyBar(self.keys_in_force(), id="keys")
@@ -93,7 +93,7 @@ class RunsScreen(Asking[MonitorResult]):
     def on_mount(self) -> None:
         """Starts to read."""
         self._order = sort_order.parse(views_of(self.app).get(KEPT_ORDER, self._order.text))
-        self.query_one(LineEdit).rest("")
+        self.query_one(LineInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
         self._read()
@@ -169,19 +169,19 @@ class RunsScreen(Asking[MonitorResult]):
 
     def action_filter(self) -> None:
         """Opens the filter."""
-        self.query_one(LineEdit).begin(self._filter.text)
+        self.query_one(LineInput).begin(self._filter.text)
         self._show()
 
     def take_key(self, event: events.Key) -> bool:
         """Hands keys to the filter while it is in sight, whatever has the focus."""
-        return self.query_one(LineEdit).take_key(event)
+        return self.query_one(LineInput).take_key(event)
 
-    def on_line_edit_changed(self, message: LineEdit.Changed) -> None:
+    def on_line_edit_changed(self, message: LineInput.Changed) -> None:
         """Filters as one types."""
         self._filter = filter.parse(message.text)
         self._show()
 
-    def on_line_edit_done(self, message: LineEdit.Done) -> None:
+    def on_line_edit_done(self, message: LineInput.Done) -> None:
         """Leaves the filter in force with enter, shows all with escape."""
         self._sift(message.text if message.kept else "")
         self.query_one(RunsTable).focus()
@@ -195,11 +195,11 @@ class RunsScreen(Asking[MonitorResult]):
 
     def _sift_by(self, text: str) -> None:
         self._filter, self._sifted_by = filter.parse(text), text
-        self.query_one(LineEdit).rest(text)
+        self.query_one(LineInput).rest(text)
         self._show()
 
     def _note_filter(self, known: list[RunRow], num_kept: int) -> None:
-        edit = self.query_one(LineEdit)
+        edit = self.query_one(LineInput)
         if self._filter.problem:
             edit.note(self._filter.problem, "warn")
         else:
@@ -295,7 +295,7 @@ class RunsScreen(Asking[MonitorResult]):
 
     def _footer_keys(self) -> Sequence[keymap.Key]:
         """Those that do something to the run under the cursor; the keys of typing while the filter is typed."""
-        if self.query_one(LineEdit).is_typing:
+        if self.query_one(LineInput).is_typing:
             return keymap.TYPING
         return [key for key in self.keys_in_force() if not self._why_unfit(key)]
 
@@ -352,7 +352,7 @@ class RunsScreen(Asking[MonitorResult]):
     def _called(self, run_dir: Path) -> str:
         return f"{run_dir.name}: "
 
-    def on_asking_answered(self, message: Asking.Answered) -> None:
+    def on_asking_answered(self, message: RunRequests.Answered) -> None:
         """Looks at once what becomes of it; the sentence is told by the class that asks."""
         self._reader.wake()
 

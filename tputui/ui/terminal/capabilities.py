@@ -14,7 +14,7 @@ _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 _ARROWS = str.maketrans({"\u2190": "left", "\u2192": "right", "\u2191": "up", "\u2193": "down"})
 
 
-class Looks(NamedTuple):
+class Capabilities(NamedTuple):
     """How the screen is to be drawn."""
 
     ascii_only: bool = False
@@ -22,7 +22,7 @@ class Looks(NamedTuple):
 
 
 @runtime_checkable
-class KnowsLooks(Protocol):
+class HasCapabilities(Protocol):
     """The application, as screens see it that draw pictures."""
 
     ascii_only: bool
@@ -33,17 +33,17 @@ class KnowsLooks(Protocol):
 
 def draws_characters(app: object) -> bool:
     """Whether pictures and maps are to be made of characters, since there is no colour, or no half block."""
-    return isinstance(app, KnowsLooks) and (app.ascii_only or app.without_colour)
+    return isinstance(app, HasCapabilities) and (app.ascii_only or app.without_colour)
 
 
 def keys_told(app: object, text: str) -> str:
     """Keys as a person reads them: arrows in words where there is ASCII alone, since `<`, `>` and `v` are keys."""
-    return text.translate(_ARROWS) if isinstance(app, KnowsLooks) and app.ascii_only else text
+    return text.translate(_ARROWS) if isinstance(app, HasCapabilities) and app.ascii_only else text
 
 
-def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Looks:
+def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Capabilities:
     """How to draw in this environment; `ascii_only` is what the user asked for."""
-    return Looks(ascii_only or not knows_unicode(environ), "NO_COLOR" not in environ)
+    return Capabilities(ascii_only or not knows_unicode(environ), "NO_COLOR" not in environ)
 
 
 def knows_unicode(environ: Mapping[str, str]) -> bool:

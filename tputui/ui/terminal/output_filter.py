@@ -21,7 +21,7 @@ _WHITE_GROUND = re.compile(r"(?:^|;)(?:48;2;255;255;255|48;5;231|48;5;15|107)(?:
 """Text on white, where there is no colour: the framework marks what is chosen by its ground alone."""
 
 
-class Gate:
+class OutputFilter:
     """What may pass. Changed at any time; holds for the next write."""
 
     def __init__(self, *, ascii_only: bool = False, colour: bool = True) -> None:
@@ -56,7 +56,7 @@ def _is_colour(parameter: str) -> bool:
     return 30 <= code <= 49 or 58 <= code <= 59 or 90 <= code <= 107
 
 
-def gated(driver: type[Driver], gate: Gate) -> type[Driver]:
+def gated(driver: type[Driver], gate: OutputFilter) -> type[Driver]:
     """The driver, with everything that it writes passed through the gate."""
 
     class Gated(driver):  # type: ignore[valid-type,misc]

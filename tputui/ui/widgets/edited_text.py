@@ -10,7 +10,7 @@ CURSOR = "\u258f"
 """Stands before the character that the next one comes before."""
 
 
-class Edited(NamedTuple):
+class EditedText(NamedTuple):
     """A text with a cursor in it."""
 
     text: str
@@ -18,23 +18,23 @@ class Edited(NamedTuple):
     """Characters before the cursor."""
 
     @classmethod
-    def of(cls, text: str) -> Edited:
+    def of(cls, text: str) -> EditedText:
         """The text with the cursor at its end."""
         return cls(text, len(text))
 
-    def insert(self, text: str) -> Edited:
+    def insert(self, text: str) -> EditedText:
         """With `text` at the cursor; control characters and line ends of a paste are taken out."""
         inert = clean(text.replace("\r\n", " ").replace("\n", " "))
-        return Edited(self.text[: self.at] + inert + self.text[self.at :], self.at + len(inert))
+        return EditedText(self.text[: self.at] + inert + self.text[self.at :], self.at + len(inert))
 
-    def move(self, by: int) -> Edited:
+    def move(self, by: int) -> EditedText:
         """With the cursor moved."""
-        return Edited(self.text, min(max(self.at + by, 0), len(self.text)))
+        return EditedText(self.text, min(max(self.at + by, 0), len(self.text)))
 
-    def erase(self, before: int, after: int = 0) -> Edited:
+    def erase(self, before: int, after: int = 0) -> EditedText:
         """Without so many characters before and after the cursor."""
         start, end = max(self.at - before, 0), self.at + after
-        return Edited(self.text[:start] + self.text[end:], start)
+        return EditedText(self.text[:start] + self.text[end:], start)
 
     def word_before(self) -> int:
         """How many characters the word before the cursor has, spaces after it included."""
@@ -42,7 +42,7 @@ class Edited(NamedTuple):
         return self.at - (head.rfind(" ") + 1)
 
 
-def press(edited: Edited, key: str, character: str | None) -> Edited | None:
+def press(edited: EditedText, key: str, character: str | None) -> EditedText | None:
     """What the text is after a key; None where the key is none of an editor's."""
     everything = len(edited.text)
     moves = {
@@ -70,7 +70,7 @@ def press(edited: Edited, key: str, character: str | None) -> Edited | None:
     return None
 
 
-def spans(edited: Edited, width: int) -> Line:
+def spans(edited: EditedText, width: int) -> Line:
     """The text with its cursor in at most `width` cells, scrolled so that the cursor is in sight."""
     room = max(width - 1, 1)
     start = max(edited.at - room + 1, 0) if len(edited.text) >= room else 0

@@ -6,11 +6,11 @@ from textual import events
 from textual.message import Message
 
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of
-from tputui.ui.widgets.edited_text import Edited, press, spans
+from tputui.ui.widgets.edited_text import EditedText, press, spans
 from tputui.ui.widgets.line_widget import Drawn
 
 
-class LineEdit(Drawn):
+class LineInput(Drawn):
     """A prompt, the text, and a word on it at the right."""
 
     can_focus = True
@@ -32,7 +32,7 @@ class LineEdit(Drawn):
     def __init__(self, prompt: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._prompt = prompt
-        self._edited = Edited("", 0)
+        self._edited = EditedText("", 0)
         self._note: tuple[str, Tone] = ("", "dim")
         self.is_typing = False
         """Whether keys are typed into it; else it tells what was kept."""
@@ -46,7 +46,7 @@ class LineEdit(Drawn):
         """Comes into sight with a text to be changed, and takes the keys."""
         self.display = self.is_typing = True
         self._prompt = prompt if prompt is not None else self._prompt
-        self._edited = Edited.of(text)
+        self._edited = EditedText.of(text)
         self.focus()
         self.redraw()
 
@@ -55,7 +55,7 @@ class LineEdit(Drawn):
         self.is_typing = False
         self.display = bool(text)
         self._prompt = prompt if prompt is not None else self._prompt
-        self._edited = Edited.of(text)
+        self._edited = EditedText.of(text)
         self.redraw()
 
     def allow_focus(self) -> bool:
@@ -103,7 +103,7 @@ class LineEdit(Drawn):
         """Shows the cursor."""
         self.redraw()
 
-    def _take(self, edited: Edited) -> None:
+    def _take(self, edited: EditedText) -> None:
         changed = edited.text != self._edited.text
         self._edited = edited
         self.redraw()

@@ -12,7 +12,7 @@ NOTICE_S = 6.0
 """Seconds that a sentence to the user stays."""
 
 
-class Telling(Screen[ScreenResultType], Generic[ScreenResultType]):
+class Notices(Screen[ScreenResultType], Generic[ScreenResultType]):
     """A screen with a place for a sentence. Subclasses say where that is."""
 
     _notices = 0
@@ -38,7 +38,7 @@ class Telling(Screen[ScreenResultType], Generic[ScreenResultType]):
         raise NotImplementedError
 
 
-class TellingBelow(Telling[ScreenResultType], Generic[ScreenResultType]):
+class NoticesBelow(Notices[ScreenResultType], Generic[ScreenResultType]):
     """A screen that hides where the one below it tells: sentences stand over its own last line."""
 
     def _put_notice(self, sentence: str) -> None:

@@ -11,11 +11,11 @@ from textual.screen import ModalScreen
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.widgets.bars import NoticeBar
-from tputui.ui.widgets.notices import TellingBelow
+from tputui.ui.widgets.notices import NoticesBelow
 from tputui.ui.widgets.panel import Panel
 
 
-class Sheet(TellingBelow[None], ModalScreen[None]):
+class Overlay(NoticesBelow[None], ModalScreen[None]):
     """Holds one panel. Subclasses say which, and what closes it."""
 
     CSS_PATH = "../dialogs.tcss"
@@ -38,7 +38,7 @@ class Sheet(TellingBelow[None], ModalScreen[None]):
         self.query_one(Panel).page(pages)
 
 
-class RunSheet(Sheet):
+class RunOverlay(Overlay):
     """Holds a panel of a run, over a screen that hands it what it reads."""
 
     def __init__(self, panel: Panel[Any], snapshot: Snapshot | None) -> None:

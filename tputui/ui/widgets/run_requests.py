@@ -17,13 +17,13 @@ from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base.status_text import REQUEST_NAMES
 from tputui.ui.widgets.dialogs import ConfirmStop
-from tputui.ui.widgets.notices import NOTICE_S, Telling
+from tputui.ui.widgets.notices import NOTICE_S, Notices
 
 ASKED: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop"}
 """What the actions of the keys ask of a run."""
 
 
-class Asking(Telling[ScreenResultType], Generic[ScreenResultType]):
+class RunRequests(Notices[ScreenResultType], Generic[ScreenResultType]):
     """A screen from which requests are made; it says where none may be, and why."""
 
     asked = "asked"
