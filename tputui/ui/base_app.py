@@ -235,7 +235,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         else:
             self.post_message(self.Kept(f"{what}written to {path}"))
 
-    def on_hands_app_kept(self, message: Kept) -> None:
+    def on_base_app_kept(self, message: Kept) -> None:
         """Tells what became of a file."""
         message.stop()
         self.tell(message.sentence)

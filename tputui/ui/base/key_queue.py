@@ -60,7 +60,7 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         if self._waits_on is not self.screen:
             await self._press_next()
 
-    async def on_in_order_app_key_done(self, message: KeyDone) -> None:
+    async def on_key_queue_app_key_done(self, message: KeyDone) -> None:
         """Looks at the next key. What the one before asked to have done later, such as a focus, stood before this."""
         message.stop()
         if message.number == self._num_waits:

@@ -273,14 +273,14 @@ class LauncherScreen(Notices[Path | None]):
         """Hands keys to the line while it is in sight, whatever has the focus."""
         return self.query_one(LineInput).take_key(event)
 
-    def on_line_edit_changed(self, message: LineInput.Changed) -> None:
+    def on_line_input_changed(self, message: LineInput.Changed) -> None:
         """Shows what is found as one types."""
         message.stop()
         if self._asking == "find":
             self._words = message.text
             self._show()
 
-    def on_line_edit_done(self, message: LineInput.Done) -> None:
+    def on_line_input_done(self, message: LineInput.Done) -> None:
         """Keeps the words, or writes the file."""
         message.stop()
         self.query_one(FieldsPanel).focus()

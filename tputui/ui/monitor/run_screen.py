@@ -53,7 +53,7 @@ class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
         """Reads until the screen is left."""
         self._pump.run()
 
-    def on_watching_frame_taken(self, message: FrameTaken) -> None:
+    def on_run_screen_frame_taken(self, message: FrameTaken) -> None:
         """A frame came from the pump."""
         message.stop()
         self.frame = message.frame

@@ -176,12 +176,12 @@ class RunsScreen(RunRequests[MonitorResult]):
         """Hands keys to the filter while it is in sight, whatever has the focus."""
         return self.query_one(LineInput).take_key(event)
 
-    def on_line_edit_changed(self, message: LineInput.Changed) -> None:
+    def on_line_input_changed(self, message: LineInput.Changed) -> None:
         """Filters as one types."""
         self._filter = filter.parse(message.text)
         self._show()
 
-    def on_line_edit_done(self, message: LineInput.Done) -> None:
+    def on_line_input_done(self, message: LineInput.Done) -> None:
         """Leaves the filter in force with enter, shows all with escape."""
         self._sift(message.text if message.kept else "")
         self.query_one(RunsTable).focus()
@@ -352,7 +352,7 @@ class RunsScreen(RunRequests[MonitorResult]):
     def _called(self, run_dir: Path) -> str:
         return f"{run_dir.name}: "
 
-    def on_asking_answered(self, message: RunRequests.Answered) -> None:
+    def on_run_requests_answered(self, message: RunRequests.Answered) -> None:
         """Looks at once what becomes of it; the sentence is told by the class that asks."""
         self._reader.wake()
 

@@ -92,7 +92,7 @@ class RunRequests(Notices[ScreenResultType], Generic[ScreenResultType]):
             said, shown_s = f"the request cannot be written: {error}", NOTICE_S
         self.post_message(self.Answered(f"{self._called(run_dir)}{REQUEST_NAMES[kind]}: {said}", shown_s))
 
-    def on_asking_answered(self, message: Answered) -> None:
+    def on_run_requests_answered(self, message: Answered) -> None:
         """Tells what became of writing a request."""
         message.stop()
         self.tell(message.sentence, message.shown_s)
