@@ -1,4 +1,4 @@
-"""The pages say what the code does."""
+"""The documentation agrees with the code."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ def test_a_stranger_decodes_a_block_by_the_page_alone() -> None:
 
 
 def test_the_readme_names_every_exit_code() -> None:
-    readme = (ROOT / "README.md").read_text()
+    guide = (ROOT / "docs" / "guide.md").read_text()
     for code in ExitCode:
-        assert re.search(rf"^\| {code.value} \|", readme, re.M), f"exit code {code.value} ({code.name})"
+        assert re.search(rf"^\| {code.value} \|", guide, re.M), f"exit code {code.value} ({code.name})"
 
 
 def test_the_readme_gives_the_two_commands_and_ci_runs_the_second() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "pip install -e '.[xla]' && tputui run sample_configs/digits.toml" in readme
     assert "pip install -e '.[xla,dev]' && pytest" in readme
-    door = (ROOT / ".ci" / "run").read_text()
-    assert "pip install -e '.[xla,dev]' && pytest" in door
+    checks = (ROOT / ".ci" / "run").read_text()
+    assert "pip install -e '.[xla,dev]' && pytest" in checks
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"):
         targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
         assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
 
@@ -77,7 +77,7 @@ def test_the_map_names_every_module() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     block = re.search(r"## The map\n+```\n(.*?)```", page, re.S)
     assert block is not None
-    # The panels, screens and styles of the terminal stand there as folders.
+    # The map lists the panels, screens and styles of the terminal as folders.
     modules = [path for root in ("engine", "tputui") for path in (ROOT / root).rglob("*.py")]
     named = {path for path in modules if not {"ui", "cli"} & set(path.parts[len(ROOT.parts) :])}
     lacking = [
@@ -124,6 +124,6 @@ def test_the_task_on_the_page_trains_and_predicts_what_its_run_said(tmp_path: Pa
     (epoch,) = run.all(events.EpochEnded)
     assert [picture.name for picture in run.one(events.PicturesKept).pictures] == ["input", "mask"]
     command = [sys.executable, "-P", "-m", "tputui", "predict", str(run.dir), "--split", "valid", "--json"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True).stdout
-    figures = json.loads(said)["figures"]
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True).stdout
+    figures = json.loads(output)["figures"]
     assert figures == pytest.approx({name: meter.avg for name, meter in epoch.valid.items()}, rel=1e-4)

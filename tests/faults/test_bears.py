@@ -97,7 +97,7 @@ def attach(run: Run) -> subprocess.Popen[str]:
     "data",
     "evaluate",
     "train",
-    fault="code of the user's that hangs",
+    fault="user code that hangs",
     sees="stalled: what it waits for, since when; a run that trains never alarms",
 )
 def test_a_hang_of_the_users_code_is_told_with_its_place_and_a_run_that_trains_never_alarms(run: Run) -> None:
@@ -116,7 +116,7 @@ def test_a_terminal_that_closes_takes_its_viewer_alone(run: Run) -> None:
     lives_on(run)
 
 
-@at(*BORNE, fault="kill -9 of a viewer", sees="nothing of it")
+@at(*BORNE, fault="kill -9 of a viewer", sees="nothing")
 def test_a_viewer_that_is_killed_changes_nothing(run: Run) -> None:
     viewer = attach(run)
     viewer.kill()
@@ -124,7 +124,7 @@ def test_a_viewer_that_is_killed_changes_nothing(run: Run) -> None:
     lives_on(run)
 
 
-@at(*BORNE, fault="a viewer that reads no more, its pipe full", sees="nothing of it")
+@at(*BORNE, fault="a viewer that stops reading, its pipe full", sees="nothing")
 def test_a_viewer_that_is_stopped_and_reads_no_more_holds_up_nothing(run: Run) -> None:
     viewer = attach(run)
     viewer.send_signal(signal.SIGSTOP)

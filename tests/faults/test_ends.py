@@ -78,7 +78,7 @@ FAULTS: dict[str, Fault] = {
         kill_worker, ExitCode.FAILED, "SIGKILL", MOMENTS, "failed: SIGKILL, in which phase, and what the kernel counted"
     ),
     "kill -9 of every process": Fault(
-        kill_all, ExitCode.LOST, "lost", MOMENTS, "lost, and since when: nothing was left to tell more"
+        kill_all, ExitCode.LOST, "lost", MOMENTS, "lost, and since when: no process was left to report more"
     ),
     "SIGTERM, as before a preemption": Fault(
         # A compilation that is longer than the grace time is ended by force, without a save: nothing was trained.
