@@ -1,0 +1,160 @@
+"""Checks of a parsed configuration: values that have the right type and still cannot work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tputui.config.tables import OPTIMIZER_KEYS, SCHEDULE_KEYS, SGD_MOMENTUM, OptimConfig, RunConfig
+
+Blame = Callable[[str], str]
+"""Where the value of a key comes from, by the key."""
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. Its text says what, where (file and key) and what to do."""
+
+
+DEPTH_MAX = 24
+"""Tables and lists inside of one another."""
+
+
+MOST = {
+    "epochs": 1_000_000,
+    "data.batch_per_core": 1_000_000,
+    "data.global_batch": 100_000_000,
+    "data.prefetch_batches": 1_000,
+    "data.workers": 256,
+    "data.batches_per_epoch": 1_000_000_000,
+    "optim.accumulate": 1_000_000,
+    "optim.warmup_epochs": 1_000_000,
+    "optim.warmup_steps": 1_000_000_000,
+    "report.pictures": 64,
+    "device.virtual_cores": 4_096,
+}
+"""Greatest values that make sense: beyond them a slip of the hand would take the memory or the year."""
+
+
+def check_values(tables: dict[str, Any], blame: Blame) -> None:
+    """Refuses values that no key can have and that a run could not keep."""
+
+    def look(value: Any, key: str, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise ConfigError(f"{blame(key)}: {key.partition('.')[0]}: it is nested too deeply")
+        if isinstance(value, dict):
+            for name, each in value.items():
+                look(each, f"{key}.{name}" if key else name, depth + 1)
+        elif isinstance(value, list):
+            for each in value:
+                look(each, key, depth + 1)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63 and key not in MOST:
+            raise ConfigError(f"{blame(key)}: {key}: a whole number has at most 63 bits")
+        elif isinstance(value, str) and any(0xD800 <= ord(letter) < 0xE000 for letter in value):
+            raise ConfigError(f"{blame(key)}: {key}: it is not UTF-8 text")
+
+    look(tables, "", 0)
+
+
+def check(config: RunConfig, blame: Blame) -> None:
+    """Refuses values that are well-typed and still cannot work."""
+
+    def refuse(key: str, why: str) -> None:
+        raise ConfigError(f"{blame(key)}: {key}: {why}")
+
+    if not config.task or not config.task.isprintable():
+        refuse("task", f"{config.task!r} is no name of a task: write one that ships, or module:Class of your own")
+
+    positive = {
+        "epochs": config.epochs,
+        "data.batch_per_core": config.data.batch_per_core,
+        "data.global_batch": config.data.global_batch,
+        "data.prefetch_batches": config.data.prefetch_batches,
+        "data.batches_per_epoch": config.data.batches_per_epoch,
+        "optim.lr": config.optim.lr,
+        "optim.eps": config.optim.eps,
+        "optim.clip_norm": config.optim.clip_norm,
+        "optim.accumulate": config.optim.accumulate,
+        "optim.step_size": config.optim.step_size,
+        "optim.gamma": config.optim.gamma,
+        "device.virtual_cores": config.device.virtual_cores,
+        "checkpoint.every_epochs": config.checkpoint.every_epochs,
+        "checkpoint.keep": config.checkpoint.keep,
+        "report.interval_s": config.report.interval_s,
+        "report.every_batches": config.report.every_batches,
+        "stall.after_steps": config.stall.after_steps,
+        "stall.after_s": config.stall.after_s,
+        "stall.compile_times": config.stall.compile_times,
+    }
+    for key, value in positive.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            refuse(key, f"{value} must be more than 0")
+        if value is not None and value > MOST.get(key, math.inf):
+            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
+    not_negative = {
+        "data.workers": config.data.workers,
+        "optim.momentum": config.optim.momentum or 0.0,
+        "optim.weight_decay": config.optim.weight_decay,
+        "optim.min_lr": config.optim.min_lr,
+        "optim.warmup_epochs": config.optim.warmup_epochs,
+        "optim.warmup_steps": config.optim.warmup_steps,
+        "report.pictures": config.report.pictures,
+    }
+    for key, value in not_negative.items():
+        if not (math.isfinite(value) and value >= 0):
+            refuse(key, f"{value} must be 0 or more")
+        if value > MOST.get(key, math.inf):
+            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
+    if not 0 <= config.seed < 2**31:
+        refuse("seed", f"{config.seed} must be from 0 to {2**31 - 1}")
+    if config.report.interval_s > 1:
+        refuse("report.interval_s", f"{config.report.interval_s:g} is too long: a fact must be on screen within 1.5 s")
+    _check_optim(config, refuse)
+    _check_cores(config, refuse)
+    _check_batch(config, refuse)
+
+
+def _check_optim(config: RunConfig, refuse: Any) -> None:
+    optim, default = config.optim, OptimConfig()
+    schedule = optim.used_schedule
+    for name, rivals, chosen in (("name", OPTIMIZER_KEYS, optim.name), ("schedule", SCHEDULE_KEYS, schedule)):
+        for key in dict.fromkeys(key for keys in rivals.values() for key in keys):
+            value = getattr(optim, key)
+            # Runs of earlier versions wrote the momentum of SGD down whatever their optimizer was.
+            unsaid = value == getattr(default, key) or (key, value) == ("momentum", SGD_MOMENTUM)
+            if key not in rivals[chosen] and not unsaid:
+                takers = " or ".join(f'"{other}"' for other, keys in rivals.items() if key in keys)
+                refuse(f"optim.{key}", f'it has no effect with {name} = "{chosen}"; leave it out, or write {takers}')
+    if schedule == "step" and optim.step_size is None:
+        refuse("optim.step_size", 'it is missing: after how many epochs schedule = "step" lowers the learning rate')
+    for key, value in (("betas", optim.betas[0]), ("betas", optim.betas[1]), ("alpha", optim.alpha)):
+        if not 0 <= value < 1:
+            refuse(f"optim.{key}", f"{value} must be 0 or more and less than 1")
+    if optim.min_lr > optim.lr:
+        refuse("optim.min_lr", f"{optim.min_lr:g} is more than optim.lr, {optim.lr:g}; a schedule only lowers it")
+    if optim.warmup_epochs and optim.warmup_steps:
+        refuse("optim", "warmup_epochs and warmup_steps say the same thing twice; give one of them")
+    if optim.warmup_epochs > config.epochs:
+        refuse("optim.warmup_epochs", f"{optim.warmup_epochs:g} is more than the {config.epochs} epochs of the run")
+
+
+def _check_cores(config: RunConfig, refuse: Any) -> None:
+    cores = config.device.cores
+    if not isinstance(cores, list):
+        if cores != "all" and cores < 1:
+            refuse("device.cores", f'{cores} must be 1 or more, or "all"')
+        return
+    if len(cores) != 1:
+        refuse("device.cores", f'{cores} must name one core, such as [5]; for several write their number, or "all"')
+    if cores[0] < 0:
+        refuse("device.cores", f"{cores} must name a core by its index, from 0")
+
+
+def _check_batch(config: RunConfig, refuse: Any) -> None:
+    data = config.data
+    if data.batch_per_core is not None and data.global_batch is not None:
+        refuse("data", "batch_per_core and global_batch say the same thing twice; give one of them")
+    if (data.batch_per_core, data.global_batch) == (None, None):
+        refuse("data", "batch_per_core is missing: how many examples a core takes each step")
+    if config.device.cores != "all" and (why := config.share_problem) is not None:
+        refuse("data.global_batch", why)

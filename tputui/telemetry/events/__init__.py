@@ -1,0 +1,182 @@
+"""Every fact a run can record.
+
+One frozen type a fact, named by a past participle, units in the field names. This module is pure: it knows no
+file, no clock and no process, so a viewer on a laptop reads a run without torch. `docs/journal-format.md` is
+generated from the docstrings below.
+
+Conventions: `t` is the unix time in seconds at which the fact was true. Steps and epochs count from 1. `core` is
+the global index of a core over all hosts, from 0. A float may be NaN or infinite; the codec keeps it so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tputui.telemetry.events.run import (
+    FailureRaised,
+    FailureReported,
+    HeartbeatSent,
+    HostSampled,
+    JournalOpened,
+    LogWritten,
+    RankExited,
+    RequestApplied,
+    RequestRefused,
+    RequestSeen,
+    RunEnded,
+    RunStarted,
+    StacksTaken,
+    StallFound,
+    TrainingEnded,
+    WarningRaised,
+    WorkerExited,
+    WorkerStarted,
+)
+from tputui.telemetry.events.training import (
+    CheckpointDropped,
+    CheckpointSaved,
+    EpochEnded,
+    EpochStarted,
+    ExampleSkipped,
+    MemoryPredicted,
+    MemorySampled,
+    MetersReported,
+    NonFiniteFound,
+    PicturesKept,
+    ProgressReported,
+    StepsDropped,
+    StepsRecorded,
+    TopologyDeclared,
+    TrainingPlanned,
+    XlaMetricsRead,
+)
+from tputui.telemetry.events.values import (
+    INT_MAX,
+    CodeFrame,
+    Event,
+    FailureKind,
+    FrameOwner,
+    HbmReading,
+    Int,
+    MemoryForecast,
+    MeterReading,
+    ModuleMemory,
+    Outcome,
+    Phase,
+    PictureKept,
+    ProcessSample,
+    RequestKind,
+    Split,
+    StepPrograms,
+    ThreadStack,
+)
+
+FORMAT_VERSION = 2
+"""Version of the journal line format. A reader reads every version up to its own and says so about newer ones."""
+
+
+class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):
+    """A sound record of a kind that this version does not know, kept as it is."""
+
+    kind: str
+    """Its type's name."""
+    fields: dict[str, Any]
+    """Its fields."""
+
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    JournalOpened,
+    RunStarted,
+    WorkerStarted,
+    WorkerExited,
+    TopologyDeclared,
+    TrainingPlanned,
+    HeartbeatSent,
+    EpochStarted,
+    StepsRecorded,
+    StepsDropped,
+    ProgressReported,
+    MetersReported,
+    EpochEnded,
+    ExampleSkipped,
+    PicturesKept,
+    XlaMetricsRead,
+    MemoryPredicted,
+    MemorySampled,
+    HostSampled,
+    LogWritten,
+    WarningRaised,
+    CheckpointSaved,
+    CheckpointDropped,
+    RequestSeen,
+    RequestApplied,
+    RequestRefused,
+    FailureRaised,
+    RankExited,
+    FailureReported,
+    StacksTaken,
+    StallFound,
+    NonFiniteFound,
+    TrainingEnded,
+    RunEnded,
+)
+"""Every type that stands on the wire, in the order of `docs/journal-format.md`."""
+
+
+__all__ = [
+    "EVENT_TYPES",
+    "FORMAT_VERSION",
+    "INT_MAX",
+    "CheckpointDropped",
+    "CheckpointSaved",
+    "CodeFrame",
+    "EpochEnded",
+    "EpochStarted",
+    "Event",
+    "ExampleSkipped",
+    "FailureKind",
+    "FailureRaised",
+    "FailureReported",
+    "FrameOwner",
+    "HbmReading",
+    "HeartbeatSent",
+    "HostSampled",
+    "Int",
+    "JournalOpened",
+    "LogWritten",
+    "MemoryForecast",
+    "MemoryPredicted",
+    "MemorySampled",
+    "MeterReading",
+    "MetersReported",
+    "ModuleMemory",
+    "NonFiniteFound",
+    "Outcome",
+    "Phase",
+    "PictureKept",
+    "PicturesKept",
+    "ProcessSample",
+    "ProgressReported",
+    "RankExited",
+    "RequestApplied",
+    "RequestKind",
+    "RequestRefused",
+    "RequestSeen",
+    "RunEnded",
+    "RunStarted",
+    "Split",
+    "StacksTaken",
+    "StallFound",
+    "StepPrograms",
+    "StepsDropped",
+    "StepsRecorded",
+    "ThreadStack",
+    "TopologyDeclared",
+    "TrainingEnded",
+    "TrainingPlanned",
+    "UnknownEvent",
+    "WarningRaised",
+    "WorkerExited",
+    "WorkerStarted",
+    "XlaMetricsRead",
+]
