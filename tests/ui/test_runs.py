@@ -134,7 +134,7 @@ def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
     told: list[Listing] = []
     with shut(tmp_path):
-        RunsReader(tmp_path, told.append, lambda: NOW).look_once()
+        RunsReader(tmp_path, told.append, lambda: NOW).poll()
     assert "cannot be listed: Permission denied" in told[-1].why_not
 
 
@@ -148,7 +148,7 @@ def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(tmp_path: Path, owned: bool, why: str) -> None:
     told: list[Listing] = []
     with shut_run(tmp_path, owned=owned) as run_dir:
-        RunsReader(tmp_path, told.append, lambda: NOW).look_once()
+        RunsReader(tmp_path, told.append, lambda: NOW).poll()
     row = told[-1].rows[run_dir]
     assert (row.state, row.why) == ("unreadable", f"it cannot be read: {why}")
 
@@ -391,14 +391,14 @@ def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path)
     run_dir = recorded.write_run(tmp_path, run="run-00")
     told: list[Listing] = []
     reader = RunsReader(tmp_path, told.append, lambda: NOW)
-    reader.look_once()
+    reader.poll()
     first = told[-1].rows[run_dir]
     assert first.state == "done"
     assert first.best == pytest.approx(0.4 / 3)
-    reader.look_once()
+    reader.poll()
     assert told[-1].rows[run_dir] is first
     recorded.write_journal(run_dir / "rank-1.jsonl", [recorded.opened(NOW, "rank", 1)])
-    reader.look_once()
+    reader.poll()
     assert told[-1].rows[run_dir] is not first
 
 
@@ -406,7 +406,7 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00", ended=False)
     told: list[Listing] = []
     reader = RunsReader(tmp_path, told.append, lambda: NOW)
-    reader.look_once()
+    reader.poll()
     assert told[-1].rows[run_dir].state == "running"
     writer = JournalWriter(run_dir / "supervisor-1.jsonl")
     writer.append(
@@ -414,7 +414,7 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
     )
     writer.close()
     for _ in range(2):
-        reader.look_once()
+        reader.poll()
     reader.close()
     assert told[-1].rows[run_dir].ended
 
@@ -422,7 +422,7 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
 def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
     write_runs(tmp_path, 5)
     told: list[Listing] = []
-    RunsReader(tmp_path, told.append, lambda: NOW).look_once()
+    RunsReader(tmp_path, told.append, lambda: NOW).poll()
     assert [row.state for row in told[0].rows.values()] == ["reading"] * 5
     assert [row.state for row in told[-1].rows.values()] == ["done"] * 5
 
@@ -436,7 +436,7 @@ def test_messages_about_many_runs_leave_time_for_keys(tmp_path: Path, monkeypatc
     monkeypatch.setattr("tputui.ui.runs.reader.TELL_S_A_ROW", 1e6)
     told: list[Listing] = []
     reader = RunsReader(tmp_path, told.append, lambda: NOW)
-    reader.look_once()
+    reader.poll()
     assert [len(listing.rows) for listing in told] == [number, number]
     assert {row.state for row in told[-1].rows.values()} == {"done"}
     reader.close()

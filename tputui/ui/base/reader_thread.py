@@ -1,7 +1,7 @@
-"""One thread that reads a run and hands immutable frames to the screen, at most ten a second.
+"""The thread that reads a run and delivers immutable frames to the screen, at most ten a second.
 
-Only this thread touches the session: the screen asks for pause, seek and speed through `ask`. A frame is handed over
-when the one before was drawn, so a slow terminal slows drawing and never reading. Must not know Textual.
+Only this thread touches the session: the screen requests pause, seek and speed through `ask`. A frame is delivered
+after the previous one was drawn, so a slow terminal slows drawing but never reading. Must not import Textual.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tputui.state.snapshot import ENDED, Snapshot
+from tputui.ui.base.polling_thread import PollingThread
 
 FRAME_S = 0.1
-"""Seconds between frames: ten a second, whatever the number of facts."""
+"""Seconds between frames, independent of the number of events."""
 
 IDLE_S = 1.0
-"""Seconds between frames of a run that has ended, whose frames differ in ages alone: those are of whole seconds."""
+"""Seconds between frames of a run that has ended: its frames differ only in ages, which are shown in whole seconds."""
 
 _BUDGET_S = 0.04
-"""Longest reading between two looks at what the screen asks for."""
+"""Maximum seconds of reading before commands are run again."""
 
 _AWAIT_S = 0.03
-"""How long a frame that is due waits for a fact. So frames fall in with reports that come as often, and none tells two
-of them while the one before told none."""
+"""Seconds that a due frame waits for an event. Frames so synchronise with reports of the same rate, instead of showing
+two reports in one frame and none in the next."""
 
-_LOOK_S = 0.01
-"""Pause between two looks for a fact that is waited for."""
+_RETRY_S = 0.01
+"""Seconds between polls while a due frame waits for an event."""
 
 
 class Player(Protocol):
-    """What moves through the time of a run, recorded or going on."""
+    """Moves through the time of a run, recorded or live."""
 
     @property
     def start(self) -> float: ...
@@ -54,7 +55,7 @@ class Player(Protocol):
 
 
 class Source(Protocol):
-    """What the screen needs of a session."""
+    """The part of a session that the thread uses."""
 
     @property
     def caught_up(self) -> bool: ...
@@ -67,7 +68,7 @@ class Source(Protocol):
 
 
 class PlayerState(NamedTuple):
-    """Which moment of a run is shown; times in unix seconds."""
+    """The moment of a run that is shown; times in unix seconds."""
 
     start: float
     end: float
@@ -75,102 +76,96 @@ class PlayerState(NamedTuple):
     speed: float
     playing: bool
     live: bool = False
-    """Whether now is followed; never so in a recording."""
+    """Whether the newest moment is followed; always false in a recording."""
 
 
 class Frame(NamedTuple):
-    """What the screen draws."""
+    """One state of a run, as the screen draws it."""
 
     snapshot: Snapshot
     player: PlayerState | None
     caught_up: bool
-    """Whether everything that the journals hold is in the snapshot."""
+    """Whether the snapshot contains all events of the journals."""
     newest: Snapshot
-    """What is true now. The same as `snapshot`, unless a run that is followed shows its past."""
+    """The newest state: the same as `snapshot`, unless a live run shows its past."""
 
 
-class ReaderThread:
-    """Reads a source until stopped, and closes it."""
+class ReaderThread(PollingThread):
+    """Polls a source until stopped, and closes it."""
 
     def __init__(
         self, source: Source, deliver: Callable[[Frame], object], *, frame_s: float = FRAME_S, idle_s: float = IDLE_S
     ) -> None:
+        """`deliver` is called in the thread."""
+        super().__init__()
         self._source = source
         self._deliver = deliver
         self._frame_s = frame_s
         self._idle_s = idle_s
-        self._asked: deque[Callable[[Player], None]] = deque()
-        self._awake = threading.Event()
+        self._commands: deque[Callable[[Player], None]] = deque()
         self._drawn = threading.Event()
         self._drawn.set()
-        self._stopped = threading.Event()
+        self._due = 0.0
+        """Monotonic time of the next frame."""
+        self._is_urgent = False
+        """Whether a command waits to be seen, so that the next frame does not wait until it is due."""
+        self._has_news = False
+        """Whether events were read since the last frame."""
 
-    def run(self) -> None:
-        """The body of the thread."""
-        try:
-            due, urgent, fresh = 0.0, False, False
-            while not self._stopped.is_set():
-                urgent = self._obey() or urgent
-                fresh = bool(self._source.poll(_BUDGET_S)) or fresh
-                now = time.monotonic()
-                if (urgent or now >= due + (0.0 if fresh else _AWAIT_S)) and self._drawn.is_set():
-                    # By when this one was due, so that the time that reading takes adds up to nothing.
-                    due = due + self._frame_s if due <= now < due + self._frame_s else now + self._frame_s
-                    frame = take_frame(self._source)
-                    if _is_idle(frame) and not fresh:
-                        due = now + self._idle_s
-                    urgent = fresh = False
-                    self._drawn.clear()
-                    self._deliver(frame)
-                # What was asked for waits for the frame before to be drawn, and no longer.
-                self._rest(now if urgent else due)
-        finally:
-            self._source.close()
+    def poll(self) -> float:
+        """Runs commands, reads events, and delivers a frame when one is due."""
+        self._is_urgent = self._run_commands() or self._is_urgent
+        self._has_news = bool(self._source.poll(_BUDGET_S)) or self._has_news
+        now = time.monotonic()
+        is_due = self._is_urgent or now >= self._due + (0.0 if self._has_news else _AWAIT_S)
+        if is_due and self._drawn.is_set():
+            self._deliver_frame(now)
+        # An urgent frame waits only for the one before to be drawn.
+        remaining = (now if self._is_urgent else self._due) - time.monotonic()
+        return max(remaining, _RETRY_S) if self._source.caught_up else 0.0
+
+    def close(self) -> None:
+        """Closes the source."""
+        self._source.close()
 
     def ask(self, command: Callable[[Player], None]) -> None:
-        """Has the thread do something with the player; without a player nothing happens."""
-        self._asked.append(command)
-        self._awake.set()
+        """Queues a command for the player, to be run in the thread; without a player it is dropped."""
+        self._commands.append(command)
+        self.wake()
 
     def drawn(self) -> None:
-        """The screen has drawn the newest frame."""
+        """Allows the next frame: the screen has drawn the newest one."""
         self._drawn.set()
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the thread is to end."""
-        return self._stopped.is_set()
+    def _deliver_frame(self, now: float) -> None:
+        # Counted from when this frame was due, so that reading times do not add up.
+        is_late = not self._due <= now < self._due + self._frame_s
+        self._due = now + self._frame_s if is_late else self._due + self._frame_s
+        frame = take_frame(self._source)
+        if _is_idle(frame) and not self._has_news:
+            self._due = now + self._idle_s
+        self._is_urgent = self._has_news = False
+        self._drawn.clear()
+        self._deliver(frame)
 
-    def stop(self) -> None:
-        """Ends the thread soon."""
-        self._stopped.set()
-        self._awake.set()
-
-    def _obey(self) -> bool:
-        self._awake.clear()
-        player, obeyed = self._source.player, False
-        while self._asked:
-            command = self._asked.popleft()
+    def _run_commands(self) -> bool:
+        player, has_run = self._source.player, False
+        while self._commands:
+            command = self._commands.popleft()
             if player is not None:
                 command(player)
-                obeyed = True
-        return obeyed
-
-    def _rest(self, due: float) -> None:
-        """Waits for the next frame, unless there is more to read at once."""
-        left = due - time.monotonic()
-        if self._source.caught_up:
-            self._awake.wait(max(left, _LOOK_S))
+                has_run = True
+        return has_run
 
 
 def _is_idle(frame: Frame) -> bool:
-    """Whether the next frame differs from this one in ages alone, as far as no key is pressed."""
+    """Whether the next frame differs from this one only in ages, unless a key is pressed."""
     over = frame.caught_up and frame.newest.condition in ENDED
     return over and (frame.player is None or not frame.player.playing)
 
 
 def take_frame(source: Source) -> Frame:
-    """The state of a source now."""
+    """The current state of a source."""
     snapshot, player = source.snapshot(), source.player
     state = None
     if player is not None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.ui.base.polling_thread import PollingThread
 
 TELL_S = 0.5
 """Least seconds between two readings that are handed over; the first one does not wait."""
@@ -54,7 +55,7 @@ class _Run:
         self.caught_up = False
 
 
-class CompareReader:
+class CompareReader(PollingThread):
     """Reads runs until stopped."""
 
     def __init__(
@@ -65,41 +66,38 @@ class CompareReader:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`deliver` is called from the thread; `clock` gives unix time."""
+        super().__init__()
         self._runs = [_Run(run_dir) for run_dir in run_dirs]
         self._deliver = deliver
         self._open = open_run
         self._clock = clock
         self._drawn = threading.Event()
         self._drawn.set()
-        self._stopped = threading.Event()
+        self._due = 0.0
+        """Monotonic time of the next delivery."""
 
-    def run(self) -> None:
-        """The body of the thread."""
-        due, over = 0.0, False
-        try:
-            while not self._stopped.is_set() and not over:
-                for run in self._runs:
-                    self._read(run)
-                now = time.monotonic()
-                if now >= due and self._drawn.is_set():
-                    # A run that is over by now is so in this reading.
-                    over = all(run.last is not None for run in self._runs)
-                    due = now + TELL_S
-                    self._drawn.clear()
-                    self._deliver(self._reading())
-                if all(run.caught_up for run in self._runs):
-                    self._stopped.wait(LOOK_S)
-        finally:
-            for run in self._runs:
-                _close(run)
+    def poll(self) -> float:
+        """Reads every run a little; stops the thread when all are over."""
+        for run in self._runs:
+            self._read(run)
+        now = time.monotonic()
+        if now >= self._due and self._drawn.is_set():
+            # Before the delivery: a run that is over by now is so in this reading.
+            if all(run.last is not None for run in self._runs):
+                self.stop()
+            self._due = now + TELL_S
+            self._drawn.clear()
+            self._deliver(self._reading())
+        return LOOK_S if all(run.caught_up for run in self._runs) else 0.0
+
+    def close(self) -> None:
+        """Closes the runs that are open."""
+        for run in self._runs:
+            _close(run)
 
     def drawn(self) -> None:
         """The screen has drawn the newest reading."""
         self._drawn.set()
-
-    def stop(self) -> None:
-        """Ends the thread soon."""
-        self._stopped.set()
 
     def _read(self, run: _Run) -> None:
         if run.last is not None:

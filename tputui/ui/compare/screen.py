@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
 
@@ -83,15 +82,11 @@ class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
             smoothing=views.get("compare.smoothing", 0),
         )
         self.query_one(CompareBody).select("curves")
-        self._read()
+        self.run_worker(self._reader.run, thread=True, group="compare")
 
     def on_unmount(self) -> None:
         """Stops reading; the reader closes the sessions."""
         self._reader.stop()
-
-    @work(thread=True, group="compare")
-    def _read(self) -> None:
-        self._reader.run()
 
     def _deliver(self, reading: Reading) -> None:
         self.post_message(self.Read(reading))

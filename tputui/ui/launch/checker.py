@@ -7,9 +7,11 @@ up. Must not know Textual.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tputui.ui.base.polling_thread import PollingThread
 from tputui.ui.launch.service import CheckResult, Launch, LaunchService, TaskDescription, Unable
 
 CALM_S = 0.15
@@ -41,56 +43,53 @@ class Told(NamedTuple):
     """Why the task cannot be described, or the configuration not checked."""
 
 
-class Checker:
+class Checker(PollingThread):
     """Checks until stopped."""
 
     def __init__(self, desk: LaunchService, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
         """`tell` is called from the thread."""
+        super().__init__()
         self._desk = desk
         self._tell = tell
         self._calm_s = calm_s
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._asked: Asked | None = None
+        self._due = 0.0
+        """Monotonic time at which the check begins, unless another one is asked for."""
         self._out_of_date = threading.Event()
-        """Of what runs now."""
-        self._stopped = False
+        """Set when the check that runs is no longer wanted."""
         self._described: dict[str, TaskDescription] = {}
 
     def ask(self, asked: Asked) -> None:
-        """Has this one checked instead of any before."""
-        with self._changed:
+        """Replaces the check that waits or runs."""
+        with self._lock:
             self._asked = asked
+            self._due = time.monotonic() + self._calm_s
             self._out_of_date.set()
-            self._changed.notify()
+        self.wake()
 
     def stop(self) -> None:
-        """Ends the thread soon."""
-        with self._changed:
-            self._stopped = True
+        """Ends the thread soon, giving up what runs."""
+        super().stop()
+        with self._lock:
             self._out_of_date.set()
-            self._changed.notify()
 
-    def run(self) -> None:
-        """The body of the thread."""
-        while (asked := self._next()) is not None:
-            try:
-                self._check(asked)
-            except Unable as error:
-                if not self._out_of_date.is_set():
-                    self._tell(Told(asked.number, asked.task, why_not=str(error)))
-
-    def _next(self) -> Asked | None:
-        """Waits for something to check, and until it is calm; None at the end."""
-        with self._changed:
-            while self._asked is None and not self._stopped:
-                self._changed.wait()
-            while not self._stopped:
-                # Each `ask` notifies: where none did for a while, it is calm.
-                if not self._changed.wait(self._calm_s):
-                    asked, self._asked = self._asked, None
-                    self._out_of_date = threading.Event()
-                    return asked
-        return None
+    def poll(self) -> float | None:
+        """Checks what was asked for, once nothing else was for a while."""
+        with self._lock:
+            if self._asked is None or self.is_stopped:
+                return None
+            wait_s = self._due - time.monotonic()
+            if wait_s > 0:
+                return wait_s
+            asked, self._asked = self._asked, None
+            self._out_of_date = threading.Event()
+        try:
+            self._check(asked)
+        except Unable as error:
+            if not self._out_of_date.is_set():
+                self._tell(Told(asked.number, asked.task, why_not=str(error)))
+        return 0.0
 
     def _check(self, asked: Asked) -> None:
         stop = self._out_of_date

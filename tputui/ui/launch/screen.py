@@ -92,7 +92,7 @@ class LauncherScreen(Notices[Path | None]):
         self.query_one(LineInput).rest("")
         self.query_one(FieldsPanel).focus()
         self._look_here()
-        self._run_checker()
+        self.run_worker(self._checker.run, thread=True, group="checker")
         self._changed()
 
     def on_unmount(self) -> None:
@@ -105,10 +105,6 @@ class LauncherScreen(Notices[Path | None]):
         sides = self.query_one("#sides")
         sides.display = width >= SIDES_FROM
         sides.styles.width = 34 if width < 100 else min(max(width * 2 // 5, 42), 64)
-
-    @work(thread=True, group="checker")
-    def _run_checker(self) -> None:
-        self._checker.run()
 
     @work(thread=True, group="here")
     def _look_here(self) -> None:

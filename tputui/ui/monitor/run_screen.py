@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Generic
 
-from textual import work
 from textual.message import Message
 from textual.reactive import var
 from textual.screen import ScreenResultType
@@ -45,13 +44,8 @@ class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
         self._pump = ReaderThread(source, lambda frame: self.post_message(self.FrameTaken(frame)))
 
     def on_unmount(self) -> None:
-        """Stops reading; the pump closes the session."""
+        """Stops reading; the thread closes the session."""
         self._pump.stop()
-
-    @work(thread=True, group="pump")
-    def _read(self) -> None:
-        """Reads until the screen is left."""
-        self._pump.run()
 
     def on_run_screen_frame_taken(self, message: FrameTaken) -> None:
         """A frame came from the pump."""

@@ -61,7 +61,7 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
     def on_mount(self) -> None:
         """Starts to read."""
         self.query_one(Body).select("cores")
-        self._read()
+        self.run_worker(self._pump.run, thread=True, group="pump")
 
     def watch_frame(self, frame: Frame | None) -> None:
         """Draws a frame: the only place from which widgets learn something."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tputui.session.session import Session
 from tputui.telemetry import rundir
+from tputui.ui.base.polling_thread import PollingThread
 from tputui.ui.runs.rows import RunRow, row_of
 
 REFRESH_S = 1.0
@@ -44,11 +45,12 @@ class Listing(NamedTuple):
     """Why the directory cannot be listed; empty where it can."""
 
 
-class RunsReader:
+class RunsReader(PollingThread):
     """Reads runs until stopped."""
 
     def __init__(self, runs_dir: Path, tell: Callable[[Listing], object], clock: Callable[[], float]) -> None:
         """`tell` is called from the thread; `clock` gives unix time."""
+        super().__init__()
         self._runs_dir = runs_dir
         self._tell = tell
         self._clock = clock
@@ -56,39 +58,25 @@ class RunsReader:
         self._signatures: dict[Path, Signature] = {}
         """Of the runs that were read to their end and are not followed."""
         self._sessions: dict[Path, Session] = {}
-        self._awake = threading.Event()
-        self._stopped = threading.Event()
         self._forget = threading.Event()
         self._told = -math.inf
-
-    def run(self) -> None:
-        """The body of the thread."""
-        try:
-            while not self._stopped.is_set():
-                self._awake.clear()
-                self.look_once()
-                self._awake.wait(REFRESH_S)
-        finally:
-            self.close()
 
     def close(self) -> None:
         """Closes what is open."""
         while self._sessions:
             self._sessions.popitem()[1].close()
 
-    def wake(self, *, anew: bool = False) -> None:
-        """Looks again now; `anew` reads those that ended again too."""
-        if anew:
-            self._forget.set()
-        self._awake.set()
+    def reload(self) -> None:
+        """Reads every run again, also those that ended."""
+        self._forget.set()
+        self.wake()
 
-    def stop(self) -> None:
-        """Ends the thread soon."""
-        self._stopped.set()
-        self._awake.set()
+    def poll(self) -> float:
+        """Reads what changed in every run."""
+        self._read_runs()
+        return REFRESH_S
 
-    def look_once(self) -> None:
-        """Looks at every run; the body of the thread does it again and again."""
+    def _read_runs(self) -> None:
         if self._forget.is_set():
             self._forget.clear()
             self._signatures.clear()
@@ -105,7 +93,7 @@ class RunsReader:
         self._follow()
         self._hand_over(at_once=has_more)
         for path in paths:
-            if self._stopped.is_set():
+            if self.is_stopped:
                 return
             if path not in self._sessions:
                 self._look(path)
@@ -123,7 +111,7 @@ class RunsReader:
             return
         grew = path in self._signatures
         session = Session.live(path, self._clock)
-        while not self._stopped.is_set():
+        while not self.is_stopped:
             self._read(path, session)
             if session.caught_up:
                 break

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from textual import events, work
+from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 
@@ -96,7 +96,7 @@ class RunsScreen(RunRequests[MonitorResult]):
         self.query_one(LineInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
-        self._read()
+        self.run_worker(self._reader.run, thread=True, group="runs")
 
     def on_unmount(self) -> None:
         """Stops reading."""
@@ -108,10 +108,6 @@ class RunsScreen(RunRequests[MonitorResult]):
         preview = self.query_one(RunPreview)
         preview.display = height >= PREVIEW_FROM
         preview.styles.height = min(max(height * 2 // 5, 12), 24)
-
-    @work(thread=True, group="runs")
-    def _read(self) -> None:
-        self._reader.run()
 
     def on_runs_screen_read(self, message: Read) -> None:
         """Shows what was read."""
@@ -250,7 +246,7 @@ class RunsScreen(RunRequests[MonitorResult]):
 
     def action_reload(self) -> None:
         """Reads everything again."""
-        self._reader.wake(anew=True)
+        self._reader.reload()
         self.tell("every run is read again")
 
     def action_back(self) -> None:
