@@ -32,7 +32,7 @@ from tputui.ui.widgets import layout
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Confirm
 from tputui.ui.widgets.export_dialog import ExportScreen
-from tputui.ui.widgets.run_requests import ASKED
+from tputui.ui.widgets.run_requests import REQUEST_ACTIONS
 
 STAMP = "20251009-085500"
 
@@ -417,7 +417,7 @@ def test_the_palette_finds_first_what_a_word_means(replaying: bool) -> None:
         for wanted, action in FIRST_FOUND.items():
             _, first = palette_commands.found(entries, wanted)[0]
             assert first.action == action, wanted
-            assert first.why_not == ("not possible in a recording" if replaying and action in ASKED else "")
+            assert first.why_not == ("not possible in a recording" if replaying and action in REQUEST_ACTIONS else "")
 
     drive(app, script)
 

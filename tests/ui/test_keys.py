@@ -49,7 +49,7 @@ def test_leaving_closes_the_session() -> None:
 def test_c_writes_a_request_and_says_so(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("c")
-        await until(pilot, lambda: "checkpoint: asked" in text(pilot.app.screen))
+        await until(pilot, lambda: "checkpoint: requested" in text(pilot.app.screen))
 
     drive(monitor(made.running(), run_dir=run_dir), script)
     assert [(request.kind, request.by) for request in requests.read_all(run_dir)] == [("checkpoint", "screen")]
@@ -69,7 +69,7 @@ def test_s_asks_how_and_writes_that_request(run_dir: Path) -> None:
         for number, pressed in enumerate(ways, start=1):
             await pilot.press(*pressed)
             await until(pilot, lambda number=number: len(requests.read_all(run_dir)) == number)  # type: ignore[misc]
-        await until(pilot, lambda: "stop at once: asked" in text(pilot.app.screen))
+        await until(pilot, lambda: "stop at once: requested" in text(pilot.app.screen))
 
     drive(monitor(made.running(), run_dir=run_dir), script)
     assert [request.kind for request in requests.read_all(run_dir)] == list(ways.values())

@@ -549,7 +549,7 @@ def test_requests_reach_a_living_run_also_while_looking_back(tmp_path: Path) -> 
         player.live = False
         await until(pilot, lambda: "looking back" in shown(pilot))
         await pilot.press("c")
-        await until(pilot, lambda: "checkpoint: asked" in shown(pilot))
+        await until(pilot, lambda: "checkpoint: requested" in shown(pilot))
 
     source = made.HandSource(made.running(), player)
     drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script)

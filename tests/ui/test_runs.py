@@ -278,12 +278,12 @@ def test_requests_from_the_list(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "running" in text(pilot.app.screen))
         await pilot.press("w")
-        await until(pilot, lambda: "checkpoint: asked" in text(pilot.app.screen))
+        await until(pilot, lambda: "checkpoint: requested" in text(pilot.app.screen))
         await pilot.press("s")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmStop))
         await pilot.press("escape")
         await pilot.press("s", "e")
-        await until(pilot, lambda: "stop after the epoch: asked" in text(pilot.app.screen))
+        await until(pilot, lambda: "stop after the epoch: requested" in text(pilot.app.screen))
 
     drive(home(tmp_path), script, size=(100, 24))
     assert sorted(request.kind for request in requests.read_all(run_dir)) == ["checkpoint", "stop_after_epoch"]

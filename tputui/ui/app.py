@@ -48,7 +48,7 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
     # What the monitor asks for is read at once, under the name that it asks for: a style sheet that comes later has
     # all of them parsed again.
-    CSS_PATH: ClassVar[CSSPathType | None] = ["tones.tcss", "screens/../monitor.tcss"]
+    CSS_PATH: ClassVar[CSSPathType | None] = ["tones.tcss", "monitor/../monitor.tcss"]
     TITLE = "tputui"
 
     def __init__(

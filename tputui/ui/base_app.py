@@ -29,6 +29,7 @@ from tputui.ui.terminal.capabilities import Capabilities
 from tputui.ui.terminal.output_filter import OutputFilter, gated
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.widgets.export_dialog import ExportScreen
+from tputui.ui.widgets.notices import Notices
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -40,12 +41,11 @@ KEEP_S = 2.0
 
 
 @runtime_checkable
-class Tells(Protocol):
-    """A screen that has a place for a sentence to the user."""
+class ShowsNotices(Protocol):
+    """A screen that shows notices itself."""
 
-    def tell(self, sentence: str) -> None: ...
-
-    def hush(self) -> None: ...
+    @property
+    def notices(self) -> Notices: ...
 
 
 def _actions() -> type[Provider]:
@@ -111,8 +111,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def tell(self, sentence: str) -> None:
         """Shows a sentence for a while, where the screen has a place for it."""
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, Tells):
-                screen.tell(sentence)
+            if isinstance(screen, ShowsNotices):
+                screen.notices.show(sentence)
                 return
         self.notify(clean(sentence), markup=False)
 
@@ -221,9 +221,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def _hush(self) -> None:
         """Takes the sentence to the user away: a picture is of the run, not of what was last done to the view."""
         self.clear_notifications()
-        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Tells)), None)
+        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, ShowsNotices)), None)
         if screen is not None:
-            screen.hush()
+            screen.notices.clear()
 
     @work(thread=True, group="export")
     def _write_new(self, name: str, content: str, what: str) -> None:

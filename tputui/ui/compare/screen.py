@@ -27,7 +27,7 @@ from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panelkeys import PanelKeys
 
 
-class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
+class CompareScreen(PanelKeys[MonitorResult]):
     """Runs side by side."""
 
     BINDINGS = keymap.bindings(keymap.COMPARE)
@@ -64,6 +64,7 @@ class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
         """How the runs are looked at."""
         self.reading: Reading | None = None
         """What was read; None before anything was."""
+        self.notices = Notices(self, self._put_notice)
         self._part: ComparedPart | None = None
         self._reader = CompareReader(run_dirs, self._deliver, open_run, clock)
 
@@ -152,7 +153,7 @@ class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
         """Hides or shows a curve."""
         sight = self.sight.toggle()
         if sight == self.sight:
-            self.tell("hide: it is the only curve that is left")
+            self.notices.show("hide: it is the only curve that is left")
         self.look(sight, "hidden curves")
 
     def action_show_all(self) -> None:
@@ -165,7 +166,7 @@ class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
         """Charts another meter."""
         known = known_meters(self.reading.snapshots) if self.reading is not None else []
         if not known:
-            self.tell("meter: no run has ended an epoch yet; this is the loss of the steps")
+            self.notices.show("meter: no run has ended an epoch yet; this is the loss of the steps")
             return
         sight = self.sight.next_meter(known, by)
         self.look(sight, f"chart of {charted(self.sight)}")
@@ -181,7 +182,7 @@ class CompareScreen(PanelKeys[MonitorResult], Notices[MonitorResult]):
     def action_smooth(self, by: int) -> None:
         """More or less smoothing."""
         if self.sight.meter is not None:
-            self.tell("smooth: a meter by epoch is shown as it is")
+            self.notices.show("smooth: a meter by epoch is shown as it is")
             return
         self.look(self.sight.smoother(by), "smoothing")
 

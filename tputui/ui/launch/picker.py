@@ -8,6 +8,7 @@ from pathlib import Path
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.screen import Screen
 
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
@@ -39,7 +40,7 @@ class PickHead(Drawn):
         return [fit(title, width), fit([Span(f" {self._said}", "warn")], width)]
 
 
-class PickScreen(Notices[Picked | None]):
+class PickScreen(Screen[Picked | None]):
     """Configurations to begin with."""
 
     BINDINGS = keymap.bindings(keymap.OFFERS)
@@ -57,6 +58,7 @@ class PickScreen(Notices[Picked | None]):
         super().__init__()
         self._start = start
         self._runs = runs
+        self.notices = Notices(self, self._put_notice)
 
     def compose(self) -> ComposeResult:
         """Head, offers, keys."""
@@ -124,7 +126,7 @@ class PickScreen(Notices[Picked | None]):
         elif resume and not offer.can_resume:
             why = "there is nothing to go on from: it saved no checkpoint; enter begins anew"
         if why:
-            self.tell(f"{offer.name}: {why}")
+            self.notices.show(f"{offer.name}: {why}")
         else:
             self.dismiss(Picked(offer, resume))
 

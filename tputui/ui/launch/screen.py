@@ -14,6 +14,7 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
+from textual.screen import Screen
 
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
@@ -36,7 +37,7 @@ SIDES_FROM = 60
 """Cells of the terminal from which there is room beside the fields."""
 
 
-class LauncherScreen(Notices[Path | None]):
+class LauncherScreen(Screen[Path | None]):
     """A configuration that is to be trained. Results in the directory of the run, or None."""
 
     BINDINGS = keymap.bindings(keymap.LAUNCH)
@@ -75,6 +76,7 @@ class LauncherScreen(Notices[Path | None]):
         self._asking: Literal["find", "write"] = "find"
         """What the line edit asks for."""
         self._num_shown = 0
+        self.notices = Notices(self, self._put_notice, NOTICE_S)
 
     def compose(self) -> ComposeResult:
         """Head, fields with what stands beside them, keys."""
@@ -118,7 +120,7 @@ class LauncherScreen(Notices[Path | None]):
 
     def _changed(self) -> None:
         """Something of the form is another."""
-        self.hush()
+        self.notices.clear()
         self._checker.ask(self._draft.changed())
         self._show()
 
@@ -211,7 +213,7 @@ class LauncherScreen(Notices[Path | None]):
             if key in wanted:
                 self._go(key)
                 return
-        self.tell("every field is as it came, and none is wrong")
+        self.notices.show("every field is as it came, and none is wrong")
 
     def _go(self, key: str) -> None:
         self._find("")
@@ -230,7 +232,7 @@ class LauncherScreen(Notices[Path | None]):
         if key and self._draft.form.turn(key, by):
             self._changed()
         elif key:
-            self.tell(f"{key}: enter types a value")
+            self.notices.show(f"{key}: enter types a value")
 
     def action_reset(self) -> None:
         """Puts back what the field came with."""
@@ -248,7 +250,7 @@ class LauncherScreen(Notices[Path | None]):
     def action_write(self) -> None:
         """Asks for a file."""
         if not self._draft.is_sound:
-            self.tell(f"nothing is written while something is wrong: {self._draft.problems[0].message}")
+            self.notices.show(f"nothing is written while something is wrong: {self._draft.problems[0].message}")
             return
         self._ask("write", "write to", self._free_name())
 
@@ -295,7 +297,7 @@ class LauncherScreen(Notices[Path | None]):
     @work(thread=True, group="write")
     def _write_file(self, path: Path, name: str) -> None:
         if not name:
-            self.app.call_from_thread(self.tell, "nothing was written: it needs a name")
+            self.app.call_from_thread(self.notices.show, "nothing was written: it needs a name")
             return
         text = document(self._draft.form.tables(), [f"From {self._draft.form.source}."])
         try:
@@ -308,7 +310,7 @@ class LauncherScreen(Notices[Path | None]):
             said = f"{name} cannot be written: {getattr(error, 'strerror', None) or error}"
         else:
             said = f"written to {name}; `tputui run {shlex.quote(name)}` trains it"
-        self.app.call_from_thread(self.tell, said)
+        self.app.call_from_thread(self.notices.show, said)
 
     # Starting and leaving.
 
@@ -316,13 +318,13 @@ class LauncherScreen(Notices[Path | None]):
         """Starts it, unless something stands in the way."""
         readiness = self._draft.readiness()
         if readiness.state == "wrong":
-            self.tell(f"not started: {readiness.said}")
+            self.notices.show(f"not started: {readiness.said}")
             problems = [problem.key for problem in self._draft.problems if problem.key]
             if problems and problems[0] in {field.key for field in self._draft.form.fields}:
                 self._go(problems[0])
         elif readiness.state != "starting":
             self._draft.is_starting = True
-            self.hush()
+            self.notices.clear()
             self._show()
             self._do_start(self._draft.launch())
 
@@ -343,7 +345,7 @@ class LauncherScreen(Notices[Path | None]):
             return
         self._draft.failed(message.why_not)
         self._show()
-        self.tell(f"not started: {message.why_not}")
+        self.notices.show(f"not started: {message.why_not}")
 
     def action_close(self) -> None:
         """Shows all fields again; leaves where they all are shown, after a question where something would be lost."""
@@ -351,7 +353,7 @@ class LauncherScreen(Notices[Path | None]):
             self._find("")
             return
         if self._draft.is_starting:
-            self.tell("it is being started; leave once the run is on the screen, which does not end it")
+            self.notices.show("it is being started; leave once the run is on the screen, which does not end it")
             return
         changed = len(self._draft.form.changed())
         if not changed:
@@ -365,10 +367,6 @@ class LauncherScreen(Notices[Path | None]):
             self.dismiss(None)
         elif wanted == "write":
             self.action_write()
-
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while."""
-        super().tell(sentence, shown_s)
 
     def _put_notice(self, sentence: str) -> None:
         self.query_one(LaunchHead).tell(clean(sentence))

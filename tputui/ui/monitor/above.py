@@ -10,7 +10,6 @@ from tputui.ui.base.reader_thread import Frame
 from tputui.ui.monitor.pictures import PictureFilter, PicturesScreen
 from tputui.ui.monitor.run_screen import RunScreen
 from tputui.ui.monitor.skipped import SkippedScreen
-from tputui.ui.widgets.notices import NOTICE_S
 from tputui.ui.widgets.overlay import RunOverlay
 
 
@@ -38,11 +37,10 @@ class AboveKeys(RunScreen[ScreenResultType], Generic[ScreenResultType]):
     def _forget_above(self, _: None) -> None:
         self._above = None
 
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while, over the screen too that hides its place here."""
-        super().tell(sentence, shown_s)
-        if self._above is not None and self._above.is_mounted:
-            self._above.tell(sentence, shown_s)
+    def _put_notice(self, sentence: str) -> None:
+        super()._put_notice(sentence)
+        if sentence and self._above is not None and self._above.is_mounted:
+            self._above.notices.show(sentence)
 
     def _show_above(self, frame: Frame) -> None:
         if self._above is None or not self._above.is_mounted:

@@ -57,8 +57,8 @@ class Header(Drawn):
         self.redraw()
         return bool(fresh)
 
-    def tell(self, notice: str) -> None:
-        """Shows a sentence in the last line; an empty one gives the line back."""
+    def show_notice(self, notice: str) -> None:
+        """Show a sentence in the last line; an empty one removes it."""
         self._notice = notice
         self.redraw()
 

@@ -24,7 +24,7 @@ from tputui.ui.render.image_files import ImageFiles, scaled
 from tputui.ui.render.image_grid import Drawer
 from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar, PlayerBar
-from tputui.ui.widgets.notices import NoticesBelow
+from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.playerkeys import PlayerKeys
 
 LOOK_S = 2.0
@@ -43,7 +43,7 @@ class PictureFilter(NamedTuple):
     """What stands on the bar of the player."""
 
 
-class PicturesScreen(PlayerKeys[None], NoticesBelow[None]):
+class PicturesScreen(PlayerKeys[None]):
     """The pictures of one run."""
 
     BINDINGS = keymap.bindings(keymap.PICTURES)
@@ -73,6 +73,7 @@ class PicturesScreen(PlayerKeys[None], NoticesBelow[None]):
         self._ask = ask
         self._replaying = replaying
         self._timed = timed
+        self.notices = Notices(self, lambda sentence: self.query_one(NoticeBar).show_notice(sentence))
 
     def compose(self) -> ComposeResult:
         """Pictures, bars."""
@@ -163,7 +164,7 @@ class PicturesScreen(PlayerKeys[None], NoticesBelow[None]):
         self.app.push_screen(HelpScreen(self.keys_in_force()))
 
     def _move_time(self, command: Callable[[Player], None]) -> None:
-        self.hush()
+        self.notices.clear()
         self._ask(command)
 
     def _ask_player(self, command: Callable[[Player], None]) -> None:

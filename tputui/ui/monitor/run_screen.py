@@ -10,7 +10,7 @@ from typing import Generic
 
 from textual.message import Message
 from textual.reactive import var
-from textual.screen import ScreenResultType
+from textual.screen import Screen, ScreenResultType
 
 from tputui.state.snapshot import ENDED, Mark, Snapshot
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
@@ -19,7 +19,7 @@ from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.player import KnownMarks
 
 
-class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
+class RunScreen(Screen[ScreenResultType], Generic[ScreenResultType]):
     """A screen with frames of one run, live or replayed. Subclasses draw them in `watch_frame`."""
 
     frame: var[Frame | None] = var(None, init=False)
@@ -41,6 +41,7 @@ class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
         self._replaying = source.player is not None and not source.player.live
         self._known_marks = KnownMarks([], 0)
         """What happened in all of a recording, once somebody asked for it."""
+        self.notices = Notices(self, self._put_notice)
         self._pump = ReaderThread(source, lambda frame: self.post_message(self.FrameTaken(frame)))
 
     def on_unmount(self) -> None:
@@ -93,4 +94,4 @@ class RunScreen(Notices[ScreenResultType], Generic[ScreenResultType]):
         return self._marks_known(frame).marks
 
     def _put_notice(self, sentence: str) -> None:
-        self.query_one(Header).tell(sentence)
+        self.query_one(Header).show_notice(sentence)

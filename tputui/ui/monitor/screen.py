@@ -6,26 +6,26 @@ What its keys do is in modules of their own, by what they do it to: time, the ru
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
 
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import keymap
-from tputui.ui.base.reader_thread import Frame
+from tputui.ui.base.reader_thread import Frame, Source
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.above import AboveKeys
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_older import OlderLines, older_lines
-from tputui.ui.monitor.requestkeys import RequestKeys
 from tputui.ui.monitor.stacks import StacksScreen
 from tputui.ui.monitor.timekeys import TimeKeys
 from tputui.ui.widgets.bars import KeyBar, PlayerBar
-from tputui.ui.widgets.run_requests import ASKED
+from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 
 class MonitorResult(NamedTuple):
@@ -37,7 +37,7 @@ class MonitorResult(NamedTuple):
     """What was true of the run then, whatever moment was shown; None where nothing was read yet."""
 
 
-class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKeys[MonitorResult]):
+class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
     """One run."""
 
     BINDINGS = keymap.bindings(keymap.MONITOR)
@@ -49,6 +49,11 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         def __init__(self, found: OlderLines) -> None:
             super().__init__()
             self.found = found
+
+    def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
+        super().__init__(source, run_dir, read_only=read_only)
+        # The receipts of the run replace the notice.
+        self._requests = RunRequests(self, self.notices, lambda *_: self._refusal(), written_s=1.0)
 
     def compose(self) -> ComposeResult:
         """Head, panels, bars."""
@@ -96,8 +101,8 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_log]
 
     def _why_unfit(self, key: keymap.Key) -> str:
-        why = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
-        return why or (self._why_not(self._run_dir, ASKED[key.action]) if key.action in ASKED else "")
+        reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
+        return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
     async def action_in_log(self, action: str) -> None:
         """Does in the log what one of its keys does, whichever panel is selected."""
@@ -125,12 +130,31 @@ class MonitorScreen(TimeKeys[MonitorResult], RequestKeys[MonitorResult], AboveKe
         """Asks every process where it is, and shows it; in a recording, what was asked for then."""
         snapshot = self.frame.snapshot if self.frame is not None else None
 
-        def why_not() -> str:
-            return self._why_not(self._run_dir, "stacks")
+        def submit() -> None:
+            self._requests.submit(self._run_dir, "stacks")
 
-        self._ask("stacks")
-        if not why_not() or (snapshot is not None and snapshot.stacks is not None):
-            self._put_above(StacksScreen(snapshot, lambda: self._ask("stacks"), why_not))
+        submit()
+        if self._refusal() is None or (snapshot is not None and snapshot.stacks is not None):
+            self._put_above(StacksScreen(snapshot, submit, lambda: self._refusal() or ""))
+
+    def action_checkpoint(self) -> None:
+        """Request a checkpoint."""
+        self._requests.submit(self._run_dir, "checkpoint")
+
+    def action_stop(self) -> None:
+        """Ask how to stop, then request it."""
+        self._requests.confirm_stop(self._run_dir)
+
+    def _refusal(self) -> str | None:
+        """The reason why nothing can be requested of the run now; None if requests are possible."""
+        if self._replaying:
+            return "this is a recording, nothing can be requested"
+        if self._read_only:
+            return "this view is read-only"
+        if self.frame is None:
+            return "the run has not been read yet"
+        condition = (self._newest or self.frame.snapshot).condition
+        return f"the run has ended ({condition})" if condition in ENDED else None
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""

@@ -68,7 +68,7 @@ class TimeKeys(
             cursor = self._loss.look.cursor
             self._go_or_tell(by_step(self._of_kind(frame.snapshot.marks), cursor, by), by, self._marks_known(frame))
         elif self._replaying and by > 0 and not self._known_marks.marks:
-            self.tell("looking through the recording for its events ...")
+            self.notices.show("looking through the recording for its events ...")
             self._find_marks()
         elif frame.player is not None:
             known = self._marks_known(frame)
@@ -82,12 +82,12 @@ class TimeKeys(
         if mark is not None:
             self._go_to(mark, known.lack)
         else:
-            self.tell(f"no {'later' if by > 0 else 'earlier'} event{known.lack}")
+            self.notices.show(f"no {'later' if by > 0 else 'earlier'} event{known.lack}")
 
     def _go_to(self, mark: Mark, lack: str = "") -> None:
         """In time where that is played; else the charts' cursor and the log go there. `lack` is said besides."""
         sign = sign_of(mark.kind)
-        self.tell(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}{lack}")
+        self.notices.show(f"{sign.mark} step {mark.step:,}: {clean(mark.text)}{lack}")
         if self._in_past:
             self._pump.ask(lambda player: stay_at(player, mark.t))
         else:
@@ -105,7 +105,7 @@ class TimeKeys(
         if message.known.marks:
             self.action_event(1)
         else:
-            self.tell("no later event")
+            self.notices.show("no later event")
 
     # The charts and the log look at the same moment.
 
@@ -138,7 +138,7 @@ class TimeKeys(
 
     def _move_time(self, command: Callable[[Player], None]) -> None:
         """Another moment is shown, of which what was said last is not true."""
-        self.hush()
+        self.notices.clear()
         self._pump.ask(command)
 
     def _ask_player(self, command: Callable[[Player], None]) -> None:

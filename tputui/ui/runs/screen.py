@@ -12,6 +12,7 @@ from pathlib import Path
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.screen import Screen
 
 from tputui.session.session import Session
 from tputui.telemetry.events import RequestKind
@@ -32,7 +33,8 @@ from tputui.ui.runs.sort_order import Order
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_input import LineInput
-from tputui.ui.widgets.run_requests import ASKED, RunRequests
+from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 LEAST_COMPARED, MOST_COMPARED = 2, 8
 KEPT_ORDER = "runs.order"
@@ -41,10 +43,8 @@ PREVIEW_FROM = 30
 """Lines of the terminal from which there is a preview."""
 
 
-class RunsScreen(RunRequests[MonitorResult]):
+class RunsScreen(Screen[MonitorResult]):
     """Every run of a directory."""
-
-    asked = "asked; open the run to see what becomes of it"
 
     BINDINGS = keymap.bindings(keymap.RUNS)
     CSS_PATH = "../runs.tcss"
@@ -81,6 +81,15 @@ class RunsScreen(RunRequests[MonitorResult]):
         self._order = Order()
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
+        self.notices = Notices(self, self._put_notice)
+        self._requests = RunRequests(
+            self,
+            self.notices,
+            self._refusal,
+            written="requested; open the run to see the result",
+            names_run=True,
+            on_written=self._reader.wake,
+        )
 
     def compose(self) -> ComposeResult:
         """Head, table, preview, keys."""
@@ -214,7 +223,7 @@ class RunsScreen(RunRequests[MonitorResult]):
         table = self.query_one(RunsTable)
         paths = [row.path for row in table.rows if row.path in self._marked]
         if not LEAST_COMPARED <= len(paths) <= MOST_COMPARED:
-            self.tell(
+            self.notices.show(
                 f"compare: {len(paths)} run{' is' if len(paths) == 1 else 's are'} marked in sight; "
                 f"space marks {LEAST_COMPARED} to {MOST_COMPARED}"
             )
@@ -247,14 +256,14 @@ class RunsScreen(RunRequests[MonitorResult]):
     def action_reload(self) -> None:
         """Reads everything again."""
         self._reader.reload()
-        self.tell("every run is read again")
+        self.notices.show("every run is read again")
 
     def action_back(self) -> None:
         """Shows all runs again; where they all are shown nothing is left by it, as this is the first screen."""
         if self._filter.text:
             self._sift("")
         else:
-            self.tell("all runs are shown; q quits")
+            self.notices.show("all runs are shown; q quits")
 
     # Opening.
 
@@ -264,7 +273,7 @@ class RunsScreen(RunRequests[MonitorResult]):
         if row is None:
             return
         if row.state == "unreadable":
-            self.tell(f"{row.path.name}: {row.why}")
+            self.notices.show(f"{row.path.name}: {row.why}")
         else:
             self._open(row)
 
@@ -286,7 +295,7 @@ class RunsScreen(RunRequests[MonitorResult]):
         return [
             key
             for key in keymap.RUNS
-            if (key.action != "new" or self._may_start) and not (self._read_only and key.action in ASKED)
+            if (key.action != "new" or self._may_start) and not (self._read_only and key.action in REQUEST_ACTIONS)
         ]
 
     def _footer_keys(self) -> Sequence[keymap.Key]:
@@ -300,12 +309,12 @@ class RunsScreen(RunRequests[MonitorResult]):
         return [(key, self._why_unfit(key)) for key in keymap.RUNS]
 
     def _why_unfit(self, key: keymap.Key) -> str:
-        run_dir = self._run_asked()
+        run_dir = self._chosen_dir()
         if key.action == "new" and not self._may_start:
             return "this view is read-only"
-        if key.action not in ASKED:
+        if key.action not in REQUEST_ACTIONS:
             return ""
-        return self._why_not(run_dir, ASKED[key.action]) if run_dir is not None else "there is no run"
+        return (self._refusal(run_dir, REQUEST_ACTIONS[key.action]) or "") if run_dir is not None else "there is no run"
 
     def panels_told(self) -> Sequence[tuple[str, str]]:
         """No panel is selected here."""
@@ -316,7 +325,7 @@ class RunsScreen(RunRequests[MonitorResult]):
     def action_new(self) -> None:
         """Asks which configuration a new run begins with."""
         if self._desk is None or self._read_only:
-            self.tell("new run: this view is read-only")
+            self.notices.show("new run: this view is read-only")
             return
         launching = Launching(
             self._desk, self._start or Path.cwd(), lambda: sort_order.ordered(self._known(), Order(), self._clock())
@@ -329,13 +338,23 @@ class RunsScreen(RunRequests[MonitorResult]):
         self._reader.wake()
         self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._come_back)
 
-    # What may be asked of a run.
+    # Requests to a run.
 
-    def _run_asked(self) -> Path | None:
+    def action_checkpoint(self) -> None:
+        """Request a checkpoint of the chosen run."""
+        if (run_dir := self._chosen_dir()) is not None:
+            self._requests.submit(run_dir, "checkpoint")
+
+    def action_stop(self) -> None:
+        """Ask how to stop the chosen run, then request it."""
+        if (run_dir := self._chosen_dir()) is not None:
+            self._requests.confirm_stop(run_dir)
+
+    def _chosen_dir(self) -> Path | None:
         row = self.query_one(RunsTable).row
         return row.path if row is not None else None
 
-    def _why_not(self, run_dir: Path, kind: RequestKind) -> str:
+    def _refusal(self, run_dir: Path, kind: RequestKind) -> str | None:
         if self._read_only:
             return "this view is read-only"
         row = self._listing.rows.get(run_dir) if self._listing is not None else None
@@ -343,14 +362,7 @@ class RunsScreen(RunRequests[MonitorResult]):
             return "it is gone"
         if row.state == "unreadable":
             return row.why
-        return f"the run has ended ({row.state})" if row.ended else ""
-
-    def _called(self, run_dir: Path) -> str:
-        return f"{run_dir.name}: "
-
-    def on_run_requests_answered(self, message: RunRequests.Answered) -> None:
-        """Looks at once what becomes of it; the sentence is told by the class that asks."""
-        self._reader.wake()
+        return f"the run has ended ({row.state})" if row.ended else None
 
     def _put_notice(self, sentence: str) -> None:
         self._notice = clean(sentence)

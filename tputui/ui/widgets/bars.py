@@ -154,8 +154,8 @@ class NoticeBar(Drawn):
         super().__init__(id=id)
         self._sentence = ""
 
-    def tell(self, sentence: str) -> None:
-        """Shows a sentence; an empty one gives the line back."""
+    def show_notice(self, sentence: str) -> None:
+        """Show a sentence; an empty one removes it."""
         self._sentence = sentence
         self.display = bool(sentence)
         self.redraw()

@@ -1,45 +1,39 @@
-"""A sentence to the user that stays for a while; they are counted, so that the end of one takes no newer one away."""
+"""Notices: one sentence shown to the user for a few seconds. A newer one replaces it."""
 
 from __future__ import annotations
 
-from typing import Generic
+from collections.abc import Callable
+from typing import Any
 
-from textual.screen import Screen, ScreenResultType
-
-from tputui.ui.widgets.bars import NoticeBar
+from textual.screen import Screen
+from textual.timer import Timer
 
 NOTICE_S = 6.0
-"""Seconds that a sentence to the user stays."""
+"""Seconds for which a notice is shown."""
 
 
-class Notices(Screen[ScreenResultType], Generic[ScreenResultType]):
-    """A screen with a place for a sentence. Subclasses say where that is."""
+class Notices:
+    """The notices of one screen."""
 
-    _notices = 0
+    def __init__(self, screen: Screen[Any], put: Callable[[str], None], shown_s: float = NOTICE_S) -> None:
+        """`put` displays a sentence; an empty one removes the sentence displayed before."""
+        self._screen = screen
+        self._put = put
+        self._shown_s = shown_s
+        self._timer: Timer | None = None
 
-    def tell(self, sentence: str, shown_s: float = NOTICE_S) -> None:
-        """Shows a sentence for a while."""
-        self._notices += 1
-        number = self._notices
-        self._put_notice(sentence)
-        self.set_timer(shown_s, lambda: self._untell(number))
+    def show(self, sentence: str, shown_s: float | None = None) -> None:
+        """Show a sentence for `shown_s` seconds, by default as long as the screen shows all of its notices."""
+        self._stop_timer()
+        self._put(sentence)
+        self._timer = self._screen.set_timer(self._shown_s if shown_s is None else shown_s, self.clear)
 
-    def hush(self) -> None:
-        """Takes the sentence away: it tells of a moment that is left."""
-        self._notices += 1
-        self._put_notice("")
+    def clear(self) -> None:
+        """Remove the sentence now, for example because it describes a moment that is no longer shown."""
+        self._stop_timer()
+        self._put("")
 
-    def _untell(self, number: int) -> None:
-        if number == self._notices:
-            self._put_notice("")
-
-    def _put_notice(self, sentence: str) -> None:
-        """Puts a sentence into its place; an empty one gives the place back."""
-        raise NotImplementedError
-
-
-class NoticesBelow(Notices[ScreenResultType], Generic[ScreenResultType]):
-    """A screen that hides where the one below it tells: sentences stand over its own last line."""
-
-    def _put_notice(self, sentence: str) -> None:
-        self.query_one(NoticeBar).tell(sentence)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None

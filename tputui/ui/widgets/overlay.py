@@ -11,11 +11,11 @@ from textual.screen import ModalScreen
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.widgets.bars import NoticeBar
-from tputui.ui.widgets.notices import NoticesBelow
+from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import Panel
 
 
-class Overlay(NoticesBelow[None], ModalScreen[None]):
+class Overlay(ModalScreen[None]):
     """Holds one panel. Subclasses say which, and what closes it."""
 
     CSS_PATH = "../dialogs.tcss"
@@ -28,6 +28,10 @@ class Overlay(NoticesBelow[None], ModalScreen[None]):
         Binding("end", "scroll(1000000)", show=False),
         *keymap.bindings(keymap.HANDS),
     ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notices = Notices(self, lambda sentence: self.query_one(NoticeBar).show_notice(sentence))
 
     def action_scroll(self, rows: int) -> None:
         """Scrolls."""
