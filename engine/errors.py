@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tputui.check_result import Problem
+
+__all__ = [
+    "PEER_LOST",
+    "THROUGH",
+    "BadExample",
+    "BadSource",
+    "NotFinite",
+    "NotImported",
+    "OutOfMemory",
+    "PeerLost",
+    "Problem",
+    "Refused",
+    "TooManyBad",
+    "Unable",
+    "printable",
+    "text_of",
+]
+"""`Problem` is part of the interface of tasks: `Task.problems` returns a list of them."""
 
 TEXT_CHARS_MAX = 32_768
 """An exception's message is cut to this many characters: one can be as long as a printed tensor."""
-
-
-class Problem(NamedTuple):
-    """A value that cannot be used."""
-
-    key: str
-    """Where it stands in the configuration, such as `device.cores`."""
-    message: str
-    """One sentence: what is wrong, and what would do."""
-
-    @property
-    def sentence(self) -> str:
-        """The problem with its key."""
-        return f"{self.key}: {self.message}" if self.key else self.message
 
 
 class Refused(Exception):

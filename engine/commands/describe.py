@@ -26,9 +26,11 @@ from engine import run_plan, task_registry
 from engine.errors import Problem, Refused
 from engine.process import hardware, user_code, versions
 from engine.task import Options, Plan
+from tputui.check_result import CheckResult, Option, TaskDescription
 from tputui.config import ConfigError, RunConfig, from_builtins, load
 from tputui.exit_codes import ExitCode
 from tputui.field_docs import class_doc, field_docs
+from tputui.telemetry.events import MemoryForecast
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
     arguments = parser.parse_args(argv)
     user_code.allow_here()
-    answer: Any
+    answer: str | TaskDescription | CheckResult
     try:
         # What the user's modules print must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
@@ -57,31 +59,25 @@ def main(argv: list[str] | None = None) -> int:
     except (Refused, ConfigError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
-    sys.stdout.write((answer if isinstance(answer, str) else json.dumps(answer)) + "\n")
+    sys.stdout.write((answer if isinstance(answer, str) else json.dumps(msgspec.to_builtins(answer))) + "\n")
     return ExitCode.DONE
 
 
-def describe(name: str) -> dict[str, Any]:
-    """The task's options by table. Raises `Refused` where there is no such task."""
+def describe(name: str) -> TaskDescription:
+    """A task with its options. Raises `Refused` if there is no such task."""
     task = task_registry.find(name)
-    return {
-        "task": name,
-        "doc": class_doc(type(task)),
-        "meters": list(task.meters),
-        "options": {"data": _options(task.data_options), "model": _options(task.model_options)},
-    }
+    options = {"data": _options(task.data_options), "model": _options(task.model_options)}
+    return TaskDescription(name, class_doc(type(task)), list(task.meters), options)
 
 
 def check(
     config: RunConfig, found: hardware.Machine, source: str, resume: Path | None = None, *, memory: bool = False
-) -> dict[str, Any]:
-    """The problems of a configuration on a machine, and its figures where it can be trained.
+) -> CheckResult:
+    """The problems of a configuration on a machine, and its figures if it can be trained.
 
-    With `memory` also the `MemoryForecast` of a step, or under `memory_why` why there is none.
+    `memory` also predicts the memory of a step.
     """
-    problems: list[Problem] = []
     facts: dict[str, Any] = {}
-    told: dict[str, Any] = {}
     try:
         planned = run_plan.make(config, found, source)
         facts = planned.facts()
@@ -89,10 +85,10 @@ def check(
             from engine.checkpoint import checkpoint_files
 
             checkpoint_files.load(resume, planned)
-        told = _memory(planned) if memory else {}
+        forecast, why_not = _memory(planned) if memory else (None, None)
     except Refused as refused:
-        problems = refused.problems
-    return {"problems": [problem._asdict() for problem in problems], "facts": facts, **told}
+        return CheckResult(refused.problems, facts)
+    return CheckResult([], facts, forecast, why_not)
 
 
 def _layers(config: RunConfig, source: str) -> str:
@@ -112,26 +108,26 @@ def _layers(config: RunConfig, source: str) -> str:
         raise Refused([Problem("task", str(error))]) from error
 
 
-def _memory(planned: Plan) -> dict[str, Any]:
-    """What a step is predicted to take, or why that cannot be told."""
+def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
+    """The predicted memory of a step, or the reason why it is not available."""
     if planned.has_own_loop:
-        return {"memory": None, "memory_why": "a task with a loop of its own alone knows its network"}
+        return None, "a task with a loop of its own alone knows its network"
     try:
         from engine.memory import advice, estimate
 
         splits = planned.task.load(planned.data, planned.config.seed)
         try:
-            return {"memory": msgspec.to_builtins(advice.event(advice.make(planned, splits.train)))}
+            return advice.event(advice.make(planned, splits.train)), None
         except estimate.Unpredictable as error:
-            return {"memory": None, "memory_why": str(error)}
+            return None, str(error)
     except Refused:
         raise
     except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
         lacking = versions.problem() if isinstance(error, ImportError) else None
-        return {"memory": None, "memory_why": lacking or task_registry.reason(error)}
+        return None, lacking or task_registry.reason(error)
 
 
-def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> dict[str, Any]:
+def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> CheckResult:
     try:
         tables = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
@@ -139,18 +135,18 @@ def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> di
     return check(from_builtins(tables, source), hardware.find(os.environ), source, resume, memory=memory)
 
 
-def _options(cls: type[Options]) -> list[dict[str, Any]]:
+def _options(cls: type[Options]) -> list[Option]:
     docs = field_docs(cls)
     types = get_type_hints(cls, include_extras=True)
     schemas = _schemas(cls)
     return [
-        {
-            "key": field.name,
-            "type": _type_name(types[field.name]),
-            "default": None if field.default is msgspec.NODEFAULT else field.default,
-            "doc": docs.get(field.name, ""),
-            "schema": schemas[field.encode_name],
-        }
+        Option(
+            key=field.name,
+            schema=schemas[field.encode_name],
+            doc=docs.get(field.name, ""),
+            type=_type_name(types[field.name]),
+            default=None if field.default is msgspec.NODEFAULT else field.default,
+        )
         for field in msgspec.structs.fields(cls)
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from tputui import config
 from tputui.cli.launcher_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
-from tputui.ui.launch.service import Launch, Unable
+from tputui.ui.launch.service import Launch, LaunchError
 
 DIGITS = Path(__file__).parents[2] / "sample_configs" / "digits.toml"
 CPU = {"PJRT_DEVICE": "CPU"}
@@ -24,13 +24,13 @@ def launch(*overrides: str, name: str | None = None, resume: Path | None = None)
 def test_a_task_is_described_with_bounds_and_documentation(tmp_path: Path) -> None:
     described = EngineLaunchService(tmp_path, CPU).describe("digits", Event())
     assert described.meters == ["loss", "accuracy"]
-    (channels, _) = described.model
+    (channels, _) = described.options["model"]
     assert (channels.key, channels.schema["maximum"]) == ("channels", 1024)
     assert channels.doc
 
 
 def test_a_task_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(Unable, match='task: there is no task "digitz"; did you mean "digits"'):
+    with pytest.raises(LaunchError, match='task: there is no task "digitz"; did you mean "digits"'):
         EngineLaunchService(tmp_path, CPU).describe("digitz", Event())
 
 
@@ -44,7 +44,7 @@ def test_a_configuration_is_checked_with_its_figures(tmp_path: Path) -> None:
 def test_a_check_that_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
     stop = Event()
     stop.set()
-    with pytest.raises(Unable, match="cannot check the configuration"):
+    with pytest.raises(LaunchError, match="cannot check the configuration"):
         EngineLaunchService(tmp_path, CPU).check(launch(), stop, memory=True)
 
 
@@ -57,7 +57,7 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
         (launch(resume=tmp_path / "taken"), "it saved no checkpoint"),
     ]
     for each, why in refused:
-        with pytest.raises(Unable, match=why):
+        with pytest.raises(LaunchError, match=why):
             EngineLaunchService(tmp_path, CPU).start(each)
     assert rundir.listing(tmp_path) == []
 

@@ -26,9 +26,8 @@ def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.C
     return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 
 
-def problems(overrides: list[str]) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = check(config.load(DIGITS, overrides), NO_TPU, "digits.toml")["problems"]
-    return found
+def problems(overrides: list[str]) -> list[Problem]:
+    return check(config.load(DIGITS, overrides), NO_TPU, "digits.toml").problems
 
 
 def test_options_are_told_with_type_default_and_documentation() -> None:
@@ -230,13 +229,13 @@ def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
 )
 def test_what_cannot_be_trained_is_refused_with_its_key(override: str, key: str, words: str) -> None:
     (problem,) = problems([override])
-    assert problem["key"] == key
-    assert words in problem["message"]
+    assert problem.key == key
+    assert words in problem.message
 
 
 def test_every_problem_is_told_at_once() -> None:
     found = problems(["device.cores=16", "model.x=1", "data.y=2"])
-    assert [problem["key"] for problem in found] == ["device.cores", "data.y", "model.x"]
+    assert [problem.key for problem in found] == ["device.cores", "data.y", "model.x"]
 
 
 def make_chips(pci: Path, count: int, device: str) -> None:

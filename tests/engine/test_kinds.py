@@ -95,8 +95,8 @@ def loaded(made: Plan) -> Splits:
 
 def problem(text: str, folder: Path, *overrides: str) -> str:
     parsed = config.parse(text.replace("{folder}", str(folder)), "t.toml", list(overrides))
-    (found,) = describe.check(parsed, HERE, "t.toml")["problems"]
-    return f"{found['key']}: {found['message']}"
+    (found,) = describe.check(parsed, HERE, "t.toml").problems
+    return found.sentence
 
 
 def one_step(made: Plan) -> dict[str, Any]:

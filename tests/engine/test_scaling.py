@@ -70,8 +70,6 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(override: st
         f'task = "image_labels"\nepochs = 1\n[data]\nsource = "{CT / "train.csv"}"\nimage = "image"\n'
         'label = ["liver", "aorta"]\nlabel_kind = "binary"\nbatch_per_core = 8\n[device]\ncores = 1\n'
     )
-    found = check(config.parse(text, "t.toml", [override]), hardware.Machine("CPU", 0, 0, "a test"), "t.toml")[
-        "problems"
-    ]
-    (problem,) = found
-    assert says in f"{problem['key']}: {problem['message']}"
+    parsed = config.parse(text, "t.toml", [override])
+    (problem,) = check(parsed, hardware.Machine("CPU", 0, 0, "a test"), "t.toml").problems
+    assert says in problem.sentence

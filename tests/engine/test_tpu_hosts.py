@@ -53,8 +53,8 @@ def test_the_sample_trains_on_all_cores_of_every_tpu_host(tmp_path: Path, name: 
     found, num_cores = tpu_host(tmp_path, name), HOSTS[name][2]
     loaded = config.load(DIGITS, [f"device.strategy={strategy}"])
     answer = check(loaded, found, "digits.toml")
-    assert answer["problems"] == []
-    facts = answer["facts"]
+    assert answer.problems == []
+    facts = answer.facts
     assert (facts["device"], facts["num_cores"], facts["global_batch"]) == ("TPU", num_cores, 8 * num_cores)
     assert facts["lr"] == pytest.approx(0.0005 * num_cores)
     assert facts["lr_rule"].startswith(f"0.0005 x {num_cores} cores")
@@ -106,8 +106,8 @@ def test_a_number_of_cores_that_does_not_fit_is_refused_with_what_to_write(
     tmp_path: Path, name: str, cores: str, sentence: str
 ) -> None:
     answer = check(config.load(DIGITS, [f"device.cores={cores}"]), tpu_host(tmp_path, name), "digits.toml")
-    (problem,) = answer["problems"]
-    assert (problem["key"], problem["message"]) == ("device.cores", sentence)
+    (problem,) = answer.problems
+    assert (problem.key, problem.message) == ("device.cores", sentence)
 
 
 def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_with_one_that_they_can(
@@ -143,7 +143,7 @@ def test_virtual_cores_on_a_host_that_seems_to_have_a_tpu_are_warned_of(
     for name in files:
         (tmp_path / "dev" / name).touch()
     found = hardware.find(environ, host(tmp_path, *devices), tmp_path / "dev")
-    facts = check(config.load(DIGITS), found, "digits.toml")["facts"]
+    facts = check(config.load(DIGITS), found, "digits.toml").facts
     assert (facts["device"], facts["num_cores"]) == ("CPU", 8)
     assert facts["device_warning"].startswith("not training on a TPU: ")
     assert words in facts["device_warning"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 from tests import recorded
 from tests.ui.driving import AppPilot, text, until
 from tputui import config
+from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.service import CheckResult, Launch, Option, Problem, TaskDescription, Unable
+from tputui.ui.launch.service import Launch, LaunchError
 from tputui.ui.runs.screen import RunsScreen
 
 NOW = recorded.T0 + 11
@@ -57,13 +57,14 @@ class HandDesk:
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
         if self._why_not_checked:
-            raise Unable(self._why_not_checked)
+            raise LaunchError(self._why_not_checked)
         if task != "digits":
-            raise Unable(f'task: there is no task "{task}"')
+            raise LaunchError(f'task: there is no task "{task}"')
         share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.2}
         channels = {"type": "integer", "minimum": 1, "maximum": 1024, "default": 32}
         data = [Option("valid_fraction", share, "Share of the images that validates.")]
-        return TaskDescription(task, "digits", ["loss"], data, [Option("channels", channels, "Channels of both.")])
+        model = [Option("channels", channels, "Channels of both.")]
+        return TaskDescription(task, "digits", ["loss"], {"data": data, "model": model})
 
     def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
         loaded = config.from_builtins(dict(launch.tables), launch.source).on_cores(8)
@@ -72,7 +73,7 @@ class HandDesk:
                 [Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {}
             )
         steps = 1437 // loaded.global_batch
-        facts: Mapping[str, Any] = {
+        facts: dict[str, Any] = {
             "device": "TPU",
             "device_reason": None,
             "num_cores": loaded.num_cores,
@@ -86,7 +87,7 @@ class HandDesk:
     def start(self, launch: Launch) -> Path:
         self.launches.append(launch)
         if launch.name == "refused":
-            raise Unable("no space left on the device")
+            raise LaunchError("no space left on the device")
         return recorded.write_run(self._runs_dir, run=launch.name or "run-new", ended=False)
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.ui.desks import TOML
 from tputui import config
 from tputui import formatting as fmt
+from tputui.check_result import Option, TaskDescription
 from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.sparkline import BLOCKS, sparkline
 from tputui.ui.launch.form import Form
 from tputui.ui.launch.schema import Field, Wrong, read, shown, takes
-from tputui.ui.launch.service import Option, TaskDescription
 from tputui.ui.launch.toml_values import document, inline
 from tputui.ui.render.lines import width_of
 from tputui.ui.runs import filter, header, sort_order
@@ -139,7 +139,10 @@ def form_of(text: str = TOML) -> Form:
     form = Form(tomllib.loads(text), "small.toml")
     form.describe(
         TaskDescription(
-            "digits", "", ["loss"], [Option("valid_fraction", SHARE, "x")], [Option("channels", COUNT, "x")]
+            "digits",
+            "",
+            ["loss"],
+            {"data": [Option("valid_fraction", SHARE, "x")], "model": [Option("channels", COUNT, "x")]},
         )
     )
     return form

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import __version__, config
+from tputui.check_result import CheckResult
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
 from tputui.telemetry import redaction, rundir
-from tputui.telemetry.events import MemoryForecast
 from tputui.telemetry.journal import SUFFIX
 
 AnswerT = TypeVar("AnswerT")
@@ -37,24 +37,6 @@ _POLL_S = 0.02
 _LOOK_S = 0.1
 """Seconds between two looks at whether an answer is still wanted."""
 _LOG_LINES = 5
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """What the engine refuses."""
-
-    key: str
-    message: str
-
-
-class CheckResult(msgspec.Struct, frozen=True):
-    """What the engine says of a configuration."""
-
-    problems: list[Problem]
-    facts: dict[str, Any] = {}
-    memory: MemoryForecast | None = None
-    """What a step is predicted to take on one core, where that was asked for and can be told."""
-    memory_why: str = ""
-    """Why it cannot be told."""
 
 
 def last_checkpoint(run_dir: Path) -> Path:

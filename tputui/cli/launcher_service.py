@@ -11,29 +11,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
-
-import msgspec
 
 from tputui import config
+from tputui.check_result import CheckResult, TaskDescription
 from tputui.cli import launch as starting
 from tputui.cli.console import CommandError
 from tputui.cli.environment import environment_problem
 from tputui.telemetry import rundir
-from tputui.ui.launch.service import CheckResult, Launch, Option, Problem, TaskDescription, Unable
-
-
-class _Option(msgspec.Struct, frozen=True):
-    key: str
-    doc: str
-    schema: dict[str, Any] = {}
-
-
-class _Description(msgspec.Struct, frozen=True):
-    task: str
-    doc: str
-    meters: list[str]
-    options: dict[str, list[_Option]]
+from tputui.ui.launch.service import Launch, LaunchError
 
 
 class EngineLaunchService:
@@ -50,37 +35,30 @@ class EngineLaunchService:
         return environment_problem(self._environ)
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
-        """The keys of a task. Raises `Unable`."""
+        """The keys of a task. Raises `LaunchError`."""
         try:
             done = starting.call_engine(["--", task], stop=stop)
-            told = starting.answer_of(done, _Description, f"the keys of {task} cannot be told")
+            return starting.answer_of(done, TaskDescription, f"the options of {task} are not available")
         except (CommandError, OSError) as error:
-            raise Unable(str(error)) from None
-        data, model = (
-            [Option(option.key, option.schema, option.doc) for option in told.options.get(table, [])]
-            for table in config.TASK_TABLES
-        )
-        return TaskDescription(told.task, told.doc, told.meters, data, model)
+            raise LaunchError(str(error)) from None
 
     def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
-        """Whether it can be trained, and what it comes to. Raises `Unable`."""
+        """Whether it can be trained, and what it comes to. Raises `LaunchError`."""
         try:
             loaded = config.from_builtins(dict(launch.tables), launch.source)
             resume = starting.last_checkpoint(launch.resume) if launch.resume is not None else None
             call = partial(starting.call_engine, stop=stop)
-            told = starting.ask_engine(loaded, launch.source, resume, memory=memory, call=call)
+            return starting.ask_engine(loaded, launch.source, resume, memory=memory, call=call)
         except (CommandError, config.ConfigError, OSError) as error:
-            raise Unable(str(error)) from None
-        problems = [Problem(problem.key, problem.message) for problem in told.problems]
-        return CheckResult(problems, told.facts, told.memory, told.memory_why)
+            raise LaunchError(str(error)) from None
 
     def start(self, launch: Launch) -> Path:
-        """Checks all again and starts it, detached; the directory of the run. Raises `Unable`."""
+        """Checks all again and starts it, detached; the directory of the run. Raises `LaunchError`."""
         problem = self.why_not_here()
         if problem is not None:
-            raise Unable(problem)
+            raise LaunchError(problem)
         if launch.name is not None and not rundir.is_name(launch.name):
-            raise Unable(f"name: {launch.name!r} has other characters than letters, digits, dots, dashes, underscores")
+            raise LaunchError(f"name: {launch.name!r} has other characters than letters, digits, dots, dashes and _")
         try:
             loaded = config.from_builtins(dict(launch.tables), launch.source)
             resume = starting.last_checkpoint(launch.resume) if launch.resume is not None else None
@@ -96,5 +74,5 @@ class EngineLaunchService:
             self.supervisors = [each for each in self.supervisors if each.poll() is None]
             self.supervisors.append(starting.start(run_dir))
         except (CommandError, config.ConfigError, OSError) as error:
-            raise Unable(str(error)) from None
+            raise LaunchError(str(error)) from None
         return run_dir

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tputui.check_result import CheckResult, TaskDescription
 from tputui.ui.base.polling_thread import PollingThread
-from tputui.ui.launch.service import CheckResult, Launch, LaunchService, TaskDescription, Unable
+from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 
 CALM_S = 0.15
 """Seconds without a change before a check begins."""
@@ -86,7 +87,7 @@ class Checker(PollingThread):
             self._out_of_date = threading.Event()
         try:
             self._check(asked)
-        except Unable as error:
+        except LaunchError as error:
             if not self._out_of_date.is_set():
                 self._tell(Told(asked.number, asked.task, why_not=str(error)))
         return 0.0

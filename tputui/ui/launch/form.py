@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from tputui import config
+from tputui.check_result import Option, Problem, TaskDescription
 from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
 from tputui.field_docs import field_docs
 from tputui.ui.launch.schema import Field, Wrong, read, shown
-from tputui.ui.launch.service import Option, Problem, TaskDescription
 from tputui.ui.launch.toml_values import inline
 
 NAME = "name"
@@ -205,11 +205,11 @@ def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
     for table in ("", "data", "model", *(name for name in config.TABLES if name != "data")):
         own: Sequence[Option] = ()
         if task is not None and table in config.TASK_TABLES:
-            own = task.data if table == "data" else task.model
+            own = task.options.get(table, ())
         yield from schemas.get(table, ())
         yield from (Field(f"{table}.{option.key}", option.schema, option.doc) for option in own)
         known = {field.key for field in schemas.get(table, ())} | {f"{table}.{option.key}" for option in own}
-        said = _NOT_DESCRIBED if task is None else f"{task.name} has no such key: empty it to leave it out."
+        said = _NOT_DESCRIBED if task is None else f"{task.task} has no such key: empty it to leave it out."
         yield from (
             Field(key, {}, said, known=False) for key in sorted(given) if _is_in(key, table) and key not in known
         )

@@ -10,12 +10,13 @@ import shlex
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from tputui.check_result import CheckResult, Problem
 from tputui.config import ConfigError, RunConfig
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import Asked, Told
 from tputui.ui.launch.configs import ConfigOffer
 from tputui.ui.launch.form import NAME, Form
-from tputui.ui.launch.service import CheckResult, Launch, Problem
+from tputui.ui.launch.service import Launch
 
 State = Literal["checking", "wrong", "ready", "starting"]
 
@@ -74,7 +75,7 @@ class FormState:
 
     def changed(self) -> Asked:
         """The form is another one: looks at what can be known at once, and gives what is to be checked."""
-        if self.form.task is not None and self.form.task.name != self.task:
+        if self.form.task is not None and self.form.task.task != self.task:
             self.form.describe(None)
         self._look()
         self.verdict, self.is_measuring, self._why_not_checked = None, False, ""

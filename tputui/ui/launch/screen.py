@@ -23,7 +23,7 @@ from tputui.ui.launch.fields import FieldsPanel, FieldsPart
 from tputui.ui.launch.form_state import FormState, Picked
 from tputui.ui.launch.header import LaunchHead
 from tputui.ui.launch.schema import shown
-from tputui.ui.launch.service import Launch, LaunchService, Unable
+from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 from tputui.ui.launch.side_panels import ComesToPanel, ComesToPart, FieldPanel, FieldPart
 from tputui.ui.launch.toml_values import document
 from tputui.ui.render.lines import clean
@@ -149,7 +149,7 @@ class LauncherScreen(Screen[Path | None]):
                 config=draft.config(),
                 facts=verdict.facts if verdict is not None else {},
                 memory=verdict.memory if verdict is not None else None,
-                memory_why=verdict.memory_why if verdict is not None else "",
+                memory_why=verdict.memory_why if verdict is not None else None,
                 is_checking=draft.is_checking,
                 is_measuring=draft.is_measuring,
                 command=draft.command(),
@@ -332,7 +332,7 @@ class LauncherScreen(Screen[Path | None]):
     def _do_start(self, launch: Launch) -> None:
         try:
             run_dir = self._desk.start(launch)
-        except Unable as error:
+        except LaunchError as error:
             self.post_message(self.Started(None, str(error)))
         else:
             self.post_message(self.Started(run_dir, ""))

@@ -11,49 +11,11 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, Protocol
 
-from tputui.telemetry.events import MemoryForecast
+from tputui.check_result import CheckResult, TaskDescription
 
 
-class Unable(Exception):
-    """It cannot be done; the text says why, for a person."""
-
-
-class Problem(NamedTuple):
-    """A value that cannot be used."""
-
-    key: str
-    """Where it stands, such as `optim.lr`; empty where it is about the whole."""
-    message: str
-
-
-class CheckResult(NamedTuple):
-    """What the engine says of a configuration."""
-
-    problems: Sequence[Problem]
-    facts: Mapping[str, Any]
-    """Figures that it comes to; empty where there are problems."""
-    memory: MemoryForecast | None = None
-    memory_why: str = ""
-    """Why there is no prediction where one was asked for."""
-
-
-class Option(NamedTuple):
-    """A key of a task."""
-
-    key: str
-    schema: Mapping[str, Any]
-    """JSON schema with the default."""
-    doc: str
-
-
-class TaskDescription(NamedTuple):
-    """A task and its keys."""
-
-    name: str
-    doc: str
-    meters: Sequence[str]
-    data: Sequence[Option]
-    model: Sequence[Option]
+class LaunchError(Exception):
+    """The task cannot be described, or the configuration cannot be checked or started; the text is for the user."""
 
 
 class Launch(NamedTuple):
@@ -78,10 +40,10 @@ class LaunchService(Protocol):
         """Why this machine cannot train; None where it can."""
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
-        """The keys of a task. Raises `Unable`."""
+        """The keys of a task. Raises `LaunchError`."""
 
     def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
-        """Whether it can be trained, and what it comes to. Raises `Unable`."""
+        """Whether it can be trained, and what it comes to. Raises `LaunchError`."""
 
     def start(self, launch: Launch) -> Path:
-        """Checks all again and starts it, detached; the directory of the run. Raises `Unable`."""
+        """Checks all again and starts it, detached; the directory of the run. Raises `LaunchError`."""

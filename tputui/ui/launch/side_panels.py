@@ -54,7 +54,7 @@ class ComesToPart(NamedTuple):
     """None while something is wrong with it."""
     facts: Mapping[str, Any]
     memory: MemoryForecast | None
-    memory_why: str
+    memory_why: str | None
     is_checking: bool
     is_measuring: bool
     """Whether memory is being predicted."""
