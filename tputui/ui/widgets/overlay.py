@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -18,7 +19,8 @@ from tputui.ui.widgets.panel import Panel
 class Overlay(ModalScreen[None]):
     """Holds one panel. Subclasses say which, and what closes it."""
 
-    CSS_PATH = "../dialogs.tcss"
+    # Absolute: Textual resolves a relative path against the file of the subclass.
+    CSS_PATH = Path(__file__).parent / "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
