@@ -64,8 +64,8 @@ jq -r 'select(.k == "StepsRecorded") | [.first, .n, .mean, .min, .max] | @tsv' R
 
 With `[report] seal = true` the journals of a finished run are compressed to `ROLE-HOST.jsonl.zst`, about a third
 smaller. They are valid zstd streams: `zstdcat` prints the same lines with empty `block` fields. Before each frame of
-lines is a skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the rest, the packed sizes of values and lines
-and the number of events (unsigned little-endian 32-bit each), then the values of the blocks in order, as zstd of the
+lines is a skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the rest, the packed sizes of values
+and lines and the number of events (unsigned little-endian 32-bit each), then the values of the blocks in order, as zstd of the
 bytes regrouped by significance.
 
 ## The manifest
@@ -78,8 +78,8 @@ show the latter; `tputui check` names the keys that differ.
 
 `places/WRITER-NUMBER.place` holds the reduced state of a journal up to its event NUMBER, so that a long run opens
 without being read from the start. The supervisor keeps up to {OF_A_WRITER_MAX} states per journal and
-{BYTES_MAX >> 20} MB in total, always including the newest. They are not part of the contract: **the journals are the truth**, every file in
-`places/` can be deleted at any time, and other readers of journals ignore them.
+{BYTES_MAX >> 20} MB in total, always including the newest. They are not part of the contract: **the journals are the
+truth**, every file in `places/` can be deleted at any time, and other readers of journals ignore them.
 
 The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` at which to continue
 reading, `next_seq` and `last_seq`, `newest_t`, `before` (the CRC-32 of up to {BEFORE_BYTES:,} bytes of the journal
