@@ -65,8 +65,8 @@ jq -r 'select(.k == "StepsRecorded") | [.first, .n, .mean, .min, .max] | @tsv' R
 With `[report] seal = true` the journals of a finished run are compressed to `ROLE-HOST.jsonl.zst`, about a third
 smaller. They are valid zstd streams: `zstdcat` prints the same lines with empty `block` fields. Before each frame of
 lines is a skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the rest, the packed sizes of values
-and lines and the number of events (unsigned little-endian 32-bit each), then the values of the blocks in order, as zstd of the
-bytes regrouped by significance.
+and lines and the number of events (unsigned little-endian 32-bit each), then the values of the blocks in order, as
+zstd of the bytes regrouped by significance.
 
 ## The manifest
 
