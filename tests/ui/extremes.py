@@ -24,9 +24,8 @@ from tputui.text.lines import LineWriter, last_lines
 from tputui.text.run_summary import show_text, to_show
 from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
 from tputui.ui.charts.domain import X_KINDS
-from tputui.ui.compare.body import PANEL_TYPES as COMPARED_TYPES
-from tputui.ui.compare.compare_view import CompareView
-from tputui.ui.compare.runs import ComparedPart
+from tputui.ui.compare.compare_view import ComparedPart, CompareView
+from tputui.ui.compare.screen import PANEL_TYPES as COMPARED_TYPES
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.log_fold import folded

@@ -25,16 +25,14 @@ from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.smoothing import WEIGHTS
-from tputui.ui.compare import layout, multi_run_chart
-from tputui.ui.compare.body import PANEL_TYPES, CompareBody
-from tputui.ui.compare.compare_view import CompareView
-from tputui.ui.compare.curves import Curve, curves, known_meters
+from tputui.ui.compare import multi_run_chart
+from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, place_of, told
-from tputui.ui.compare.grid import GridRow, grid
+from tputui.ui.compare.multi_run_chart import Curve, curves, known_meters
 from tputui.ui.compare.reader import CompareReader, Reading
-from tputui.ui.compare.runs import ComparedPart, ComparedRunsPanel
-from tputui.ui.compare.screen import CompareScreen
-from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
+from tputui.ui.compare.runs import ComparedRunsPanel
+from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareScreen, arrange
+from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, GridRow, grid
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import width_of
@@ -269,11 +267,11 @@ def test_a_table_shows_every_column_and_the_base_in_each_piece(widths: list[int]
     assert max(width_of(line) for line in lines) <= width
 
 
-@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(layout.PANELS), st.booleans(), st.integers(2, 8))
+@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(PANELS), st.booleans(), st.integers(2, 8))
 def test_the_panels_tile_the_screen_with_the_selected_one_in_sight(
     width: int, height: int, selected: str, maximised: bool, num_runs: int
 ) -> None:
-    boxes = layout.arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
+    boxes = arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
     assert selected in boxes
     assert sum(box.width * box.height for box in boxes.values()) == width * height
     if not maximised and width >= 50 and height >= 10:

@@ -13,10 +13,10 @@ from tests.ui.desks import TOML, HandDesk, edit, home, make_place, pick
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
-from tputui.ui.launch.fields import FieldsPanel
-from tputui.ui.launch.header import LaunchHead
+from tputui.ui.launch.fields_panel import FieldsPanel
 from tputui.ui.launch.picker import PickScreen
 from tputui.ui.launch.screen import LauncherScreen
+from tputui.ui.launch.side_panels import LaunchHead
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.widgets.dialogs import LeaveChanged

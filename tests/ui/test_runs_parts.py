@@ -18,14 +18,12 @@ from tputui import formatting as fmt
 from tputui.check_result import Option, TaskDescription
 from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.sparkline import BLOCKS, sparkline
+from tputui.ui.launch.field_values import Field, Wrong, document, inline, read, shown, takes
 from tputui.ui.launch.form import Form
-from tputui.ui.launch.schema import Field, Wrong, read, shown, takes
-from tputui.ui.launch.toml_values import document, inline
 from tputui.ui.render.lines import width_of
-from tputui.ui.runs import filter, header, sort_order
-from tputui.ui.runs.rows import RunRow
-from tputui.ui.runs.sort_order import SORT_KEYS, Order
-from tputui.ui.runs.table import FIELDS, cell, short_age, short_span
+from tputui.ui.runs.filter import parse_filter, unknown_keys
+from tputui.ui.runs.rows import SORT_KEYS, RunRow, SortKey, SortOrder, parse_sort_order, sort_rows
+from tputui.ui.runs.table import FIELDS, cell, reason_line, short_age, short_span
 from tputui.ui.widgets.edited_text import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)
@@ -220,50 +218,50 @@ ROWS = [
     ],
 )
 def test_a_filter_keeps(text: str, kept: str) -> None:
-    found = filter.parse(text)
+    found = parse_filter(text)
     assert "".join(each.path.name[-1] for each in ROWS if found.keeps(each)) == kept
 
 
 def test_a_filter_that_is_none_says_so_and_keeps_all() -> None:
     for text, why in (("lr>=", "a value is missing"), ("lr>=many", "needs a number")):
-        found = filter.parse(text)
+        found = parse_filter(text)
         assert why in found.problem
         assert all(found.keeps(each) for each in ROWS)
-    assert filter.unknown_keys(filter.parse("nosuch=1 lr>0"), ROWS) == ["nosuch"]
+    assert unknown_keys(parse_filter("nosuch=1 lr>0"), ROWS) == ["nosuch"]
 
 
 @given(TEXTS)
 def test_no_filter_breaks(text: str) -> None:
-    found = filter.parse(text)
+    found = parse_filter(text)
     assert all(found.keeps(each) in (True, False) for each in ROWS)
 
 
 @given(st.permutations(ROWS), st.sampled_from(SORT_KEYS), st.booleans())
 def test_orders_depend_on_the_runs_alone_and_put_what_is_unknown_last(
-    rows: list[RunRow], key: sort_order.SortKey, backwards: bool
+    rows: list[RunRow], key: SortKey, backwards: bool
 ) -> None:
-    found = sort_order.ordered(rows, Order(key, backwards), 10.0)
-    assert found == sort_order.ordered(ROWS, Order(key, backwards), 10.0)
+    found = sort_rows(rows, SortOrder(key, backwards), 10.0)
+    assert found == sort_rows(ROWS, SortOrder(key, backwards), 10.0)
     if key in ("start", "loss"):
         assert found[-1].path.name in ("odd-4", "imdb-2")
 
 
 @pytest.mark.parametrize("kept", ["", "-", "--loss", "nonsense", "-nonsense"])
 def test_an_order_that_is_none_is_the_usual_one(kept: str) -> None:
-    assert sort_order.parse(kept) == sort_order.Order()
+    assert parse_sort_order(kept) == SortOrder()
 
 
 def test_an_order_is_kept_as_a_word() -> None:
-    orders = [sort_order.Order(key, backwards) for key in sort_order.SORT_KEYS for backwards in (False, True)]
-    assert [sort_order.parse(order.text) for order in orders] == orders
+    orders = [SortOrder(key, backwards) for key in SORT_KEYS for backwards in (False, True)]
+    assert [parse_sort_order(order.text) for order in orders] == orders
 
 
 def test_orders_go_round() -> None:
-    order = Order()
+    order = SortOrder()
     for _ in SORT_KEYS:
         order = order.next()
         assert order.words != order.reversed().words
-    assert order == Order()
+    assert order == SortOrder()
 
 
 @given(
@@ -312,6 +310,6 @@ def test_long_figures_keep_their_columns() -> None:
 
 def test_what_is_wrong_with_a_run_comes_before_why_it_ended() -> None:
     long = row("runs/long", state="stopped", why="ended at once on request, at step 6886", alarms=("1 recompile",))
-    assert "".join(span.text for span in header.of_run(long)) == (
+    assert "".join(span.text for span in reason_line(long)) == (
         "! 1 recompile  long: ended at once on request, at step 6886"
     )

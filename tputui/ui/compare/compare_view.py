@@ -5,14 +5,22 @@ Every change gives a new value, so that a look can be kept, undone and tested.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tputui.compare.compare import Comparison
+from tputui.state.snapshot import Snapshot
 from tputui.telemetry.events import Split
 from tputui.ui.charts.domain import X_KINDS, XKind
 from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.render.lines import Tone
 
 MeterKey = tuple[Split, str]
 """A meter by its split and name; scores are of validation."""
+
+
+TONES: tuple[Tone, ...] = ("run1", "run2", "run3", "run4", "run5", "run6", "run7", "run8")
+"""By index of the run."""
 
 
 class CompareView(NamedTuple):
@@ -75,3 +83,19 @@ class CompareView(NamedTuple):
     def smoother(self, by: int) -> CompareView:
         """More smoothing, or less."""
         return self._replace(smoothing=min(max(self.smoothing + by, 0), len(WEIGHTS) - 1))
+
+
+class ComparedPart(NamedTuple):
+    """What the panels show."""
+
+    comparison: Comparison
+    snapshots: Sequence[Snapshot]
+    sight: CompareView
+    unread: frozenset[int]
+    """Runs that are still being read."""
+    ascii_only: bool = False
+    """Whether the terminal draws ASCII characters alone: one cell cannot say plus or minus then."""
+
+    def pretty(self, text: str) -> str:
+        """Plain text with the signs that the terminal can draw."""
+        return text if self.ascii_only else text.replace("+-", "\u00b1")

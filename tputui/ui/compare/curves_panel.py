@@ -14,10 +14,8 @@ from tputui.ui.base.export_figures import Figure, Figures
 from tputui.ui.charts.domain import XKind, clock, compact
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.compare import multi_run_chart
-from tputui.ui.compare.compare_view import CompareView
-from tputui.ui.compare.curves import TONES, Curve, Curves, curves
-from tputui.ui.compare.multi_run_chart import MultiRunChart
-from tputui.ui.compare.runs import ComparedPart
+from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView
+from tputui.ui.compare.multi_run_chart import Curve, Curves, MultiRunChart, curves
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel

@@ -6,19 +6,131 @@ places, so that without any colour every line can be told.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tputui.compare.compare import LABELS, meter_points
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.charts import axis, frame, layers
 from tputui.ui.charts.band import blank, dot_of, trace
-from tputui.ui.charts.domain import AxisInfo, Domain, XKind
+from tputui.ui.charts.domain import AxisInfo, Domain, XKind, grounds_of
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.layers import Layer
-from tputui.ui.compare.curves import Curve
+from tputui.ui.charts.smoothing import smoothed
+from tputui.ui.compare.compare_view import TONES, CompareView, MeterKey
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas
 from tputui.ui.render.lines import Line, Span, Tone, joined, paragraph, width_of
+
+
+class Curve(NamedTuple):
+    """A run's line."""
+
+    run: int
+    """Index of the run."""
+    xs: list[float]
+    """In order."""
+    values: list[float]
+    """What is drawn: smoothed where that was asked for. May be NaN or infinite."""
+    raw: list[float]
+    """As it was measured; empty where that is what is drawn."""
+    bad: list[float]
+    """Places with a value that is not finite."""
+
+    @property
+    def label(self) -> str:
+        """The letter of its run."""
+        return LABELS[self.run]
+
+    @property
+    def tone(self) -> Tone:
+        """The colour of its run."""
+        return TONES[self.run]
+
+    def at(self, x: float) -> float | None:
+        """The value nearest to a place; None outside of the curve."""
+        if not self.xs or not self.xs[0] <= x <= self.xs[-1]:
+            return None
+        right = min(bisect.bisect_left(self.xs, x), len(self.xs) - 1)
+        left = max(right - 1, 0)
+        return self.values[left if x - self.xs[left] <= self.xs[right] - x else right]
+
+
+class Curves(NamedTuple):
+    """What there is to draw."""
+
+    shown: list[Curve]
+    """Of the runs in sight, in their order."""
+    why_not: list[tuple[str, str]]
+    """Label of a run in sight without a curve, and why."""
+
+
+def known_meters(snapshots: Sequence[Snapshot]) -> list[MeterKey]:
+    """What can be charted by epoch: validation before training."""
+    found = dict.fromkeys(key for snapshot in snapshots for key in meter_points(snapshot))
+    return sorted(found, key=lambda key: key[0] == "train")
+
+
+def curves(snapshots: Sequence[Snapshot], sight: CompareView) -> Curves:
+    """The curves of the runs that are not hidden."""
+    shown: list[Curve] = []
+    why_not: list[tuple[str, str]] = []
+    for index, snapshot in enumerate(snapshots):
+        if index in sight.hidden:
+            continue
+        found = _of_loss(index, snapshot, sight) if sight.meter is None else _of_meter(index, snapshot, sight)
+        if isinstance(found, Curve):
+            shown.append(found)
+        else:
+            why_not.append((LABELS[index], found))
+    return Curves(shown, why_not)
+
+
+def _of_loss(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
+    segments, grounds = snapshot.loss, grounds_of(snapshot)
+    if not segments:
+        return _nothing(snapshot, "loss")
+    why_not = grounds.why_not(sight.x, segments)
+    if why_not:
+        return why_not
+    xs = Domain(segments, sight.x, grounds, 1).xs
+    means = [segment.mean for segment in segments]
+    bad = [x for x, segment in zip(xs, segments, strict=True) if segment.num_bad]
+    if not sight.weight:
+        return Curve(index, xs, means, [], bad)
+    return Curve(index, xs, smoothed(segments, sight.weight), means, bad)
+
+
+def _of_meter(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
+    """A point an epoch that ended, where its last training step stands; smoothing is of steps alone."""
+    assert sight.meter is not None
+    points = meter_points(snapshot).get(sight.meter)
+    if not points:
+        return _nothing(snapshot, f"{sight.meter[1]} of an epoch")
+    grounds = grounds_of(snapshot)
+    if sight.x == "epoch":
+        xs = [float(epoch) for epoch, _ in points]
+    else:
+        why_not = grounds.why_not(sight.x, snapshot.loss) or _no_steps(snapshot, grounds, sight.x)
+        if why_not:
+            return why_not
+        domain = Domain(snapshot.loss, sight.x, grounds, 1)
+        xs = [domain.at(epoch * grounds.steps_per_epoch) for epoch, _ in points]
+    values = [value for _, value in points]
+    return Curve(index, xs, values, [], [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)])
+
+
+def _no_steps(snapshot: Snapshot, grounds: AxisInfo, x: XKind) -> str:
+    if not grounds.steps_per_epoch:
+        return "the steps of an epoch are not known yet"
+    return "the times of the steps are not known" if x == "time" and not snapshot.loss else ""
+
+
+def _nothing(snapshot: Snapshot, what: str) -> str:
+    return f"no {what}" if snapshot.condition in ENDED else f"no {what} yet"
+
 
 Row = Callable[[float], int]
 """Gives the dot row of a value."""

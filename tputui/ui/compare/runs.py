@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
 from tputui import formatting as fmt
-from tputui.compare.compare import ComparedRun, Comparison
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.compare.compare import ComparedRun
+from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
-from tputui.ui.compare.compare_view import CompareView
-from tputui.ui.compare.curves import TONES
+from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView
 from tputui.ui.render import table
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread
 from tputui.ui.render.table import Cell
@@ -25,22 +24,6 @@ _TITLES = ("", "run", "state", "beside {}", "train loss", "step", "epoch", "dura
 _NAME_LEAST = 14
 _OTHERS_WIDTH = 58
 """Cells of a line for what is most wanted besides the name."""
-
-
-class ComparedPart(NamedTuple):
-    """What the panels show."""
-
-    comparison: Comparison
-    snapshots: Sequence[Snapshot]
-    sight: CompareView
-    unread: frozenset[int]
-    """Runs that are still being read."""
-    ascii_only: bool = False
-    """Whether the terminal draws ASCII characters alone: one cell cannot say plus or minus then."""
-
-    def pretty(self, text: str) -> str:
-        """Plain text with the signs that the terminal can draw."""
-        return text if self.ascii_only else text.replace("+-", "\u00b1")
 
 
 class CompareHead(Drawn):

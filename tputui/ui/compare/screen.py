@@ -14,17 +14,94 @@ from tputui.session.session import Session
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
-from tputui.ui.compare.body import CompareBody
-from tputui.ui.compare.compare_view import CompareView
-from tputui.ui.compare.curves import known_meters
+from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, charted, place_of
+from tputui.ui.compare.multi_run_chart import known_meters
 from tputui.ui.compare.reader import CompareReader, Reading, Source
-from tputui.ui.compare.runs import ComparedPart, ComparedRunsPanel, CompareHead
+from tputui.ui.compare.runs import ComparedRunsPanel, CompareHead
+from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.widgets.layout import Box
 from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel_grid import Panels
 from tputui.ui.widgets.panelkeys import PanelKeys
+
+PANELS = ("runs", "curves", "figures", "config")
+"""In the order of their keys, from 1."""
+
+_TINY_WIDTH, _TINY_HEIGHT = 50, 10
+_WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
+_BESIDE_WIDTH = 150
+"""From here on the tables stand beside the curves."""
+_LEAST_STACKED = 24
+"""Lines below the runs from which curves and tables stand on top of each other."""
+
+
+def arrange(width: int, height: int, selected: str, *, maximised: bool, num_runs: int) -> dict[str, Box]:
+    """The boxes of the panels in sight, which tile `width` by `height` cells."""
+    if width < 1 or height < 1:
+        return {}
+    if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
+        return {selected: Box(0, 0, width, height)}
+    top = min(num_runs + 3, max(5, height * 2 // 5))
+    boxes = {"runs": Box(0, 0, width, top)}
+    stacked = width < _BESIDE_WIDTH
+    if width < _WIDE_WIDTH or height < _WIDE_HEIGHT or (stacked and height - top < _LEAST_STACKED):
+        below = selected if selected != "runs" else "curves"
+        return boxes | {below: Box(0, top, width, height - top)}
+    return boxes | (_stacked(width, height, top) if stacked else _beside(width, height, top))
+
+
+def _beside(width: int, height: int, top: int) -> dict[str, Box]:
+    """Curves at the left, the tables at the right."""
+    left, rest = width * 54 // 100, height - top
+    upper = rest * 60 // 100
+    return {
+        "curves": Box(0, top, left, rest),
+        "figures": Box(left, top, width - left, upper),
+        "config": Box(left, top + upper, width - left, rest - upper),
+    }
+
+
+def _stacked(width: int, height: int, top: int) -> dict[str, Box]:
+    """Curves above, the tables below."""
+    upper, left = (height - top) * 52 // 100, width // 2
+    return {
+        "curves": Box(0, top, width, upper),
+        "figures": Box(0, top + upper, left, height - top - upper),
+        "config": Box(left, top + upper, width - left, height - top - upper),
+    }
+
+
+PANEL_TYPES: tuple[type[Panel[ComparedPart]], ...] = (
+    ComparedRunsPanel,
+    ComparedCurvesPanel,
+    ComparedFiguresPanel,
+    ComparedConfigPanel,
+)
+"""In the order of their keys."""
+
+
+class CompareBody(Panels[Panel[ComparedPart]]):
+    """Holds every panel; `comparelayout` says where they stand."""
+
+    def __init__(self, num_runs: int, *, id: str | None = None) -> None:
+        super().__init__(
+            {name: panel(id=name) for name, panel in zip(PANELS, PANEL_TYPES, strict=True)}, "curves", id=id
+        )
+        self._num_runs = num_runs
+
+    def boxes(self, width: int, height: int) -> dict[str, Box]:
+        """Where the panels in sight stand, in cells."""
+        return arrange(width, height, self.selected, maximised=self.maximised, num_runs=self._num_runs)
+
+    def show(self, part: ComparedPart) -> None:
+        """Hands every panel what it shows."""
+        for panel in self.panels():
+            panel.show(part)
 
 
 class CompareScreen(PanelKeys[MonitorResult]):

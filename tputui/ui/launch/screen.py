@@ -19,13 +19,11 @@ from textual.screen import Screen
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.checker import Checker, Told
-from tputui.ui.launch.fields import FieldsPanel, FieldsPart
-from tputui.ui.launch.form_state import FormState, Picked
-from tputui.ui.launch.header import LaunchHead
-from tputui.ui.launch.schema import shown
+from tputui.ui.launch.field_values import document, shown
+from tputui.ui.launch.fields_panel import FieldsPanel, FieldsPart
+from tputui.ui.launch.form import FormState, Picked
 from tputui.ui.launch.service import Launch, LaunchError, LaunchService
-from tputui.ui.launch.side_panels import ComesToPanel, ComesToPart, FieldPanel, FieldPart
-from tputui.ui.launch.toml_values import document
+from tputui.ui.launch.side_panels import ComesToPanel, ComesToPart, FieldPanel, FieldPart, LaunchHead
 from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Leave, LeaveChanged

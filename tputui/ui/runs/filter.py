@@ -40,7 +40,7 @@ class RunFilter(NamedTuple):
         return bool(self.problem) or all(_holds(term, row) for term in self.terms)
 
 
-def parse(text: str) -> RunFilter:
+def parse_filter(text: str) -> RunFilter:
     """The filter that a text says."""
     terms = []
     for word in text.split():

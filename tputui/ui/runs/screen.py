@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -22,19 +23,18 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.launch.service import LaunchService
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
-from tputui.ui.runs import filter, header, sort_order
-from tputui.ui.runs.filter import RunFilter
-from tputui.ui.runs.header import RunsHead
-from tputui.ui.runs.launch_flow import Launching
+from tputui.ui.runs.filter import RunFilter, parse_filter
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.reader import Listing, RunsReader
-from tputui.ui.runs.rows import RunRow
-from tputui.ui.runs.sort_order import Order
-from tputui.ui.runs.table import RunsTable
+from tputui.ui.runs.rows import RunRow, SortOrder, parse_sort_order, sort_rows
+from tputui.ui.runs.table import RunsHead, RunsTable, counts_text, empty_text, how_in_words, reason_line
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_input import LineInput
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
+
+if TYPE_CHECKING:
+    from tputui.ui.launch.form import Picked
 
 LEAST_COMPARED, MOST_COMPARED = 2, 8
 KEPT_ORDER = "runs.order"
@@ -70,7 +70,7 @@ class RunsScreen(Screen[MonitorResult]):
         super().__init__()
         self._runs_dir = runs_dir
         self._desk = desk
-        self._start = start
+        self._start = start or Path.cwd()
         self._read_only = read_only
         self._clock = clock
         self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.Read(listing)), clock)
@@ -78,7 +78,7 @@ class RunsScreen(Screen[MonitorResult]):
         self._filter = RunFilter()
         self._sifted_by = ""
         """The filter that is in force where none is being typed."""
-        self._order = Order()
+        self._order = SortOrder()
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
         self.notices = Notices(self, self._put_notice)
@@ -101,7 +101,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_mount(self) -> None:
         """Starts to read."""
-        self._order = sort_order.parse(views_of(self.app).get(KEPT_ORDER, self._order.text))
+        self._order = parse_sort_order(views_of(self.app).get(KEPT_ORDER, self._order.text))
         self.query_one(LineInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
@@ -130,8 +130,8 @@ class RunsScreen(Screen[MonitorResult]):
         now = self._clock()
         known = self._known()
         kept = [row for row in known if self._filter.keeps(row)]
-        rows = sort_order.ordered(kept, self._order, now)
-        empty = header.empty(self._runs_dir, self._listing, self._filter, may_start=self._may_start)
+        rows = sort_rows(kept, self._order, now)
+        empty = empty_text(self._runs_dir, self._listing, self._filter, may_start=self._may_start)
         self.query_one(RunsTable).show(rows, self._order, self._marked, now, empty)
         if self._filter.text:
             self._note_filter(known, len(kept))
@@ -142,13 +142,13 @@ class RunsScreen(Screen[MonitorResult]):
         row = self.query_one(RunsTable).row
         self.query_one(RunPreview).show(PreviewPart(row))
         self.query_one(KeyBar).show(self._footer_keys())
-        self.query_one(RunsHead).show(header.counts(self._listing, len(self._marked), self._order), self._said(row))
+        self.query_one(RunsHead).show(counts_text(self._listing, len(self._marked), self._order), self._said(row))
 
     def _said(self, row: RunRow | None) -> Line:
         """A notice, else why the chosen run is as it is. A filter has a line of its own, that no notice takes."""
         if self._notice:
             return [Span(self._notice, "info")]
-        return header.of_run(row)
+        return reason_line(row)
 
     def _known(self) -> list[RunRow]:
         return list(self._listing.rows.values()) if self._listing is not None else []
@@ -183,7 +183,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
         """Filters as one types."""
-        self._filter = filter.parse(message.text)
+        self._filter = parse_filter(message.text)
         self._show()
 
     def on_line_input_done(self, message: LineInput.Done) -> None:
@@ -199,7 +199,7 @@ class RunsScreen(Screen[MonitorResult]):
         self._sift_by(text)
 
     def _sift_by(self, text: str) -> None:
-        self._filter, self._sifted_by = filter.parse(text), text
+        self._filter, self._sifted_by = parse_filter(text), text
         self.query_one(LineInput).rest(text)
         self._show()
 
@@ -242,13 +242,13 @@ class RunsScreen(Screen[MonitorResult]):
         """Turns the order round."""
         self._put_in(self._order.reversed())
 
-    def _put_in(self, order: Order) -> None:
+    def _put_in(self, order: SortOrder) -> None:
         """Puts the runs in an order, which is kept. A filter is not: it would hide runs from who has forgotten it."""
         before = self._order
         undo_of(self.app).push("order of the runs", lambda: self._keep_order(before))
         self._keep_order(order)
 
-    def _keep_order(self, order: Order) -> None:
+    def _keep_order(self, order: SortOrder) -> None:
         self._order = order
         views_of(self.app).set(KEPT_ORDER, order.text)
         self._show()
@@ -327,10 +327,28 @@ class RunsScreen(Screen[MonitorResult]):
         if self._desk is None or self._read_only:
             self.notices.show("new run: this view is read-only")
             return
-        launching = Launching(
-            self._desk, self._start or Path.cwd(), lambda: sort_order.ordered(self._known(), Order(), self._clock())
-        )
-        launching.begin(self.app, self._started)
+        # The list opens sooner without this import.
+        from tputui.ui.launch.picker import PickScreen
+
+        rows = sort_rows(self._known(), SortOrder(), self._clock())
+        runs = [(row.path, how_in_words(row)) for row in rows if row.state != "unreadable"]
+        self.app.push_screen(PickScreen(self._start, runs), self._edit_config)
+
+    def _edit_config(self, picked: Picked | None) -> None:
+        """Opens the launcher with a configuration; the way back leads to the configurations."""
+        from tputui.ui.launch.screen import LauncherScreen
+
+        if picked is None or self._desk is None:
+            return
+
+        def launched(run_dir: Path | None) -> None:
+            if run_dir is not None:
+                self._started(run_dir)
+            else:
+                self.action_new()
+
+        taken = {row.path.name for row in self._known()}
+        self.app.push_screen(LauncherScreen(self._desk, picked, self._start, taken), launched)
 
     def _started(self, run_dir: Path) -> None:
         """Opens a run that was started, at once."""

@@ -12,8 +12,8 @@ from textual.message import Message
 from tputui import config
 from tputui.field_docs import field_docs
 from tputui.ui.base.export_figures import Figure, Figures
+from tputui.ui.launch.field_values import Field, shown
 from tputui.ui.launch.form import Form
-from tputui.ui.launch.schema import Field, shown
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.terminal.capabilities import keys_told
 from tputui.ui.widgets.edited_text import EditedText, press, spans
