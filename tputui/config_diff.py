@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tputui.state.snapshot import View
+import msgspec
 
 ABSENT = "-"
 """Stands where a configuration lacks the key."""
 
 
-class DiffRow(View, frozen=True, kw_only=True):
+class DiffRow(msgspec.Struct, frozen=True, kw_only=True):
     """A key on which the runs differ."""
 
     key: str
@@ -22,7 +22,7 @@ class DiffRow(View, frozen=True, kw_only=True):
     """A run each: whether it differs from the base."""
 
 
-class ConfigDiff(View, frozen=True, kw_only=True):
+class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
     """What differs, and how much does not."""
 
     rows: list[DiffRow]

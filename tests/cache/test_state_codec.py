@@ -18,13 +18,12 @@ from tests.telemetry.hostile import hostile_run
 from tputui.cache import state_forms as forms
 from tputui.cache.state_codec import NotKept, decode, encode
 from tputui.state import core_series as cols
+from tputui.state.chart_data import EpochStart
 from tputui.state.downsampled import Downsampled, Recent, first_of
-from tputui.state.event_marks import Marks
-from tputui.state.process_log import ProcessLog
+from tputui.state.process_log import Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
-from tputui.state.snapshot import EpochStart
 from tputui.state.snapshot_builder import take
 from tputui.state.step_values import Values
 from tputui.telemetry import events as ev

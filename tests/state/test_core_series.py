@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded
 from tputui.state import core_series
+from tputui.state.chart_data import CoreColumn
 from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, combined
-from tputui.state.snapshot import CoreColumn
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 

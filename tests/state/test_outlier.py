@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.recorded import T0, opened, steps_recorded
+from tputui.state.chart_data import CoreColumn, OutlierView
 from tputui.state.core_series import rows as rows_of
 from tputui.state.outlier import NAMED, OFF, look_at, looked_at, outlier
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import CoreColumn, OutlierView
 from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry import events as ev
 

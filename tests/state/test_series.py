@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded, worker_events
+from tputui.state.chart_data import Segment
 from tputui.state.core_series import COLUMNS_MAX, columns_max
 from tputui.state.reducer import RunState
 from tputui.state.series import PIECES_LEAST, PIECES_MAX, Series, combined, pieces_max
-from tputui.state.snapshot import Segment
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
 

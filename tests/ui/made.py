@@ -11,31 +11,33 @@ from typing import Any
 
 import msgspec
 
-from tputui.state.snapshot import (
-    CheckpointView,
+from tputui.state.chart_data import (
     CoreColumn,
-    CoreView,
-    DamageRegion,
-    DamageView,
     EpochStart,
-    EpochView,
-    Failure,
-    LogLine,
     Mark,
     MarkKind,
     MemoryPoint,
-    MemoryView,
     MeterPoint,
-    MeterView,
-    NonFinite,
     OutlierView,
-    Plan,
-    RequestView,
     Segment,
-    SkippedView,
-    Snapshot,
     ThroughputPoint,
     ThroughputView,
+)
+from tputui.state.snapshot import (
+    CheckpointView,
+    CoreView,
+    DamageRegion,
+    DamageView,
+    EpochView,
+    Failure,
+    LogLine,
+    MemoryView,
+    MeterView,
+    NonFinite,
+    Plan,
+    RequestView,
+    SkippedView,
+    Snapshot,
     Topology,
     XlaView,
 )

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from tests.ui import made
-from tputui.state.snapshot import EpochStart, MemoryPoint, Plan, Segment, Snapshot, ThroughputPoint, ThroughputView
+from tputui.state.chart_data import EpochStart, MemoryPoint, Segment, ThroughputPoint, ThroughputView
+from tputui.state.snapshot import Plan, Snapshot
 from tputui.telemetry.events import MeterReading
 
 CONFIG: dict[str, Any] = {

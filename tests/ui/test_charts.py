@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui import made
-from tputui.state.snapshot import CoreColumn, Segment, Snapshot
+from tputui.state.chart_data import CoreColumn, Segment
+from tputui.state.snapshot import Snapshot
 from tputui.ui.charts import axis, events_line, heatmap, history, layers, loss, outlier, overlay
 from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
 from tputui.ui.charts.columns import gather

@@ -13,7 +13,8 @@ from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.cli.open_run import parting
 from tputui.session.session import Session
-from tputui.state.snapshot import Mark, Plan, Snapshot
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import Plan, Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import Views

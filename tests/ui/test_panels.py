@@ -17,8 +17,9 @@ from tests.ui import made
 from tests.ui.desks import MEMORY
 from tputui import formatting as fmt
 from tputui.compare.compare import compare
+from tputui.state.chart_data import OutlierView
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import NonFinite, OutlierView, RequestView, Snapshot
+from tputui.state.snapshot import NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerFacts, take
 from tputui.telemetry.events import StepPrograms
 from tputui.ui.base import status_text

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ui import made
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 from tputui.ui.charts import axis
 from tputui.ui.charts.columns import columns
 from tputui.ui.charts.plot import NON_FINITE_MARK, dot_row, plot

@@ -31,13 +31,13 @@ from tputui.cache.state_forms import (
     WriterForm,
 )
 from tputui.cache.state_validation import check
+from tputui.state.chart_data import Mark, MeterPoint
 from tputui.state.core_series import AllCoreSeries, CoreSeries
 from tputui.state.downsampled import Downsampled, Recent, last_of
-from tputui.state.event_marks import OF_A_KIND_MAX, Marks
-from tputui.state.process_log import TOOL, ProcessLog
+from tputui.state.process_log import OF_A_KIND_MAX, TOOL, Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.series import Series
-from tputui.state.snapshot import LogLine, Mark, MeterPoint
+from tputui.state.snapshot import LogLine
 from tputui.state.step_values import Row, Values
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared

@@ -17,8 +17,8 @@ from tputui.state import pace as paces
 from tputui.state import process_state as writers
 from tputui.state import series as rows
 from tputui.state import step_values as values
-from tputui.state.event_marks import OF_A_KIND_MAX
-from tputui.state.snapshot import EpochStart, Mark, MarkKind, MeterPoint
+from tputui.state.chart_data import EpochStart, Mark, MarkKind, MeterPoint
+from tputui.state.process_log import OF_A_KIND_MAX
 from tputui.telemetry import events as ev
 from tputui.telemetry.clock import T_MAX
 

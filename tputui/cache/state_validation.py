@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tputui.cache.state_forms import ColumnsForm, PaceForm, RecentForm, ThinnedForm, ValuesForm, WriterForm
-from tputui.state.event_marks import OF_A_KIND_MAX, TEXT_CHARS_MAX
-from tputui.state.snapshot import Mark, MarkKind
+from tputui.state.chart_data import Mark, MarkKind
+from tputui.state.process_log import OF_A_KIND_MAX, TEXT_CHARS_MAX
 from tputui.state.step_values import makes_sense
 from tputui.telemetry import events as ev
 

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from tputui.compare import pace_stats as pacing
 from tputui.compare.pace_stats import SteadyPace
 from tputui.compare.verdict import METHOD, PaceVerdict, QualityVerdict, Side, best_of, judged
 from tputui.config_diff import ConfigDiff, diff
-from tputui.state.snapshot import EpochView, RunCondition, Snapshot, View, monitored
+from tputui.state.snapshot import EpochView, RunCondition, Snapshot, monitored
 from tputui.telemetry.events import Split
 from tputui.text import phrases
 
@@ -26,7 +28,7 @@ _FALLING = frozenset({"loss", "error", "err", "mae", "mse", "rmse", "nll", "perp
 """Words in the names of meters of which less is better."""
 
 
-class PeakMemory(View, frozen=True, kw_only=True):
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that was seen in use."""
 
     bytes: int | None
@@ -36,7 +38,7 @@ class PeakMemory(View, frozen=True, kw_only=True):
     """Why it is not HBM."""
 
 
-class MeterFigure(View, frozen=True, kw_only=True):
+class MeterFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A meter or a score over the epochs that ended."""
 
     split: Split
@@ -49,7 +51,7 @@ class MeterFigure(View, frozen=True, kw_only=True):
     less_is_better: bool
 
 
-class ComparedRun(View, frozen=True, kw_only=True):
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its figures."""
 
     label: str
@@ -86,7 +88,7 @@ class ComparedRun(View, frozen=True, kw_only=True):
     meters: list[MeterFigure]
 
 
-class Comparison(View, frozen=True, kw_only=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """2 to 8 runs side by side."""
 
     base: int

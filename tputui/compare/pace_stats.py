@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean, median
 from typing import NamedTuple
 
-from tputui.state.snapshot import View
+import msgspec
 
 BATCHES = 8
 """Pieces that tell the noise: few and long, so that neighbouring pieces hardly know of each other."""
@@ -34,7 +34,7 @@ _ALIKE_MAX = 0.9
 """Largest correlation of neighbouring pieces that is believed: eight of them cannot tell more."""
 
 
-class SteadyPace(View, frozen=True, kw_only=True):
+class SteadyPace(msgspec.Struct, frozen=True, kw_only=True):
     """The steady pace of a run."""
 
     num_reports: int

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from tputui import formatting as fmt
 from tputui.compare import pace_stats as pacing
 from tputui.compare.pace_stats import Ratio, SteadyPace
-from tputui.state.snapshot import View
 
 METHOD = f"median pace after the warm-up (MSER rule); 95 % by Student's t over {pacing.BATCHES} batches"
 """How verdicts are reached, in one line."""
@@ -31,7 +32,7 @@ class Side(NamedTuple):
     task: str | None
 
 
-class QualityVerdict(View, frozen=True, kw_only=True):
+class QualityVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Which run is best, by the validation metric that the base monitors."""
 
     metric: str
@@ -67,7 +68,7 @@ def _by(value: float, best: float) -> str:
     return f" ({percent:+.0f} %)" if abs(percent) >= 10 else f" ({percent:+.2g} %)"
 
 
-class PaceVerdict(View, frozen=True, kw_only=True):
+class PaceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """How fast a run is beside the base, by examples a second."""
 
     label: str

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import CoreColumn
+from tputui.state.chart_data import CoreColumn
 from tputui.telemetry.events import StepsRecorded
 
 COLUMNS_MAX = 512

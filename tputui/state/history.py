@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tputui.state import memory_history
+from tputui.state.chart_data import MemoryPoint, MeterPoint, ThroughputView
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import EpochView, MemoryPoint, MeterPoint, Plan, ThroughputView
+from tputui.state.snapshot import EpochView, Plan
 from tputui.telemetry.events import ProgressReported
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tputui.state.chart_data import MemoryPoint
 from tputui.state.downsampled import Downsampled, thinned
-from tputui.state.snapshot import MemoryPoint
 from tputui.telemetry.events import HostSampled, MemorySampled
 
 _SAMPLES_MAX = 4_096

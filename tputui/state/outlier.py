@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import CoreColumn, OutlierView
+from tputui.state.chart_data import CoreColumn, OutlierView
 
 LEAST_CORES = 4
 """With fewer there is no majority to differ from."""

@@ -6,8 +6,8 @@ import copy
 import math
 from typing import NamedTuple
 
+from tputui.state.chart_data import ThroughputPoint
 from tputui.state.downsampled import POINTS_MAX, halved
-from tputui.state.snapshot import ThroughputPoint
 from tputui.telemetry.events import ProgressReported
 
 _LOG_WIDTH = math.log(1.002)

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.downsampled import Downsampled, first_of, last_of
 from tputui.state.memory_history import Usage
 from tputui.state.pace import Pace
 from tputui.state.process_log import ProcessLog
-from tputui.state.snapshot import EpochStart, MeterPoint
 from tputui.state.step_values import Values, makes_sense
 from tputui.telemetry import events as ev
 from tputui.telemetry.clock import T_MAX, run_time

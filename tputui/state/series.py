@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tputui.state.chart_data import Segment
 from tputui.state.downsampled import halved
-from tputui.state.snapshot import Segment
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 

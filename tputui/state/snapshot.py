@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
+from tputui.state.chart_data import (
+    CoreColumn,
+    EpochStart,
+    Mark,
+    MemoryPoint,
+    MeterPoint,
+    OutlierView,
+    Segment,
+    ThroughputView,
+)
 from tputui.telemetry.events import (
     CodeFrame,
     FailureKind,
@@ -37,32 +47,8 @@ RequestState = Literal["requested", "seen", "applied", "refused"]
 
 CoreCondition = Literal["starting", "running", "stalled", "ended"]
 
-MarkKind = Literal[
-    "epoch",
-    "compile",
-    "recompile",
-    "checkpoint",
-    "best",
-    "request",
-    "non_finite",
-    "stall",
-    "warning",
-    "failure",
-    "resume",
-    "end",
-]
-"""What happened: an epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the
-best so far; a person asked, or was answered; values became NaN or infinite; no word or no step for long; something the
-user should know; training broke; it goes on from a checkpoint; the run ended."""
 
-MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a snapshot."""
-
-
-class Topology(View, frozen=True, kw_only=True):
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """How the cores run one program."""
 
     strategy: str
@@ -74,7 +60,7 @@ class Topology(View, frozen=True, kw_only=True):
     """That a TPU seems to be here and is not used, and why."""
 
 
-class Plan(View, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be trained."""
 
     task: str
@@ -92,7 +78,7 @@ class Plan(View, frozen=True, kw_only=True):
     lr_rule: str
 
 
-class CoreView(View, frozen=True, kw_only=True):
+class CoreView(msgspec.Struct, frozen=True, kw_only=True):
     """A core, and the newest that it said."""
 
     core: int
@@ -107,7 +93,7 @@ class CoreView(View, frozen=True, kw_only=True):
     """Seconds in that phase, as of the snapshot's moment while the process is alive."""
 
 
-class MeterView(View, frozen=True, kw_only=True):
+class MeterView(msgspec.Struct, frozen=True, kw_only=True):
     """An AverageMeter."""
 
     name: str
@@ -117,7 +103,7 @@ class MeterView(View, frozen=True, kw_only=True):
     reduced: str
 
 
-class EpochView(View, frozen=True, kw_only=True):
+class EpochView(msgspec.Struct, frozen=True, kw_only=True):
     """An epoch that ended."""
 
     epoch: int
@@ -164,7 +150,7 @@ EXTRA_LEAST = 0.05
 """Executions a step above the expected ones that are shown as such: one in twenty steps."""
 
 
-class XlaView(View, frozen=True, kw_only=True):
+class XlaView(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of the XLA runtime, summed over the processes."""
 
     compiles: int
@@ -214,7 +200,7 @@ class XlaView(View, frozen=True, kw_only=True):
         return True if self.steps is not None and self.steps.steps > 0 else None
 
 
-class MemoryView(View, frozen=True, kw_only=True):
+class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of devices and hosts."""
 
     hbm: list[HbmReading] | None
@@ -228,7 +214,7 @@ class MemoryView(View, frozen=True, kw_only=True):
     """What a step was predicted to take on one core, before the first one."""
 
 
-class CheckpointView(View, frozen=True, kw_only=True):
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that was saved."""
 
     t: float
@@ -241,7 +227,7 @@ class CheckpointView(View, frozen=True, kw_only=True):
     best: bool
 
 
-class RequestView(View, frozen=True, kw_only=True):
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """A request with its receipts."""
 
     id: str
@@ -256,7 +242,7 @@ class RequestView(View, frozen=True, kw_only=True):
     """Why it was refused."""
 
 
-class NonFinite(View, frozen=True, kw_only=True):
+class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     """A NaN or an infinity that a core reported."""
 
     core: int
@@ -265,7 +251,7 @@ class NonFinite(View, frozen=True, kw_only=True):
     value: float
 
 
-class Failure(View, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What broke training."""
 
     writer: str
@@ -296,7 +282,7 @@ class Failure(View, frozen=True, kw_only=True):
     """File with the whole report, relative to the run directory."""
 
 
-class ProcessStacks(View, frozen=True, kw_only=True):
+class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
     """Where the threads of a process were."""
 
     t: float
@@ -319,7 +305,7 @@ class ProcessStacks(View, frozen=True, kw_only=True):
     """Whether a signal fetched them, since no thread of Python could answer."""
 
 
-class StacksView(View, frozen=True, kw_only=True):
+class StacksView(msgspec.Struct, frozen=True, kw_only=True):
     """The stacks that were asked for last."""
 
     request: str
@@ -330,7 +316,7 @@ class StacksView(View, frozen=True, kw_only=True):
     """When they were asked for once more, where nobody has answered that yet."""
 
 
-class LogLine(View, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the log pane."""
 
     t: float
@@ -340,7 +326,7 @@ class LogLine(View, frozen=True, kw_only=True):
     text: str
 
 
-class SkippedExample(View, frozen=True, kw_only=True):
+class SkippedExample(msgspec.Struct, frozen=True, kw_only=True):
     """An example that cannot be used and was left out."""
 
     split: Split
@@ -348,7 +334,7 @@ class SkippedExample(View, frozen=True, kw_only=True):
     why: str
 
 
-class SkippedView(View, frozen=True, kw_only=True):
+class SkippedView(msgspec.Struct, frozen=True, kw_only=True):
     """The examples that were left out."""
 
     count: int
@@ -358,7 +344,7 @@ class SkippedView(View, frozen=True, kw_only=True):
     """The first ones; `count` counts all."""
 
 
-class PicturesView(View, frozen=True, kw_only=True):
+class PicturesView(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures of a few predictions, of the newest epoch that has some."""
 
     epoch: int
@@ -368,7 +354,7 @@ class PicturesView(View, frozen=True, kw_only=True):
     """What their colours mean."""
 
 
-class DamageRegion(View, frozen=True, kw_only=True):
+class DamageRegion(msgspec.Struct, frozen=True, kw_only=True):
     """A region of a journal that cannot be read."""
 
     journal: str
@@ -378,7 +364,7 @@ class DamageRegion(View, frozen=True, kw_only=True):
     lost_records: int | None
 
 
-class DamageView(View, frozen=True, kw_only=True):
+class DamageView(msgspec.Struct, frozen=True, kw_only=True):
     """What of the journals cannot be read."""
 
     regions: list[DamageRegion]
@@ -386,141 +372,7 @@ class DamageView(View, frozen=True, kw_only=True):
     """Records lost, as far as sequence numbers tell."""
 
 
-class Segment(View, frozen=True, kw_only=True):
-    """A piece of a series: consecutive steps reduced to what a chart needs. A one-step spike survives in `max`."""
-
-    first_step: int
-    last_step: int
-    mean: float
-    """Mean of the finite values over its steps and cores; NaN where none is finite."""
-    min: float
-    max: float
-    num_values: int
-    """Finite values in it."""
-    num_bad: int
-    """NaN and infinite values in it."""
-
-    t: float = 0.0
-    """Unix time at which its last step was reported; 0 where that was not told."""
-
-
-class CoreColumn(View, frozen=True, kw_only=True):
-    """What each core's loss was over consecutive steps. Shared between snapshots: not to be changed.
-
-    Columns follow each other without a gap, and need not be of one width. One of a long run is made of samples of its
-    steps: see `tputui.state.core_series` for which.
-    """
-
-    first_step: int
-    last_step: int
-    means: Sequence[float]
-    """[cores] an array of float32, by global index of the core: mean of the finite values of the steps that were
-    sampled; NaN where there is none, so for a core that does not tell."""
-    bad_cores: tuple[int, ...]
-    """Cores with a NaN or an infinity in a step that was sampled, in order."""
-    num_steps: int
-    """Steps that were sampled: all from the first to the last, or fewer."""
-    middle: float
-    """Mean of the steps that were sampled, where a curve has its point."""
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether steps were passed over."""
-        return self.num_steps < self.last_step - self.first_step + 1
-
-
-class OutlierView(View, frozen=True, kw_only=True):
-    """A core whose loss differs persistently from the others; see `tputui.state.outlier` for what that takes."""
-
-    core: int
-    by: float
-    """Its greatest distance from the median core, in units of the loss; negative below."""
-    first_step: int
-    last_step: int
-    """Steps from the first to the last in which it was off."""
-
-
-class Mark(View, frozen=True, kw_only=True):
-    """Something that happened at a moment."""
-
-    t: float
-    """Unix time in seconds."""
-    step: int
-    """Newest step done then; for an epoch its first one."""
-    kind: MarkKind
-    text: str
-    """For a person: `saved 1.2 MiB in 0.30 s: checkpoints/last.pt`."""
-    core: int | None
-    """The core it befell, where it was one."""
-
-
-class EpochStart(View, frozen=True, kw_only=True):
-    """When an epoch began."""
-
-    epoch: int
-    first_step: int
-    """Its first step in this run."""
-    t: float
-    """Unix time in seconds."""
-
-
-class ThroughputPoint(View, frozen=True, kw_only=True):
-    """How fast training went over one report, or the mean over neighbouring ones."""
-
-    t: float
-    """Unix time of the last of them."""
-    step: int
-    """Steps done then."""
-    step_s: float
-    """Mean wall time of a step in seconds, compiling left out."""
-    examples_per_s: float
-
-
-class ThroughputView(View, frozen=True, kw_only=True):
-    """How fast training goes."""
-
-    examples_per_s: float
-    """By the newest report, over all cores."""
-    steady_examples_per_s: float
-    """At the median step time of the run so far, so that neither the start nor a hiccup counts."""
-    step_p50_s: float
-    """Median step time in seconds. Steps' own times are not recorded: it is over the reports' mean step times, each
-    counted once for every step in it, and exact to 0.1 %."""
-    step_p95_s: float
-    """The step time in seconds that 95 % of the steps keep, in the same way over reports' means: a single slow step
-    within a report does not show in it."""
-    num_reports: int
-    """Reports that these figures are over."""
-    history: list[ThroughputPoint]
-    """In order of time; at most 512 however long the run."""
-    eta_epoch_s: float | None
-    """Seconds to the end of the running epoch, its evaluation included; None where it cannot be told."""
-
-
-class MemoryPoint(View, frozen=True, kw_only=True):
-    """Memory at a moment, or the most of it over neighbouring ones."""
-
-    t: float
-    """Unix time in seconds."""
-    hbm_used_bytes: int | None
-    """Of the fullest core."""
-    host_used_bytes: int | None
-    """Over all hosts."""
-    rss_bytes: int | None
-    """Of the processes of the run, over all hosts."""
-
-
-class MeterPoint(View, frozen=True, kw_only=True):
-    """What AverageMeters showed at a step."""
-
-    epoch: int
-    split: Split
-    step: int
-    avg: dict[str, float]
-    """Mean over the epoch's examples so far, by name of the meter."""
-
-
-class Snapshot(View, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is true of a run at the moment `now`."""
 
     now: float

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 
 BAND, MEAN, BAD = ":", "*", "!"
 _LABEL_WIDTH = 9

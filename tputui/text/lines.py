@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state import root_cause, snapshot_parts
+from tputui.state import root_cause, snapshot_builder
 from tputui.state.history import eta_s
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState
@@ -116,7 +116,7 @@ class LineWriter:
         return self._state.workers[:1] == [writer]
 
     def _plan(self) -> Iterator[str]:
-        topology, plan = snapshot_parts.topology(self._state), snapshot_parts.plan(self._state)
+        topology, plan = snapshot_builder.topology_of(self._state), snapshot_builder.plan_of(self._state)
         if topology is not None:
             why = f" ({topology.device_reason})" if topology.device_reason else ""
             hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
@@ -146,7 +146,7 @@ class LineWriter:
 
     def _hold(self, event: ev.ProgressReported) -> None:
         """Keeps a report back until the meters of its step were read."""
-        plan, epochs = snapshot_parts.plan(self._state), snapshot_parts.epochs(self._state)
+        plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
         of_epochs = f"/{plan.num_epochs}" if plan else ""
         of_steps = f"/{plan.total_steps}" if plan else ""
         eta = eta_s(self._state, plan, epochs, event.t)

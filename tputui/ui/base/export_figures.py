@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tputui.state.snapshot import LogLine, Mark, Snapshot, best_epoch
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import LogLine, Snapshot, best_epoch
 
 Figure = str | int | float | bool | None
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import CoreColumn
+from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import axis, frame, layers
 from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.domain import Domain

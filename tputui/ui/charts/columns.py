@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 
 
 class ChartColumn(NamedTuple):

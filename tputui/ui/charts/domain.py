@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, Segment, Snapshot
+from tputui.state.chart_data import Segment
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.charts import axis
 
 XKind = Literal["step", "epoch", "time", "examples"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tputui.state.snapshot import Mark
+from tputui.state.chart_data import Mark
 from tputui.ui.render.lines import Line, Span, Tone
 
 

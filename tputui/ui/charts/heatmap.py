@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import CoreColumn
+from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import frame
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.domain import Domain

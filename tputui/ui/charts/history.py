@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 from tputui.ui.charts import band
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.visible_data import Chart, Whole, cut

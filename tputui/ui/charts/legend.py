@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tputui.state.snapshot import Mark
+from tputui.state.chart_data import Mark
 from tputui.ui.charts import loss
 from tputui.ui.charts.domain import XKind
 from tputui.ui.charts.visible_data import Chart, VisibleData, Whole

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import CoreColumn, Mark, OutlierView, Segment
+from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import band, heatmap, overlay, small_multiples
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.events_line import sign_of

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from tputui.state import outlier
+from tputui.state.chart_data import CoreColumn, OutlierView
 from tputui.state.outlier import OutlierRow
-from tputui.state.snapshot import CoreColumn, OutlierView
 
 _VALUES_A_CALL = 100_000
 """Values judged at most in one call: some 20 ms."""

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from tputui.state.snapshot import CoreColumn
+from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import layers
 from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
 from tputui.ui.charts.layers import Layer

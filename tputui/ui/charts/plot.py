@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 from tputui.ui.charts import axis, band, frame, layers
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.domain import AxisInfo, Domain

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 from tputui.ui.charts.columns import ChartColumn, runs_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import CoreColumn
+from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import axis, events_line, layers
 from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.domain import Domain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tputui.state.snapshot import Segment
+from tputui.state.chart_data import Segment
 
 WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 """How much of a step's average is what came before: the levels that a person may choose. 0 is no smoothing."""

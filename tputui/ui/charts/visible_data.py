@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.state.snapshot import CoreColumn, Mark, OutlierView, Segment
+from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import axis, events_line, frame
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.domain import AxisInfo, Domain

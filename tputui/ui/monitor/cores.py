@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import CoreView, OutlierView, Snapshot
+from tputui.state.chart_data import OutlierView
+from tputui.state.snapshot import CoreView, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
-from tputui.state.snapshot import Mark, Snapshot
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export_figures import Figures, of_marks
 from tputui.ui.charts import events_line

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.state import happenings
+from tputui.state import timeline
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import LogLine
@@ -42,7 +42,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
         return OlderLines([], f"the journals cannot be read: {error.strerror or error}")
     finally:
         merge.close()
-    return OlderLines(happenings.logs(state, LINES_MAX), f"all of them are in {_files(run_dir)}")
+    return OlderLines(timeline.logs(state, LINES_MAX), f"all of them are in {_files(run_dir)}")
 
 
 def _remembering(name: str) -> ProcessState:

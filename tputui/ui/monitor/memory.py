@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import MemoryPoint, MemoryView, Snapshot
+from tputui.state.chart_data import MemoryPoint
+from tputui.state.snapshot import MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
 from tputui.ui.charts.sparkline import evenly

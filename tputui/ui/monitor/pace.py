@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, Mark, Snapshot, ThroughputView
+from tputui.state.chart_data import Mark, ThroughputView
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export_figures import Figures
 from tputui.ui.charts import history

@@ -14,7 +14,8 @@ from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
 
-from tputui.state.snapshot import Mark, PicturesView
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import PicturesView
 from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, Player
 from tputui.ui.help import HelpScreen

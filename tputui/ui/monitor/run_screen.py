@@ -12,7 +12,8 @@ from textual.message import Message
 from textual.reactive import var
 from textual.screen import Screen, ScreenResultType
 
-from tputui.state.snapshot import ENDED, Mark, Snapshot
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.widgets.notices import Notices

@@ -12,7 +12,7 @@ from textual import work
 from textual.message import Message
 from textual.screen import ScreenResultType
 
-from tputui.state.snapshot import Mark
+from tputui.state.chart_data import Mark
 from tputui.ui.base.reader_thread import Player
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.monitor.chartkeys import ChartKeys

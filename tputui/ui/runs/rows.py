@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from tputui.state.snapshot import ENDED, RunCondition, Segment, Snapshot, best_epoch, monitored
+from tputui.state.chart_data import Segment
+from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Phase
 from tputui.ui.base import status_text
 from tputui.ui.charts.columns import ChartColumn, columns

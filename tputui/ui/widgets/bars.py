@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from tputui.state.snapshot import Mark
+from tputui.state.chart_data import Mark
 from tputui.ui.base.keymap import Key
 from tputui.ui.base.reader_thread import PlayerState
 from tputui.ui.charts import events_line

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tputui.session.player import SPEEDS
 from tputui.session.session import Session
-from tputui.state.snapshot import Mark
+from tputui.state.chart_data import Mark
 from tputui.ui.base.reader_thread import Player, PlayerState
 
 GRACE_S = 1.0
