@@ -31,7 +31,7 @@ from benchmarks.screen_terminal import DEADLINE_S, NeverShown, Terminal
 from benchmarks.synthetic import NUM_CORES, SPIKE, SPIKE_STEP, losses, write_run
 from tputui.cache.cache_writer import CacheWriter
 from tputui.session.session import load
-from tputui.telemetry.rundir import PLACES
+from tputui.telemetry.rundir import CACHE_DIR
 
 SHORT_STEPS = 10_000
 PEAK_MIB_MAX = 300
@@ -184,7 +184,7 @@ def write(folder: Path, num_steps: int, *, places: bool = True) -> tuple[Path, n
             values[SPIKE_STEP - 1, 3] = SPIKE
     else:
         run_dir, values = write_run(folder, num_steps)
-    shutil.rmtree(run_dir / PLACES, ignore_errors=True)
+    shutil.rmtree(run_dir / CACHE_DIR, ignore_errors=True)
     if places:
         CacheWriter(run_dir).finish(math.inf)
     return run_dir, values

@@ -27,7 +27,7 @@ from tests.supervise.harness import wait_for
 from tests.telemetry.hostile import BYTES, hostile_run
 from tputui.cache import cache_file, state_codec
 from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, CacheWriter, Frame
-from tputui.cache.verify import Mismatch, Verification
+from tputui.cache.verify import CacheFinding, CacheVerifier
 from tputui.cli.main import main
 from tputui.session import session
 from tputui.session.session import Session
@@ -137,19 +137,19 @@ def test_playing_on_and_seeking_about_passes_over_what_places_know(run_dir: Path
                 one.player.seek(recorded.T0 + 40.0 * number / 3)
         for one in (source, straight):
             one.poll(5.0)
-        assert state_codec.encode(source._shown.state.writers["worker-0"]) == state_codec.encode(
-            straight._shown.state.writers["worker-0"]
+        assert state_codec.encode(source._shown.state.processes["worker-0"]) == state_codec.encode(
+            straight._shown.state.processes["worker-0"]
         )
     source.close()
     straight.close()
 
 
 def test_whoever_wants_every_fact_gets_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = [(fact.writer, fact.seq) for fact in session.facts(run_dir)]
+    every = [(fact.writer, fact.seq) for fact in session.read_events(run_dir)]
     assert main(["replay", str(run_dir), "--json"]) == 0
     lines = capsys.readouterr().out
     longrun.keep(run_dir)
-    assert [(fact.writer, fact.seq) for fact in session.facts(run_dir)] == every
+    assert [(fact.writer, fact.seq) for fact in session.read_events(run_dir)] == every
     assert main(["replay", str(run_dir), "--json"]) == 0
     assert capsys.readouterr().out == lines
     assert main(["attach", str(run_dir), "--json"]) == 0
@@ -410,9 +410,9 @@ def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(ru
     assert longrun.num_read(run_dir) < 100
 
 
-def _audit(run_dir: Path) -> list[Mismatch]:
-    audit = Verification(run_dir)
-    for fact in session.facts(run_dir):
+def _audit(run_dir: Path) -> list[CacheFinding]:
+    audit = CacheVerifier(run_dir)
+    for fact in session.read_events(run_dir):
         audit.take(*fact)
     return audit.findings()
 
@@ -515,7 +515,7 @@ def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
         for record in tail.read():
             state.apply(record.seq, record.event)
         state.dropped_steps = 1 << 70
-        with pytest.raises(state_codec.NotKept):
+        with pytest.raises(state_codec.NotCacheable):
             cache_file.write(run_dir, tail.bookmark, state)
     assert cache_file.listed(run_dir) == []
 
@@ -538,10 +538,10 @@ def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
 
 def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
     places = longrun.keep(run_dir)
-    Verification(run_dir)
+    CacheVerifier(run_dir)
     tracemalloc.start()
     try:
-        audit = Verification(run_dir)
+        audit = CacheVerifier(run_dir)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -16,7 +16,7 @@ from tests.recorded import T0, opened, steps_recorded
 from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Fact, interleavings, spelt
 from tests.telemetry.hostile import hostile_run
 from tputui.cache import state_forms as forms
-from tputui.cache.state_codec import NotKept, decode, encode
+from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
 from tputui.state.chart_data import EpochStart
 from tputui.state.downsampled import Downsampled, Recent, first_of
@@ -24,8 +24,8 @@ from tputui.state.process_log import Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
-from tputui.state.snapshot_builder import take
-from tputui.state.step_values import Values
+from tputui.state.snapshot_builder import build_snapshot
+from tputui.state.step_values import StepValues
 from tputui.telemetry import events as ev
 from tputui.telemetry.merge import Merge
 
@@ -33,7 +33,7 @@ from tputui.telemetry.merge import Merge
 def through_bytes(state: RunState) -> RunState:
     """The same state, written and read back."""
     other = RunState()
-    other.writers = {name: decode(name, encode(writer)) for name, writer in state.writers.items()}
+    other.processes = {name: decode(name, encode(writer)) for name, writer in state.processes.items()}
     return other
 
 
@@ -44,10 +44,10 @@ def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: 
     for fact in facts[:cut]:
         state.apply(*fact)
     back = through_bytes(state)
-    assert spelt(take(back, AROUND)) == spelt(take(state, AROUND))
+    assert spelt(build_snapshot(back, AROUND)) == spelt(build_snapshot(state, AROUND))
     for fact in facts[cut:]:
         back.apply(*fact)
-    assert spelt(take(back, AROUND)) == EXPECTED
+    assert spelt(build_snapshot(back, AROUND)) == EXPECTED
 
 
 @given(interleavings(), st.integers(0, 400))
@@ -62,8 +62,8 @@ def test_the_same_records_give_the_same_bytes(facts: list[Fact], cut: int) -> No
     stopped = through_bytes(stopped)
     for fact in facts[cut:]:
         stopped.apply(*fact)
-    assert {name: encode(writer) for name, writer in stopped.writers.items()} == {
-        name: encode(writer) for name, writer in straight.writers.items()
+    assert {name: encode(writer) for name, writer in stopped.processes.items()} == {
+        name: encode(writer) for name, writer in straight.processes.items()
     }
 
 
@@ -123,14 +123,14 @@ def test_a_hostile_run_is_kept_as_it_reads_or_not_at_all(tmp_path: Path, seed: i
         straight.apply(*fact)
         stopped.apply(*fact)
         if number == cut:
-            stopped.writers = {name: _kept_if_it_can_be(name, writer) for name, writer in stopped.writers.items()}
-    assert spelt(take(stopped, AROUND)) == spelt(take(straight, AROUND))
+            stopped.processes = {name: _kept_if_it_can_be(name, writer) for name, writer in stopped.processes.items()}
+    assert spelt(build_snapshot(stopped, AROUND)) == spelt(build_snapshot(straight, AROUND))
 
 
 def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     try:
         content = encode(writer)
-    except NotKept:
+    except NotCacheable:
         return writer
     return decode(name, content)
 
@@ -139,7 +139,7 @@ def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     ("form", "thing", "made_again"),
     [
         (forms.WriterForm, ProcessState("worker-0"), {"name"}),
-        (forms.ValuesForm, Values(), {"_topology", "_row", "_pending"}),
+        (forms.ValuesForm, StepValues(), {"_topology", "_row", "_pending"}),
         (forms.SeriesForm, Series(), {"_told"}),
         (forms.ColumnsForm, cols.AllCoreSeries(), {"_told"}),
         (forms.TellingForm, ProcessLog("worker-0", "worker-0"), {"name", "_printed_by"}),
@@ -182,13 +182,13 @@ def test_bytes_that_were_changed_are_refused_or_hold_a_state_that_goes_on(data: 
 def _refused_or_goes_on(content: bytes) -> None:
     try:
         state = decode("worker-0", content)
-    except NotKept:
+    except NotCacheable:
         return
     run = RunState()
-    run.writers = {"worker-0": state}
+    run.processes = {"worker-0": state}
     for number, event in enumerate([steps_recorded(T0 + 50, 67, [[1.0] * 8] * 3), ev.LogWritten(t=T0, line="a")]):
         run.apply("worker-0", state.last_seq + 1 + number, event)
-    take(run, AROUND)
+    build_snapshot(run, AROUND)
 
 
 LIES: dict[str, dict[str, Any]] = {
@@ -200,7 +200,7 @@ LIES: dict[str, dict[str, Any]] = {
     "steps that took no time": {"pace.seconds": {0: 0.0}},
     "a time that is none": {"newest_t": math.nan},
     "a number beyond all": {"last_seq": -1},
-    "more lines than were told": {"told.num_logs": 0},
+    "more lines than were told": {"log.num_logs": 0},
     "a stride of marks": {"epoch_starts.stride": -1},
     "a value of core 1,000": {"values.non_finite": [[1, 1000, "loss", math.nan]]},
     "another metric's newest": {"values.newest": []},
@@ -216,7 +216,7 @@ def _with(content: bytes, changes: dict[str, Any]) -> bytes:
         at = root
         *path, last = place.split(".")
         kinds = {"values": forms.ValuesForm, "columns": forms.ColumnsForm, "pace": forms.PaceForm,
-                 "told": forms.TellingForm, "epoch_starts": forms.ThinnedForm, "loss": forms.SeriesForm}  # fmt: skip
+                 "log": forms.TellingForm, "epoch_starts": forms.ThinnedForm, "loss": forms.SeriesForm}  # fmt: skip
         for name in path:
             at = at[name] if isinstance(at, dict) else at[form.__struct_fields__.index(name)]
             form = kinds.get(name, form)
@@ -227,7 +227,7 @@ def _with(content: bytes, changes: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("changes", LIES.values(), ids=list(LIES))
 def test_a_state_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
     assert decode("worker-0", _with(GOOD, {})).last_seq == _state().last_seq
-    with pytest.raises(NotKept):
+    with pytest.raises(NotCacheable):
         decode("worker-0", _with(GOOD, changes))
 
 
@@ -238,7 +238,7 @@ def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
     for _ in range(deep):
         config = {"a": config}
     state.apply(0, ev.RunStarted(t=T0, run="a", config=config, argv=[]))
-    with pytest.raises(NotKept, match=r"deep|recursion"):
+    with pytest.raises(NotCacheable, match=r"deep|recursion"):
         encode(state)
     while config:
         config = config.pop("a")  # piece by piece, since freeing it all at once would call as deep
@@ -248,12 +248,12 @@ def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
     "content", [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xdc\xff\xff" + bytes(9)], ids=range(5)
 )
 def test_counts_that_nothing_follows_take_no_memory(content: bytes) -> None:
-    with pytest.raises(NotKept):
+    with pytest.raises(NotCacheable):
         decode("worker-0", content)
 
 
 def test_values_that_json_lacks_are_not_believed_in_a_configuration() -> None:
     state = ProcessState("supervisor-0")
     state.apply(0, ev.RunStarted(t=T0, run="a", config={"a": msgspec.msgpack.Ext(3, b"x")}, argv=[]))
-    with pytest.raises(NotKept, match="none that JSON has"):
+    with pytest.raises(NotCacheable, match="none that JSON has"):
         encode(state)

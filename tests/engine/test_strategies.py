@@ -24,9 +24,9 @@ from engine.process import hardware
 from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make
 from tputui import config
-from tputui.state.liveness import judge
+from tputui.state.liveness import assess
 from tputui.state.reducer import RunState
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail
@@ -273,8 +273,8 @@ def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict
     beat = ev.HeartbeatSent(t=time.time(), phase="compiling", phase_s=3, step=0, epoch=1)
     state.apply("rank-1", 91, beat)
     alive = {"worker-0": True, "rank-1": True}
-    around = ViewerFacts(now=beat.t + 1, run="r", dir="r", alive=alive)
-    cores = take(state, around, judge(state, alive, beat.t + 1)).cores
+    around = ViewerContext(now=beat.t + 1, run="r", dir="r", alive=alive)
+    cores = build_snapshot(state, around, assess(state, alive, beat.t + 1)).cores
     assert [core.phase for core in cores] == ["starting", "compiling"]
     assert cores[1].phase_s == pytest.approx(4)
 

@@ -31,7 +31,7 @@ from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.session import Session, extent, load, load_at
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import decode, encode
@@ -285,7 +285,7 @@ def test_a_moment_of_a_replay_is_the_reduction_of_the_facts_up_to_it(played_run:
     snapshot = straight(played_run, T0 + seconds)
     assert snapshot.newest_fact == state.newest_t
     assert snapshot.steps == max((worker.steps_done for worker in state.workers), default=0)
-    assert len(snapshot.logs) == sum(len(writer.told.logs) for writer in state.writers.values())
+    assert len(snapshot.logs) == sum(len(writer.log.logs) for writer in state.processes.values())
 
 
 def test_a_player_plays_pauses_seeks_and_changes_speed(recorded_run: Path) -> None:
@@ -552,8 +552,8 @@ def test_a_track_that_jumps_holds_what_one_that_never_did_would(
             track.read(moment, budget_s)
         fresh = JournalReader(played_run, CachedStates())
         fresh.read(moment, 9.0)
-        around = ViewerFacts(now=moment, run="digits-1", dir="")
-        assert take(track.state, around) == take(fresh.state, around)
+        around = ViewerContext(now=moment, run="digits-1", dir="")
+        assert build_snapshot(track.state, around) == build_snapshot(fresh.state, around)
         fresh.close()
     track.close()
 
@@ -589,9 +589,9 @@ def test_a_place_in_a_journal_that_was_sealed_since_is_not_gone_to(tmp_path: Pat
     second.read(T0 + 6, 9.0)
     second.read(T0 + 99, 9.0)
     second.read(T0 + 8, 9.0)
-    around = ViewerFacts(now=T0 + 8, run="", dir="")
+    around = ViewerContext(now=T0 + 8, run="", dir="")
     fresh = JournalReader(run_dir, CachedStates())
     fresh.read(T0 + 8, 9.0)
-    assert take(second.state, around) == take(fresh.state, around)
+    assert build_snapshot(second.state, around) == build_snapshot(fresh.state, around)
     for track in (second, fresh):
         track.close()

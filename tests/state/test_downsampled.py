@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.state.downsampled import Downsampled, Recent, first_of, last_of, thinned
+from tputui.state.downsampled import Downsampled, Recent, downsample, first_of, last_of
 
 Span = tuple[int, int]
 
@@ -52,6 +52,6 @@ def test_forks_go_on_by_themselves(before: int, after: int) -> None:
 
 
 def test_a_list_is_thinned_by_pairs() -> None:
-    assert thinned(list(range(9)), first_of, 4) == [0, 4, 8]
-    assert thinned(list(range(9)), last_of, 4) == [3, 7, 8]
-    assert thinned([1, 2], first_of, 4) == [1, 2]
+    assert downsample(list(range(9)), first_of, 4) == [0, 4, 8]
+    assert downsample(list(range(9)), last_of, 4) == [3, 7, 8]
+    assert downsample([1, 2], first_of, 4) == [1, 2]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.recorded import T0, opened, steps_recorded, supervisor_events, worker_events
-from tputui.state.liveness import Liveness, judge
+from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 
@@ -171,19 +171,19 @@ def verdict(case: Case) -> Liveness:
     journals = {"worker_0": case.worker, "supervisor_0": case.supervisor}
     state = state_of(**{name: events for name, events in journals.items() if events})
     alive = {WORKER: case.alive[0], SUPERVISOR: case.alive[1]}
-    return judge(state, alive, case.now, created=T0)
+    return assess(state, alive, case.now, created=T0)
 
 
 def test_the_supervisors_word_counts_more_than_the_workers() -> None:
     state = state_of(worker_0=[*stepping(T0), TRAINING_DONE], supervisor_0=[*SUPERVISED, RUN_FAILED])
-    told = judge(state, {WORKER: False, SUPERVISOR: False}, T0 + 3)
+    told = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 3)
     assert (told.condition, told.exit_code, told.ended_t) == ("failed", 3, RUN_FAILED.t)
 
 
 def test_one_dead_host_of_two_stalls_the_run_and_is_named() -> None:
     other = [opened(T0 - 5, "worker", host_index=1, pid=99), *stepping(T0)[1:]]
     state = state_of(worker_0=stepping(T0) + kept_alive(T0, 30, "executing"), worker_1=other)
-    told = judge(state, {WORKER: True, "worker-1": False}, T0 + 20)
+    told = assess(state, {WORKER: True, "worker-1": False}, T0 + 20)
     assert told.condition == "stalled"
     assert "worker-1 (pid 99) vanished 20 s ago" in told.reason
 
@@ -191,11 +191,11 @@ def test_one_dead_host_of_two_stalls_the_run_and_is_named() -> None:
 def test_a_lost_run_names_the_signal_that_ended_it() -> None:
     exited = ev.WorkerExited(t=T0 + 1, pid=4243, exit_code=None, signal="SIGKILL")
     state = state_of(worker_0=stepping(T0), supervisor_0=[*SUPERVISED, exited])
-    told = judge(state, {WORKER: False, SUPERVISOR: False}, T0 + 20)
+    told = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 20)
     assert told.condition == "lost"
     assert "ended by SIGKILL" in told.reason
 
 
 def test_recorded_runs_are_told_as_they_were_recorded() -> None:
     events: dict[str, Any] = {"worker_0": worker_events(), "supervisor_0": supervisor_events(T0 + 11)}
-    assert judge(state_of(**events), {}, T0 + 12).condition == "done"
+    assert assess(state_of(**events), {}, T0 + 12).condition == "done"

@@ -14,9 +14,9 @@ import pytest
 from tests.recorded import T0, opened, steps_recorded
 from tputui.state.chart_data import CoreColumn, OutlierView
 from tputui.state.core_series import rows as rows_of
-from tputui.state.outlier import NAMED, OFF, look_at, looked_at, outlier
+from tputui.state.outlier import NAMED, OFF, deviating_cores, deviating_cores_of, find_outlier
 from tputui.state.reducer import RunState
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 
 LOSSES = Path(__file__).parents[1] / "fixtures/digits_losses.f32"
@@ -46,7 +46,7 @@ def named(rows: list[list[float]], report_steps: int) -> list[OutlierView | None
     found = []
     for seq, first in enumerate(range(0, len(rows), report_steps), start=1):
         state.apply("worker-0", seq, steps_recorded(T0 + seq, first + 1, rows[first : first + report_steps]))
-        found.append(take(state, ViewerFacts(now=T0 + seq, run="digits", dir="digits")).outlier)
+        found.append(build_snapshot(state, ViewerContext(now=T0 + seq, run="digits", dir="digits")).outlier)
     return found
 
 
@@ -95,7 +95,7 @@ def test_the_columns_of_a_long_run_are_judged_alike(width: int) -> None:
     def found(change: Callable[[int, list[float]], list[float]]) -> OutlierView | None:
         rows = [change(step, row) for step, row in enumerate(healthy())]
         parts = [rows[first : first + width] for first in range(0, len(rows), width)]
-        return outlier(look_at(column(width * n + 1, width, part)) for n, part in enumerate(parts))
+        return find_outlier(deviating_cores_of(column(width * n + 1, width, part)) for n, part in enumerate(parts))
 
     assert found(lambda _, row: row) is None
     bad = found(lambda step, row: off_by(row, 2 * OFF) if 180 <= step < 420 else row)
@@ -111,8 +111,8 @@ def test_of_two_bad_cores_that_take_turns_as_the_farthest_one_is_named() -> None
     for step in range(1, 41):
         means = [chance.gauss(1.0, 0.1) for _ in range(16)]
         means[2], means[9] = (9.0, 8.0) if step % 2 else (8.0, 9.0)
-        looks.append(looked_at(step, step, 1, means))
-    found = outlier(looks, now=True)
+        looks.append(deviating_cores(step, step, 1, means))
+    found = find_outlier(looks, now=True)
     assert found is not None
     assert found.core in (2, 9)
 
@@ -123,8 +123,8 @@ def test_the_rows_of_hosts_are_judged_together() -> None:
 
 
 def test_fewer_than_four_cores_have_no_outlier() -> None:
-    looks = [looked_at(step, step, 1, [1.0, 1.0, 99.0]) for step in range(1, 99)]
-    assert outlier(looks) is None
+    looks = [deviating_cores(step, step, 1, [1.0, 1.0, 99.0]) for step in range(1, 99)]
+    assert find_outlier(looks) is None
 
 
 def test_a_block_that_cannot_be_read_begins_the_count_anew() -> None:

@@ -58,12 +58,12 @@ def test_who_waits_where_names_those_that_hold_the_others_up_first(
     odd: dict[int, ev.HeartbeatSent], rest: ev.HeartbeatSent, words: str
 ) -> None:
     state = ranks(8, odd, rest)
-    assert process_stacks.waiting(state, state.writers, T0 + 100) == words
+    assert process_stacks.waiting(state, state.processes, T0 + 100) == words
 
 
 def test_one_process_has_nobody_to_wait_for() -> None:
     state = ranks(1, {}, WAITS)
-    assert process_stacks.waiting(state, state.writers, T0 + 100) == ""
+    assert process_stacks.waiting(state, state.processes, T0 + 100) == ""
 
 
 def frame(owner: ev.FrameOwner, file: str, line: int = 1) -> ev.CodeFrame:

@@ -15,12 +15,12 @@ from tputui.state.process_log import LOG_LINES_MAX, WARNINGS_MAX
 from tputui.state.process_state import UNKNOWN_KINDS_MAX
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
-AROUND = ViewerFacts(now=T0 + 12, run="digits-1", dir="runs/digits-1")
+AROUND = ViewerContext(now=T0 + 12, run="digits-1", dir="runs/digits-1")
 
 Fact = tuple[str, int, ev.Event]
 
@@ -47,7 +47,7 @@ def reduced(facts: list[Fact]) -> Snapshot:
     state = RunState()
     for fact in facts:
         state.apply(*fact)
-    return take(state, AROUND)
+    return build_snapshot(state, AROUND)
 
 
 def in_turn() -> list[Fact]:
@@ -101,11 +101,11 @@ def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fac
         first.apply(*fact)
         straight.apply(*fact)
     fork = RunState()
-    fork.writers = {name: writer.fork() for name, writer in first.writers.items()}
+    fork.processes = {name: writer.fork() for name, writer in first.processes.items()}
     for fact in facts[cut:]:
         fork.apply(*fact)
-    assert spelt(take(fork, AROUND)) == EXPECTED
-    assert spelt(take(first, AROUND)) == spelt(take(straight, AROUND))
+    assert spelt(build_snapshot(fork, AROUND)) == EXPECTED
+    assert spelt(build_snapshot(first, AROUND)) == spelt(build_snapshot(straight, AROUND))
 
 
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=8))
@@ -131,14 +131,14 @@ def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
                 for record in records:
                     state.apply(name, record.seq, record.event)
             tail.close()
-    assert spelt(take(state, AROUND)) == EXPECTED
+    assert spelt(build_snapshot(state, AROUND)) == EXPECTED
 
 
 def test_every_prefix_of_a_run_can_be_shown() -> None:
     state = RunState()
     for fact in IN_TURN:
         state.apply(*fact)
-        snapshot = take(state, AROUND)
+        snapshot = build_snapshot(state, AROUND)
         assert msgspec.convert(msgspec.to_builtins(snapshot, enc_hook=list), Snapshot, strict=False).run == "digits-1"
 
 
@@ -207,10 +207,10 @@ def test_nothing_grows_with_the_length_of_a_run() -> None:
         ]
     for seq, event in enumerate(events):
         state.apply("worker-0", seq, event)
-    writer = state.writers["worker-0"]
-    assert len(writer.told.logs) == LOG_LINES_MAX
-    assert max(len(line.text) for line in writer.told.logs) < 5_000
-    assert len(writer.told.warnings) == WARNINGS_MAX
+    writer = state.processes["worker-0"]
+    assert len(writer.log.logs) == LOG_LINES_MAX
+    assert max(len(line.text) for line in writer.log.logs) < 5_000
+    assert len(writer.log.warnings) == WARNINGS_MAX
     assert len(writer.unknown) == UNKNOWN_KINDS_MAX
     assert (len(writer.values.non_finite), writer.values.num_non_finite) == (NON_FINITE_MAX, 40_000)
     assert len(writer.values.series["loss"].pieces) <= 2_048

@@ -150,7 +150,7 @@ def test_a_host_of_many_keeps_fewer_pieces_and_every_value() -> None:
     state.apply("worker-0", 0, msgspec.structs.replace(declared, num_hosts=256, num_cores=2_048))
     for report in range(1_000):
         state.apply("worker-0", report + 1, steps_recorded(T0, report * 4 + 1, [[float(report)] * 8] * 4))
-    writer = state.writers["worker-0"]
+    writer = state.processes["worker-0"]
     assert len(writer.values.series["loss"].pieces) <= PIECES_LEAST
     assert sum(piece.num_values for piece in writer.values.series["loss"].pieces) == 32_000
     assert len(writer.values.columns.columns) <= columns_max(2_048) < COLUMNS_MAX

@@ -24,7 +24,7 @@ from tests.recorded import (
 )
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 
 E = TypeVar("E", bound=ev.Event)
@@ -34,18 +34,18 @@ def of(events: list[ev.Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def around(now: float, **more: object) -> ViewerFacts:
+def around(now: float, **more: object) -> ViewerContext:
     alive = {"worker-0": True, "supervisor-0": True}
     fields: dict[str, object] = {"now": now, "run": "digits-1", "dir": "runs/digits-1", "alive": alive, **more}
-    return msgspec.convert(fields, ViewerFacts)
+    return msgspec.convert(fields, ViewerContext)
 
 
-def seen(journals: dict[str, list[ev.Event]], surroundings: ViewerFacts) -> Snapshot:
+def seen(journals: dict[str, list[ev.Event]], surroundings: ViewerContext) -> Snapshot:
     state = RunState()
     for name, events in journals.items():
         for seq, event in enumerate(events):
             state.apply(name, seq, event)
-    return take(state, surroundings)
+    return build_snapshot(state, surroundings)
 
 
 def run_until(t: float) -> Snapshot:

@@ -14,7 +14,7 @@ from tputui.state.downsampled import POINTS_MAX
 from tputui.state.process_log import OF_A_KIND_MAX
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RequestView, Snapshot
-from tputui.state.snapshot_builder import take
+from tputui.state.snapshot_builder import build_snapshot
 from tputui.telemetry import events as ev
 
 
@@ -191,7 +191,7 @@ def test_what_has_not_changed_is_shared_between_snapshots() -> None:
     state = RunState()
     for seq, event in enumerate(worker_events()[:-1]):
         state.apply("worker-0", seq, event)
-    first, second = take(state, around(T0 + 11)), take(state, around(T0 + 11.1))
+    first, second = build_snapshot(state, around(T0 + 11)), build_snapshot(state, around(T0 + 11.1))
     assert first.marks is second.marks
     assert first.loss is second.loss
     assert first.core_columns is second.core_columns

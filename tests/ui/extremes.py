@@ -16,7 +16,7 @@ from tests.ui.test_panels import joined
 from tputui.compare.compare import compare
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode, encode
 from tputui.text.chart import loss_chart
@@ -161,8 +161,8 @@ def look(journals: Journals) -> None:
         for seq, event in enumerate(events):
             teller.tell(name, seq, event)
     state = reduced(journals)
-    around = ViewerFacts(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
-    snapshot = take(state, around)
+    around = ViewerContext(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
+    snapshot = build_snapshot(state, around)
     draw(snapshot)
     last_lines(snapshot)
     show_text(snapshot)

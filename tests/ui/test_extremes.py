@@ -13,7 +13,7 @@ from tests import recorded
 from tests.ui import extremes
 from tputui.cli.main import main
 from tputui.state.process_state import METERS_MAX
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 
 EVERY = 31
@@ -40,7 +40,7 @@ def test_no_time_of_a_section_breaks_a_view(value: float) -> None:
             for event in journals["worker-0"]
         ]
     extremes.look(journals)
-    epochs = take(extremes.reduced(journals), ViewerFacts(now=recorded.T0, run="a", dir="/a")).epochs
+    epochs = build_snapshot(extremes.reduced(journals), ViewerContext(now=recorded.T0, run="a", dir="/a")).epochs
     assert all(math.isfinite(sum(epoch.sections_s.values())) for epoch in epochs)
 
 
@@ -86,7 +86,7 @@ def test_of_thousands_of_meters_a_few_are_drawn_and_the_rest_is_told() -> None:
         else event
         for event in journals["worker-0"]
     ]
-    snapshot = take(extremes.reduced(journals), ViewerFacts(now=recorded.T0, run="a", dir="/a"))
+    snapshot = build_snapshot(extremes.reduced(journals), ViewerContext(now=recorded.T0, run="a", dir="/a"))
     assert len(snapshot.meters) <= 2 * METERS_MAX
     assert all(len(epoch.valid) + len(epoch.scores) <= 2 * METERS_MAX for epoch in snapshot.epochs)
     assert f"20,000 meters are reported at once; the first {METERS_MAX} are shown" in snapshot.warnings

@@ -20,7 +20,7 @@ from tputui.compare.compare import compare
 from tputui.state.chart_data import OutlierView
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import NonFinite, RequestView, Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry.events import StepPrograms
 from tputui.ui.base import status_text
 from tputui.ui.monitor.body import PANEL_TYPES
@@ -518,7 +518,7 @@ def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_w
     for seq in range(1, 1001):
         rows = [[10.0 / (seq * 4 + row)] * 8 for row in range(4)]
         state.apply("worker-0", seq, steps_recorded(T0 + seq, seq * 4 - 3, rows))
-    snapshot = take(state, ViewerFacts(now=T0 + 1001, run="digits", dir="digits"))
+    snapshot = build_snapshot(state, ViewerContext(now=T0 + 1001, run="digits", dir="digits"))
     newest = pytest.approx(10.0 / 4003, rel=1e-6)
     assert snapshot.loss[-1].first_step < snapshot.loss[-1].last_step, "the curve's last piece is of several steps"
     assert [core.loss for core in snapshot.cores] == [newest] * 8

@@ -24,7 +24,7 @@ from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import INT_MAX
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
-from tputui.telemetry.rundir import PLACES, SEALED_SUFFIX
+from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
 FORMAT = 3
@@ -86,7 +86,7 @@ class Head(_Version, frozen=True, kw_only=True):
 
 def listed(run_dir: Path) -> list[Path]:
     """The places of a run, by name. Of a directory that is none, or leads elsewhere, there are none."""
-    folder = run_dir / PLACES
+    folder = run_dir / CACHE_DIR
     found: list[Path] = []
     with contextlib.suppress(OSError):
         if folder.is_symlink():
@@ -135,7 +135,7 @@ def read_state(path: Path, head: Head) -> tuple[ProcessState, bytes]:
         raise CacheRefused("its checksum does not match")
     try:
         state = state_codec.decode(head.writer, content)
-    except state_codec.NotKept as error:
+    except state_codec.NotCacheable as error:
         raise CacheRefused(str(error)) from None
     if (state.last_seq, state.newest_t) != (head.last_seq, head.newest_t):
         raise CacheRefused("its head and its state contradict each other")
@@ -172,13 +172,13 @@ def load(run_dir: Path, path: Path, head: Head) -> CachedState:
 def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
     """Keeps a place, whole or not at all; returns the size of its file in bytes.
 
-    `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotKept` where there is
-    no form for it, and `OSError`.
+    `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotCacheable` if
+    the state cannot be encoded, and `OSError`.
     """
     content = state_codec.encode(state)
     before = _before(run_dir / bookmark.journal, bookmark.offset)
     if before is None or state.newest_t is None:
-        raise state_codec.NotKept("its journal is shorter than it was, or tells no time")
+        raise state_codec.NotCacheable("its journal is shorter than it was, or tells no time")
     head = Head(
         format=FORMAT,
         version=__version__,
@@ -211,7 +211,7 @@ def reseat(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
 
 def path_of(run_dir: Path, writer: str, last_seq: int) -> Path:
     """Where the place after a record of a writer is kept."""
-    return run_dir / PLACES / f"{writer}-{last_seq:016d}{SUFFIX}"
+    return run_dir / CACHE_DIR / f"{writer}-{last_seq:016d}{SUFFIX}"
 
 
 def _decoded(line: bytes, kind: type[_VersionT]) -> _VersionT:
@@ -224,7 +224,7 @@ def _decoded(line: bytes, kind: type[_VersionT]) -> _VersionT:
 def _write(path: Path, head: Head, content: bytes) -> int:
     whole = msgspec.json.encode(head) + b"\n" + content
     if len(whole) > PLACE_BYTES_MAX or len(whole) - len(content) > HEAD_BYTES_MAX:
-        raise state_codec.NotKept(f"it would take {len(whole)} bytes")
+        raise state_codec.NotCacheable(f"it would take {len(whole)} bytes")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     # Not synced: of a place that a power cut takes nothing is lost but time, and waiting for the disk would hold up

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tputui.cache import cache_file
 from tputui.cache.cache_file import CacheRefused
-from tputui.cache.state_codec import NotKept
+from tputui.cache.state_codec import NotCacheable
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Bookmark, Tail
@@ -178,7 +178,7 @@ class CacheWriter:
             return
         try:
             size = cache_file.write(self._run_dir, mark, one.state)
-        except NotKept as error:
+        except NotCacheable as error:
             self.trouble = str(error)
             return
         self.trouble = None

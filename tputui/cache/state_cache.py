@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tputui.cache import CachedState
-from tputui.telemetry.rundir import PLACES
+from tputui.telemetry.rundir import CACHE_DIR
 
 if TYPE_CHECKING:
     from tputui.cache.cache_file import Head
@@ -58,7 +58,7 @@ class StateCache:
 
 def _heads(run_dir: Path) -> dict[str, list[_Kept]]:
     """By writer: what can be read, in the order of the records."""
-    if not (run_dir / PLACES).is_dir():
+    if not (run_dir / CACHE_DIR).is_dir():
         return {}
     # Imported only where there are some: it takes longer than to read a short run.
     from tputui.cache import cache_file

@@ -38,7 +38,7 @@ from tputui.state.process_log import OF_A_KIND_MAX, TOOL, Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.series import Series
 from tputui.state.snapshot import LogLine
-from tputui.state.step_values import Row, Values
+from tputui.state.step_values import Row, StepValues
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
 
@@ -49,28 +49,28 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(WriterForm)
 
 
-class NotKept(ValueError):
+class NotCacheable(ValueError):
     """A state that cannot be written, or bytes that hold none; the text says why."""
 
 
 def encode(state: ProcessState) -> bytes:
-    """A state as bytes. Raises `NotKept` where it holds what no form has room for, or what nobody would believe."""
+    """Encodes a state. Raises `NotCacheable` if it is too large or inconsistent."""
     try:
         content = _encoder.encode(_form_of(state))
         check(_decoder.decode(content))
         return content
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise NotKept(f"it cannot be written: {error}") from None
+        raise NotCacheable(f"it cannot be written: {error}") from None
 
 
 def decode(name: str, content: bytes) -> ProcessState:
-    """The state of the writer called `name` that bytes hold. Raises `NotKept`."""
+    """The state of the writer called `name` that bytes hold. Raises `NotCacheable`."""
     try:
         form = _decoder.decode(content)
         check(form)
         return _state_of(name, form)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise NotKept(f"it holds no state: {error}") from None
+        raise NotCacheable(f"it holds no state: {error}") from None
 
 
 def _held(form: type[FormT], thing: object, **instead: Any) -> FormT:
@@ -100,7 +100,7 @@ def _form_of(state: ProcessState) -> WriterForm:
         pace=_held(PaceForm, state.pace),
         usage=_held(UsageForm, state.usage, samples=_held(ThinnedForm, state.usage.samples)),
         meter_history={split: _held(ThinnedForm, points) for split, points in state.meter_history.items()},
-        told=_telling_form(state.told),
+        log=_telling_form(state.log),
         receipts={request: _held(ReceiptsForm, answer) for request, answer in state.receipts.items()},
     )
 
@@ -118,13 +118,13 @@ def _state_of(name: str, form: WriterForm) -> ProcessState:
         pace=_filled(state.pace, form.pace),
         usage=_filled(state.usage, form.usage, samples=_filled(state.usage.samples, form.usage.samples)),
         meter_history=histories,
-        told=_telling(state.told, form.told, f"worker-{state.index}"),
+        log=_telling(state.log, form.log, f"worker-{state.index}"),
         receipts={request: _filled(Receipts(), answer) for request, answer in form.receipts.items()},
         unknown=Counter(form.unknown),
     )
 
 
-def _values_form(state: Values) -> ValuesForm:
+def _values_form(state: StepValues) -> ValuesForm:
     columns = [_column_form(column) for column in state.columns.columns]
     decoded = tuple(vars(state.columns)["_decoded"])
     return _held(
@@ -137,10 +137,10 @@ def _values_form(state: Values) -> ValuesForm:
     )
 
 
-def _values(form: ValuesForm, topology: TopologyDeclared | None) -> Values:
+def _values(form: ValuesForm, topology: TopologyDeclared | None) -> StepValues:
     columns = [_column(column) for column in form.columns.columns]
     return _filled(
-        Values(),
+        StepValues(),
         form,
         series={metric: _filled(Series(), series) for metric, series in form.series.items()},
         newest={record.metric: record for record in form.newest},

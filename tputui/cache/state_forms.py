@@ -94,7 +94,7 @@ class ColumnsForm(Form, frozen=True):
 
 
 class ValuesForm(Form, frozen=True):
-    """Of `values.Values`; the topology stands with the writer."""
+    """Of `values.StepValues`; the topology stands with the writer."""
 
     series: Annotated[dict[_Metric, SeriesForm], msgspec.Meta(max_length=values.METRICS_MAX)]
     newest: Annotated[list[ev.StepsRecorded], msgspec.Meta(max_length=values.METRICS_MAX)]
@@ -197,7 +197,7 @@ class WriterForm(Form, frozen=True):
     predicted: ev.MemoryForecast | None
     host: ev.HostSampled | None
     processes: _Few[ev.ProcessSample]
-    told: TellingForm
+    log: TellingForm
     checkpoints: Annotated[dict[str, ev.CheckpointSaved], msgspec.Meta(max_length=FEW_MAX)]
     dropped_checkpoints: Annotated[dict[str, ev.CheckpointDropped], msgspec.Meta(max_length=FEW_MAX)]
     receipts: Annotated[dict[str, ReceiptsForm], msgspec.Meta(max_length=FEW_MAX)]

@@ -33,9 +33,9 @@ def check(form: WriterForm) -> None:
         _check_thinned(thinned)
     _need(_finite(start.t for start in form.epoch_starts.items), "an epoch began at no time")
     _need(_finite(sample.t for sample in form.usage.samples.items), "memory was sampled at no time")
-    for kind, recent in form.told.marks.of_kind.items():
+    for kind, recent in form.log.marks.of_kind.items():
         _check_marks(kind, recent)
-    _need(form.told.num_logs >= len(form.told.logs), "it has more lines than were told")
+    _need(form.log.num_logs >= len(form.log.logs), "it has more lines than were told")
     _check_keys(form)
     if form.run_started is not None:
         _check_plain(form.run_started.config)

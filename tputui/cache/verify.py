@@ -14,10 +14,10 @@ from tputui.cache import cache_file, state_codec
 from tputui.cache.cache_file import CacheRefused, Outdated
 from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import Event
-from tputui.telemetry.rundir import PLACES
+from tputui.telemetry.rundir import CACHE_DIR
 
 
-class Mismatch(NamedTuple):
+class CacheFinding(NamedTuple):
     """What was found of a place."""
 
     place: str
@@ -37,11 +37,11 @@ class _Waiting(NamedTuple):
     """Of its state: a run may hold more of them than fit into memory."""
 
 
-class Verification:
+class CacheVerifier:
     """Takes in every record of a run, those of each writer in their order."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._findings: list[Mismatch] = []
+        self._findings: list[CacheFinding] = []
         self._waiting: dict[str, dict[int, _Waiting]] = {}
         self._states: dict[str, ProcessState] = {}
         for path in cache_file.listed(run_dir):
@@ -58,7 +58,7 @@ class Verification:
         if place is not None:
             self._compare(place, state)
 
-    def findings(self) -> list[Mismatch]:
+    def findings(self) -> list[CacheFinding]:
         """What was found, by the names of the places, once every record was taken in."""
         for waiting in self._waiting.values():
             for place in waiting.values():
@@ -86,13 +86,13 @@ class Verification:
     def _compare(self, place: _Waiting, state: ProcessState) -> None:
         try:
             same = _digest(state_codec.encode(state)) == place.digest
-        except state_codec.NotKept:
+        except state_codec.NotCacheable:
             same = False
         self._tell(place.path, "" if same else "it does not say what its journal says")
 
     def _tell(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0
-        self._findings.append(Mismatch(f"{PLACES}/{path.name}", size, why_not, is_outdated))
+        self._findings.append(CacheFinding(f"{CACHE_DIR}/{path.name}", size, why_not, is_outdated))
 
 
 def _digest(content: bytes) -> bytes:

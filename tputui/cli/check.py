@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui.cache.verify import Mismatch, Verification
+from tputui.cache.verify import CacheFinding, CacheVerifier
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Parser, exit_codes
@@ -69,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks the run."""
     run_dir = chosen_run(args)
-    audit = Verification(run_dir)
+    audit = CacheVerifier(run_dir)
     readings, regions = examine(run_dir, audit)
     findings = audit.findings()
     regions += [
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
-def examine(run_dir: Path, audit: Verification | None = None) -> tuple[list[Reading], list[Damage]]:
+def examine(run_dir: Path, audit: CacheVerifier | None = None) -> tuple[list[Reading], list[Damage]]:
     """Reads every journal to its end; returns what was read and all of the journals that is damaged; `audit` is given
     every record. Raises `CommandError`."""
     state = RunState()
@@ -101,7 +101,7 @@ def examine(run_dir: Path, audit: Verification | None = None) -> tuple[list[Read
     return readings, regions
 
 
-def _read(path: Path, name: str, state: RunState, audit: Verification | None) -> Reading:
+def _read(path: Path, name: str, state: RunState, audit: CacheVerifier | None) -> Reading:
     """Reads a journal to its end; what proves the other journals whole goes into `state`."""
     try:
         tail = open_tail(path)
@@ -149,11 +149,11 @@ def lives(reading: Reading) -> bool | None:
 
 def _is_over(readings: list[Reading], state: RunState) -> bool:
     """Whether an end record was read, or no process of the run is seen to live."""
-    ended = any(writer.run_ended or writer.training_ended for writer in state.writers.values())
+    ended = any(writer.run_ended or writer.training_ended for writer in state.processes.values())
     return ended or not any(lives(reading) for reading in readings)
 
 
-def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[Mismatch]) -> None:
+def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
     for region in regions:
         say(region_line(region))
     for one in findings:
@@ -185,7 +185,9 @@ def lost_records(regions: list[Damage]) -> int:
     return sum(region.lost_records or 0 for region in regions)
 
 
-def _as_json(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[Mismatch]) -> dict[str, Any]:
+def _as_json(
+    run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]
+) -> dict[str, Any]:
     return {
         "run": run_dir.name,
         "dir": str(run_dir),

@@ -93,7 +93,7 @@ def _found(wanted: Moment, run_dir: Path, start: float) -> float:
 def _reached(wanted: Moment, run_dir: Path) -> float:
     """When a step was told done, or an epoch begun, by the first process that told."""
     number, most, times = int(wanted.value), 0, [math.inf]
-    for fact in session.facts(run_dir):
+    for fact in session.read_events(run_dir):
         told = _step(fact.event) if wanted.kind == "step" else _epoch(fact.event)
         most = max(most, told)
         if told >= number and math.isfinite(fact.event.t):

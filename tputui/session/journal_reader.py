@@ -43,7 +43,7 @@ class CachedStates:
     def keep(self, bookmarks: dict[str, Bookmark], state: RunState) -> None:
         """Keeps the state of writers that have read far enough since their last place."""
         for name, bookmark in bookmarks.items():
-            kept, writer = self._kept.get(name, []), state.writers.get(name)
+            kept, writer = self._kept.get(name, []), state.processes.get(name)
             since = kept[-1].bookmark.offset if kept else 0
             if writer is None or writer.newest_t is None or bookmark.offset - since < self._spacing_bytes:
                 continue
@@ -138,13 +138,15 @@ class JournalReader:
         return facts
 
     def _is_new(self, fact: JournalEvent) -> bool:
-        writer = self.state.writers.get(fact.writer)
+        writer = self.state.processes.get(fact.writer)
         return writer is None or fact.seq > writer.last_seq
 
     def _go_back(self, moment: float) -> None:
         """Starts again from the places before a moment, or from the beginning."""
         places = self._places.before(moment)
-        marks = {name: START for name in self.state.writers} | {name: place.bookmark for name, place in places.items()}
+        marks = {name: START for name in self.state.processes} | {
+            name: place.bookmark for name, place in places.items()
+        }
         self.state = RunState()
         self.opened = self.caught_up = False
         try:
@@ -155,11 +157,11 @@ class JournalReader:
             self._merge.close()
             self._merge = Merge(self._run_dir)
             return
-        self.state.writers = {name: place.state.fork() for name, place in places.items()}
+        self.state.processes = {name: place.state.fork() for name, place in places.items()}
 
     def _skip(self, moment: float) -> None:
         """Passes over what places before a moment have taken in already."""
-        ahead = self._places.before(moment, {name: writer.last_seq for name, writer in self.state.writers.items()})
+        ahead = self._places.before(moment, {name: writer.last_seq for name, writer in self.state.processes.items()})
         if not ahead:
             return
         try:
@@ -167,7 +169,7 @@ class JournalReader:
         except OSError:
             return
         for name in moved:
-            self.state.writers[name] = ahead[name].state.fork()
+            self.state.processes[name] = ahead[name].state.fork()
 
 
 def _reached(places: Mapping[str, CachedState]) -> dict[str, Reached]:

@@ -16,10 +16,10 @@ from tputui.session import truncation
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
 from tputui.session.truncation import JournalFile
-from tputui.state.liveness import Liveness, judge
+from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.damage import Damage
 from tputui.telemetry.merge import JournalEvent
@@ -87,7 +87,7 @@ class Session:
         """Whether everything that is written up to the moment that is looked at was read."""
         return self._shown.caught_up
 
-    def hear_all(self) -> None:
+    def disable_cache(self) -> None:
         """Has `poll` return every fact that is read from now on: nothing is passed over that a place on disk knows."""
         self._places.shelf = None
 
@@ -105,7 +105,7 @@ class Session:
             self._back = JournalReader(self.run_dir, self._places)
         return self._play(self._back, budget_s / 2)
 
-    def seen_moving(self) -> None:
+    def update_clock_skew(self) -> None:
         """Measures the clock of another host by facts that just arrived: they were written after the last ones were."""
         newest_t = self._track.state.newest_t
         if newest_t is not None:
@@ -134,7 +134,7 @@ class Session:
         manifest = self._read_manifest()
         final = verdict.condition in ENDED if follows else self._is_through()
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
-        around = ViewerFacts(
+        around = ViewerContext(
             now=now,
             run=manifest.run if manifest else self.run_dir.absolute().name,
             dir=str(self.run_dir),
@@ -144,7 +144,7 @@ class Session:
             damage=[_region(damage) for damage in self._damage(track, final)],
             troubles=[text for text in (gone, track.trouble) if text],
         )
-        return take(track.state, around, verdict)
+        return build_snapshot(track.state, around, verdict)
 
     @property
     def settled(self) -> bool:
@@ -181,19 +181,19 @@ class Session:
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
         opened = self._track.opened
-        facts = self._track.read(math.inf, budget_s)
+        read_events = self._track.read(math.inf, budget_s)
         if self._track.caught_up:
-            if facts and opened:
-                self.seen_moving()
+            if read_events and opened:
+                self.update_clock_skew()
             self._caught_up_t = self._clock()
-        return facts
+        return read_events
 
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
             return self._clock() + self._skew_s
         # Of writers that have not spoken since the clock was set back, the silence is not known yet.
-        going_on = [w for w in self._track.state.writers.values() if w.training_ended is None and w.run_ended is None]
+        going_on = [w for w in self._track.state.processes.values() if w.training_ended is None and w.run_ended is None]
         return self._clock() + min((writer.set_back_s for writer in going_on), default=0.0)
 
     def _play(self, track: JournalReader, budget_s: float) -> list[JournalEvent]:
@@ -236,36 +236,36 @@ class Session:
 
     def _judge_moment(self, track: JournalReader) -> tuple[float, Liveness]:
         """The moment up to which a track is read, and what is reported of the run's life then."""
-        if not track.caught_up and track.state.writers:
+        if not track.caught_up and track.state.processes:
             return _half_read(track.state, track.moment)
-        return track.moment, judge(track.state, self._alive_at(track), track.moment)
+        return track.moment, assess(track.state, self._alive_at(track), track.moment)
 
     def _judge_now(self) -> tuple[float, Liveness]:
         """The same of a run that is followed, now."""
         state = self._track.state
-        if not self._track.opened and state.writers:
+        if not self._track.opened and state.processes:
             return _half_read(state, self._clock())
         manifest = self._read_manifest()
-        alive = {name: self._process_lives(name) for name in state.writers}
+        alive = {name: self._process_lives(name) for name in state.processes}
         self._unseen = None in alive.values()
         now = self._now()
-        verdict = judge(state, alive, now, manifest.created if manifest else None)
+        verdict = assess(state, alive, now, manifest.created if manifest else None)
         self._over = verdict.condition in ENDED
         return now, verdict
 
     def _alive_at(self, track: JournalReader) -> dict[str, bool | None]:
         """By writer: whether it had more to say after the moment of a track, or else lives now."""
         if self._recorded:
-            return {name: track.moment < self._last_words.get(name, track.moment) for name in track.state.writers}
+            return {name: track.moment < self._last_words.get(name, track.moment) for name in track.state.processes}
         found: dict[str, bool | None] = {}
-        for name in track.state.writers:
-            followed = self._track.state.writers.get(name)
+        for name in track.state.processes:
+            followed = self._track.state.processes.get(name)
             newest_t = followed.newest_t if followed is not None and self._track.opened else math.inf
             found[name] = (newest_t is not None and track.moment < newest_t) or self._process_lives(name)
         return found
 
     def _process_lives(self, name: str) -> bool | None:
-        followed = self._track.state.writers.get(name)
+        followed = self._track.state.processes.get(name)
         opened = followed.opened if followed is not None else None
         return None if opened is None else rundir.is_alive(rundir.process_of(opened))
 
@@ -284,9 +284,9 @@ class Session:
 
 def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:
     """What is told of a run as far as it was read; judged as of now it would be told lost until its end is read."""
-    times = [writer.newest_t for writer in state.writers.values() if writer.newest_t is not None]
+    times = [writer.newest_t for writer in state.processes.values() if writer.newest_t is not None]
     now = min(times, default=now)
-    return now, judge(state, dict.fromkeys(state.writers, True), now)
+    return now, assess(state, dict.fromkeys(state.processes, True), now)
 
 
 def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | None = None) -> list[Damage]:
@@ -298,7 +298,7 @@ def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | 
     try:
         asked = manifest or rundir.read_manifest(run_dir)
         key = [id(writer.run_started) for writer in state.supervisors]
-        why = state.remembered("manifest", key, lambda: truncation.contradicted(state, asked.config))
+        why = state.memoized("manifest", key, lambda: truncation.contradicted(state, asked.config))
     except rundir.RunNotFound as error:
         why, lost = str(error).partition(": ")[2], None
     if not why:
@@ -342,10 +342,10 @@ def extent(run_dir: Path) -> Reach:
     return reach_of(spans(run_dir))
 
 
-def facts(run_dir: Path) -> Iterator[JournalEvent]:
+def read_events(run_dir: Path) -> Iterator[JournalEvent]:
     """Every fact of a run that is written, those of each process in their order."""
     session = Session.live(run_dir)
-    session.hear_all()
+    session.disable_cache()
     try:
         while True:
             fresh = session.poll()

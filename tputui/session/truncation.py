@@ -66,7 +66,7 @@ def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None
     """
     found: list[Damage] = []
     for name, file in files.items():
-        head = state.writers[name].opened if name in state.writers else None
+        head = state.processes[name].opened if name in state.processes else None
         if head is None:
             continue
         if head.writer != name:
@@ -101,7 +101,7 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
     writers: list[str] = []
     for supervisor in state.supervisors:
         name = f"worker-{supervisor.index}"
-        worker = state.writers.get(name)
+        worker = state.processes.get(name)
         if _last_word_was_heard(supervisor) and (worker is None or worker.training_ended is None):
             writers.append(name)
         # A worker is started by its supervisor, who tells so long before the worker can say anything.

@@ -48,7 +48,7 @@ class Downsampled(Generic[T]):
 
     def _halve(self) -> None:
         """Joins pairs. There is one more item than an even number, so that the last one stays alone."""
-        self.items = halved(self.items, self._join)
+        self.items = join_pairs(self.items, self._join)
         self._stride *= 2
 
 
@@ -82,16 +82,16 @@ class Recent(Generic[T]):
         return copy
 
 
-def halved(items: list[T], join: Callable[[T, T], T]) -> list[T]:
+def join_pairs(items: list[T], join: Callable[[T, T], T]) -> list[T]:
     """Neighbours joined in pairs; a last one without a neighbour stays."""
     pairs = [join(left, right) for left, right in zip(items[::2], items[1::2], strict=False)]
     return pairs + items[-1:] if len(items) % 2 else pairs
 
 
-def thinned(items: list[T], join: Callable[[T, T], T], most: int = POINTS_MAX) -> list[T]:
+def downsample(items: list[T], join: Callable[[T, T], T], most: int = POINTS_MAX) -> list[T]:
     """At most `most` items, neighbours joined."""
     while len(items) > most:
-        items = halved(items, join)
+        items = join_pairs(items, join)
     return items
 
 

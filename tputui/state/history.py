@@ -18,7 +18,7 @@ def throughput(
     if first is None or first.progress is None:
         return None
     pace = first.pace
-    p50, p95, history = state.remembered(
+    p50, p95, history = state.memoized(
         "pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95), pace.points())
     )
     examples_a_step = plan.global_batch if plan else first.progress.examples_per_s * first.progress.step_s
@@ -70,14 +70,14 @@ def meters(state: RunState) -> list[MeterPoint]:
     if first is None:
         return []
     count = first.num_meter_reports
-    return state.remembered("meters", (first.name, count), lambda: _meter_points(first))
+    return state.memoized("meters", (first.name, count), lambda: _meter_points(first))
 
 
 def memory(state: RunState) -> list[MemoryPoint]:
     """Memory over time, of all hosts."""
     writers = [writer for writer in state.in_order if writer.usage.count]
     key = tuple((writer.name, writer.usage.count) for writer in writers)
-    return state.remembered("memory", key, lambda: memory_history.combined([writer.usage for writer in writers]))
+    return state.memoized("memory", key, lambda: memory_history.combined([writer.usage for writer in writers]))
 
 
 def _meter_points(writer: ProcessState) -> list[MeterPoint]:
@@ -92,7 +92,7 @@ def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tu
     first = next((w for w in state.workers if w.pace.num_reports > 1), None)
     if plan is None or progress is None or first is None:
         return None
-    pace = state.remembered("lasting pace", (first.name, first.pace.num_reports), first.pace.lasting_s)
+    pace = state.memoized("lasting pace", (first.name, first.pace.num_reports), first.pace.lasting_s)
     told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
     return pace, max([progress.t, *told])
 

@@ -66,9 +66,9 @@ class Liveness(NamedTuple):
     """Writers whose process lives, as far as can be told."""
 
 
-def judge(state: RunState, alive: Alive, now: float, created: float | None = None) -> Liveness:
+def assess(state: RunState, alive: Alive, now: float, created: float | None = None) -> Liveness:
     """The condition of a run at the moment `now`. `created` is when it was asked for, where that is known."""
-    living = frozenset(name for name, writer in state.writers.items() if _lives(writer, alive, now))
+    living = frozenset(name for name, writer in state.processes.items() if _lives(writer, alive, now))
     ended = _end(state)
     if ended is not None:
         return ended._replace(living=living)
@@ -111,7 +111,7 @@ def _ending(outcome: Outcome, reason: str) -> str:
 
 
 def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Liveness:
-    if not state.writers:
+    if not state.processes:
         return _nothing_said(now, created)
     if not living:
         return _verdict("lost", _lost_reason(state, alive, now))
@@ -129,7 +129,7 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
             reason = f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the others wait"
             return _verdict("stalled", reason, stalled)
     if stalled:
-        if all(_beats(state.writers[name], now) for name in stalled) and (who := waiting(state, living, now)):
+        if all(_beats(state.processes[name], now) for name in stalled) and (who := waiting(state, living, now)):
             return _verdict("stalled", who, stalled)
         name, why = next(iter(stalled.items()))
         more = f", and {len(stalled) - 1} more processes" if len(stalled) > 1 else ""
@@ -248,7 +248,7 @@ def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     exited = next((w.worker_exited for w in state.supervisors if w.worker_exited and w.worker_exited.signal), None)
     if exited:
         after += f"; the training process was ended by {exited.signal}"
-    if any(alive.get(writer.name) is None for writer in state.writers.values()):
+    if any(alive.get(writer.name) is None for writer in state.processes.values()):
         host = next((w.opened.host for w in state.in_order if w.opened), "another host")
         return f"no end record, no word for {silent_s}{after}; its processes ran on {host}, unseen from here"
     return f"no end record: {_names(silent)} vanished {silent_s} ago{after}"

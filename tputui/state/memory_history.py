@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import MemoryPoint
-from tputui.state.downsampled import Downsampled, thinned
+from tputui.state.downsampled import Downsampled, downsample
 from tputui.telemetry.events import HostSampled, MemorySampled
 
 _SAMPLES_MAX = 4_096
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
         )
 
 
-class Usage:
+class MemoryHistory:
     """The memory that one writer sampled: a worker that of its devices, a supervisor that of its host."""
 
     def __init__(self) -> None:
@@ -53,21 +53,21 @@ class Usage:
             rss_bytes = sum(process.rss_bytes for process in event.processes)
             self.samples.add(Sample(event.t, None, event.memory_used_bytes, rss_bytes))
 
-    def fork(self) -> Usage:
+    def fork(self) -> MemoryHistory:
         """Another one that holds the same and goes on by itself."""
-        copy = Usage()
+        copy = MemoryHistory()
         copy.count, copy.samples = self.count, self.samples.fork()
         return copy
 
 
-def combined(usages: Sequence[Usage]) -> list[MemoryPoint]:
+def combined(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
     """Memory over time: device memory of the fullest core, host memory and processes summed over the hosts.
 
     At each moment at which a writer sampled, what the others sampled last counts.
     """
     told = [usage.samples.items for usage in usages if usage.samples.items]
     of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(told)))
-    parts = [thinned(samples, Sample.join, of_each) for samples in told]
+    parts = [downsample(samples, Sample.join, of_each) for samples in told]
     newest: dict[int, Sample] = {}
     points: list[MemoryPoint] = []
     in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
@@ -82,7 +82,7 @@ def combined(usages: Sequence[Usage]) -> list[MemoryPoint]:
                 rss_bytes=_total([one.rss_bytes for one in known]),
             )
         )
-    return thinned(points, _fuller)
+    return downsample(points, _fuller)
 
 
 def _fuller(left: MemoryPoint, right: MemoryPoint) -> MemoryPoint:

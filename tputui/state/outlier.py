@@ -46,7 +46,7 @@ class OutlierRow(NamedTuple):
     """Median absolute deviation, in units of the loss."""
 
 
-def looked_at(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> OutlierRow:
+def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> OutlierRow:
     """Judges the cores in consecutive steps by their means, [cores]; what is not finite is left out."""
     finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
     if len(finite) < LEAST_CORES:
@@ -62,9 +62,9 @@ def looked_at(first_step: int, last_step: int, num_steps: int, means: Sequence[f
     return OutlierRow(first_step, last_step, num_steps, off, deviation)
 
 
-def look_at(column: CoreColumn) -> OutlierRow:
+def deviating_cores_of(column: CoreColumn) -> OutlierRow:
     """Judges the cores in a column."""
-    return looked_at(column.first_step, column.last_step, column.num_steps, column.means)
+    return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
 class _Score:
@@ -91,7 +91,7 @@ class _Score:
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-def outlier(looks: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
+def find_outlier(looks: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
     """The core that was off for longest within looks in order of steps; with `now` only one that still is."""
     scores: dict[tuple[int, bool], _Score] = {}
     """By core, and whether it is above the others."""

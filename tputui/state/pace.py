@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from tputui.state.chart_data import ThroughputPoint
-from tputui.state.downsampled import POINTS_MAX, halved
+from tputui.state.downsampled import POINTS_MAX, join_pairs
 from tputui.telemetry.events import ProgressReported
 
 _LOG_WIDTH = math.log(1.002)
@@ -136,7 +136,7 @@ class Pace:
         self._in_open = self._open_steps = 0
         self._open_s = self._open_examples = 0.0
         if len(self._history) == POINTS_MAX:
-            self._history = halved(self._history, ReportPace.join)
+            self._history = join_pairs(self._history, ReportPace.join)
             self._stride *= 2
 
 

@@ -168,7 +168,7 @@ class _Then(NamedTuple):
 
 
 def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
-    writer = state.writers.get(taken.process)
+    writer = state.processes.get(taken.process)
     then = _then(writer, taken) if writer else _Then()
     return ProcessStacks(
         t=taken.t,

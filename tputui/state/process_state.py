@@ -19,10 +19,10 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.downsampled import Downsampled, first_of, last_of
-from tputui.state.memory_history import Usage
+from tputui.state.memory_history import MemoryHistory
 from tputui.state.pace import Pace
 from tputui.state.process_log import ProcessLog
-from tputui.state.step_values import Values, makes_sense
+from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
 from tputui.telemetry.clock import T_MAX, run_time
 
@@ -85,10 +85,10 @@ class ProcessState:
         self.steps_done = 0
         self.meters: dict[ev.Split, ev.MetersReported] = {}
         self.epochs: dict[int, ev.EpochEnded] = {}
-        self.values = Values()
+        self.values = StepValues()
         self.epoch_starts: Downsampled[EpochStart] = Downsampled(first_of)
         self.pace = Pace()
-        self.usage = Usage()
+        self.usage = MemoryHistory()
         self.meter_history: dict[ev.Split, Downsampled[MeterPoint]] = {}
         self.num_meter_reports = 0
         self.xla: ev.XlaMetricsRead | None = None
@@ -97,7 +97,7 @@ class ProcessState:
         self.host: ev.HostSampled | None = None
         self.processes: list[ev.ProcessSample] = []
         """Of the newest sample; once the worker is gone, of the last one that still had it."""
-        self.told = ProcessLog(name, f"worker-{self.index}")
+        self.log = ProcessLog(name, f"worker-{self.index}")
         """Lines of the log, warnings and marks."""
         self.checkpoints: dict[str, ev.CheckpointSaved] = {}
         """By file: the newest save of it, unless the file was removed since."""
@@ -174,13 +174,13 @@ class ProcessState:
             event = self._in_time(event)
         if lost:
             text = f"{self.name}: {lost} records before this are missing from its journal"
-            self.told.warn(event.t, text, self.steps_done)
+            self.log.warn(event.t, text, self.steps_done)
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             if type(event) in _BOUNDED:
                 event = self._bounded(event)
             handler(self, event)
-        if not self.told.take(event, self.steps_done) and handler is None:
+        if not self.log.take(event, self.steps_done) and handler is None:
             self._unknown(event)
 
     def _in_time(self, event: ev.Event) -> ev.Event:
@@ -191,7 +191,7 @@ class ProcessState:
         if set_back_s > self.set_back_s:
             by = fmt.duration(set_back_s - self.set_back_s)
             text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
-            self.told.warn(t, text, self.steps_done)
+            self.log.warn(t, text, self.steps_done)
         self.set_back_s = set_back_s
         if math.isfinite(t):
             if self.beat is not None and self.newest_t is not None and t - self.newest_t > SILENT_S:
@@ -208,7 +208,7 @@ class ProcessState:
     def _silent(self, since: float, until: float) -> None:
         """Marks a time without a word; the wait for a step begins anew, since it is the same stall."""
         text = f"{self.name} said nothing for {fmt.duration(until - since)}"
-        self.told.marks.add("stall", since, self.steps_done, text)
+        self.log.marks.add("stall", since, self.steps_done, text)
         if self.moved_t is not None:
             self.moved_t = max(self.moved_t, until)
 
@@ -226,7 +226,7 @@ class ProcessState:
             and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0)
         ):
             text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
-            self.told.marks.add("stall", since, self.steps_done, text)
+            self.log.marks.add("stall", since, self.steps_done, text)
 
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
@@ -279,7 +279,7 @@ class ProcessState:
             self.num_senseless += 1
             return
         self._done(event.first + event.n - 1, event.t)
-        self.values.take(self.last_seq, event, self.told, self.newest_t)
+        self.values.take(self.last_seq, event, self.log, self.newest_t)
 
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
@@ -313,9 +313,9 @@ class ProcessState:
         if len(readings) <= METERS_MAX:
             return readings
         text = f"{len(readings):,} meters are reported at once; the first {METERS_MAX} are shown"
-        if text not in self.told.warnings:
-            self.told.warnings.append(text)
-            self.told.warn(t, text, self.steps_done)
+        if text not in self.log.warnings:
+            self.log.warnings.append(text)
+            self.log.warn(t, text, self.steps_done)
         return dict(itertools.islice(readings.items(), METERS_MAX))
 
     def _meters_reported(self, event: ev.MetersReported) -> None:
@@ -337,7 +337,7 @@ class ProcessState:
             self.longest_compile_s = (
                 max(self.longest_compile_s, took) if math.isfinite(took) else self.longest_compile_s
             )
-        self.told.marks.note_programs(self.xla, event, self.steps_done)
+        self.log.marks.note_programs(self.xla, event, self.steps_done)
         self.xla = event
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
@@ -436,7 +436,7 @@ _COPIED = (
     "unknown",
 )
 """What a fork needs a container of its own for."""
-_FORKED = ("values", "told", "epoch_starts", "pace", "usage")
+_FORKED = ("values", "log", "epoch_starts", "pace", "usage")
 """What a fork needs a fork of."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {

@@ -19,7 +19,7 @@ class RunState:
     """What a run's facts so far add up to."""
 
     def __init__(self) -> None:
-        self.writers: dict[str, ProcessState] = {}
+        self.processes: dict[str, ProcessState] = {}
         self._remembered: dict[str, tuple[object, Any]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
@@ -27,12 +27,12 @@ class RunState:
 
         Records of one writer come in the order of their numbers; one that came before changes nothing. Never raises.
         """
-        state = self.writers.get(writer)
+        state = self.processes.get(writer)
         if state is None:
-            state = self.writers[writer] = ProcessState(writer)
+            state = self.processes[writer] = ProcessState(writer)
         state.apply(seq, event)
 
-    def remembered(self, name: str, key: object, make: Callable[[], T]) -> T:
+    def memoized(self, name: str, key: object, make: Callable[[], T]) -> T:
         """What `make` gives, made again only when `key`, which says all that it depends on, has changed.
 
         Snapshots are taken ten times a second and share what has not changed, so what it gives is not to be changed.
@@ -61,17 +61,17 @@ class RunState:
     @property
     def in_order(self) -> list[ProcessState]:
         """Every writer, by host and name."""
-        return sorted(self.writers.values(), key=lambda writer: writer.place)
+        return sorted(self.processes.values(), key=lambda writer: writer.place)
 
     @property
     def newest_t(self) -> float | None:
         """Time of the newest fact."""
-        return max((w.newest_t for w in self.writers.values() if w.newest_t is not None), default=None)
+        return max((w.newest_t for w in self.processes.values() if w.newest_t is not None), default=None)
 
     @property
     def first_t(self) -> float | None:
         """Time of the first fact."""
-        return min((w.first_t for w in self.writers.values() if w.first_t is not None), default=None)
+        return min((w.first_t for w in self.processes.values() if w.first_t is not None), default=None)
 
     def _of_role(self, role: str) -> list[ProcessState]:
         return [writer for writer in self.in_order if writer.role == role]

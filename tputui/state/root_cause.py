@@ -55,7 +55,7 @@ def failure(state: RunState) -> Failure | None:
     reported = next((w.failure_reported for w in state.supervisors if w.failure_reported), None)
     death = first(state)
     if reported is not None and (death is None or death.process != reported.process):
-        own = state.writers.get(reported.process)
+        own = state.processes.get(reported.process)
         death = Death(own.name, own.failure) if own and own.failure else None
     if death is not None:
         found = _raised(state, death)
@@ -95,7 +95,7 @@ def your_code(failure: Failure) -> list[str]:
 
 def _raised(state: RunState, death: Death) -> Failure:
     event = death.event
-    own = state.writers.get(death.process)
+    own = state.processes.get(death.process)
     # Of a process that left no word, its heart told better where it was than the one that missed it.
     beat = own.beat if own and event.process and not own.failure else None
     return Failure(
@@ -137,7 +137,7 @@ def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure
 
 def _placed(state: RunState, found: Failure) -> Failure:
     """With where it was, and what followed."""
-    writer = state.writers.get(found.writer)
+    writer = state.processes.get(found.writer)
     opened = writer.opened if writer else None
     return replace(
         found,
@@ -157,7 +157,7 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
             if exited.process in gone or exited.pid == found.pid:
                 continue
             gone.add(exited.process)
-            later.append((exited.t, f"{_name(state.writers.get(exited.process), exited.process)}: {_end(exited)}"))
+            later.append((exited.t, f"{_name(state.processes.get(exited.process), exited.process)}: {_end(exited)}"))
     for writer in state.in_order:
         if writer.failure and not writer.failure.process and writer.name not in gone:
             gone.add(writer.name)
@@ -168,7 +168,7 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
         name = f"worker-{supervisor.index}"
         if worker and name not in gone:
             how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
-            later.append((worker.t, f"{_name(state.writers.get(name), name)}: ended the others, then itself ({how})"))
+            later.append((worker.t, f"{_name(state.processes.get(name), name)}: ended the others, then itself ({how})"))
     for t, words in sorted(later):
         yield f"{words}, {fmt.duration(max(0.0, t - found.t))} later"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import Segment
-from tputui.state.downsampled import halved
+from tputui.state.downsampled import join_pairs
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -99,7 +99,7 @@ class Series:
                 part = values[row * record.cores : last * record.cores]
                 self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
         while len(self.pieces) > self._pieces_max:
-            self.pieces = halved(self.pieces, Piece.join)
+            self.pieces = join_pairs(self.pieces, Piece.join)
             self._stride *= 2
 
     @property
@@ -145,7 +145,7 @@ def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[S
         return series[0].segments
     pieces = _aligned([one.pieces for one in series])
     while len(pieces) > segments_max:
-        pieces = halved(pieces, Piece.join)
+        pieces = join_pairs(pieces, Piece.join)
     return [piece.to_segment() for piece in pieces]
 
 

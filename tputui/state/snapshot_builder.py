@@ -1,6 +1,6 @@
 """Combines what the writers said with what the viewer knows, to one `Snapshot`.
 
-Pure: the moment, the liveness of processes, request files and damage come in as `ViewerFacts`.
+Pure: the moment, the liveness of processes, request files and damage come in as `ViewerContext`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from tputui.state import core_series, history, outlier, process_stacks, root_cause, timeline
 from tputui.state.chart_data import CoreColumn, OutlierView, Segment
-from tputui.state.liveness import Liveness, judge
+from tputui.state.liveness import Liveness, assess
 from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.series import combined
@@ -40,7 +40,7 @@ _COLUMNS_JUDGED = 32
 """More than an outlier needs to be named by columns alone."""
 
 
-class ViewerFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a viewer knows besides the journals."""
 
     now: float
@@ -63,13 +63,13 @@ class ViewerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the viewer from seeing all of the run."""
 
 
-def take(state: RunState, around: ViewerFacts, verdict: Liveness | None = None) -> Snapshot:
+def build_snapshot(state: RunState, around: ViewerContext, verdict: Liveness | None = None) -> Snapshot:
     """Everything that is true of the run at the moment `around.now`.
 
-    `verdict` is what `judge` says then, where the caller has it already.
+    `verdict` is what `assess` says then, where the caller has it already.
     """
     now = around.now
-    verdict = verdict or judge(state, around.alive, now, around.created)
+    verdict = verdict or assess(state, around.alive, now, around.created)
     run_started = next((w.run_started for w in state.supervisors if w.run_started), None)
     # What the run itself recorded comes first: of what the manifest says no record proves that the run took it.
     config = run_started.config if run_started else around.config or {}
@@ -118,11 +118,11 @@ def take(state: RunState, around: ViewerFacts, verdict: Liveness | None = None) 
         requests=requests,
         non_finite=bad,
         num_non_finite=num_bad,
-        dropped_steps=sum(w.dropped_steps for w in state.writers.values()),
-        num_senseless=sum(w.num_senseless for w in state.writers.values()),
+        dropped_steps=sum(w.dropped_steps for w in state.processes.values()),
+        num_senseless=sum(w.num_senseless for w in state.processes.values()),
         skipped=timeline.skipped(state),
         pictures=timeline.pictures(state),
-        warnings=[text for w in state.in_order for text in w.told.warnings],
+        warnings=[text for w in state.in_order for text in w.log.warnings],
         failure=root_cause.failure(state),
         exit_code=verdict.exit_code,
         logs=timeline.logs(state),
@@ -146,7 +146,7 @@ def _loss(state: RunState) -> list[Segment]:
     writers = [(writer, writer.values.series["loss"]) for writer in state.workers if "loss" in writer.values.series]
     key = tuple((writer.name, series.count) for writer, series in writers)
     # Charts go through the steps in order; a stranger's run may have recorded them in any.
-    return state.remembered(
+    return state.memoized(
         "loss", key, lambda: sorted(combined([series for _, series in writers]), key=attrgetter("first_step"))
     )
 
@@ -154,7 +154,7 @@ def _loss(state: RunState) -> list[Segment]:
 def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
-    found = state.remembered(
+    found = state.memoized(
         "columns",
         key,
         lambda: sorted(
@@ -169,13 +169,13 @@ def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView
     """The core that is off now, by the newest steps one by one, or else by the newest columns of the whole run."""
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
-    return state.remembered("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
+    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
 
 
 def _outlier_of(writers: Sequence[ProcessState], newest: Sequence[CoreColumn]) -> OutlierView | None:
     recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
-    by_step = outlier.outlier((outlier.looked_at(step, step, 1, means) for step, means in recent), now=True)
-    by_column = outlier.outlier(map(outlier.look_at, newest), now=True)
+    by_step = outlier.find_outlier((outlier.deviating_cores(step, step, 1, means) for step, means in recent), now=True)
+    by_column = outlier.find_outlier(map(outlier.deviating_cores_of, newest), now=True)
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

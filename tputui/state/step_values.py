@@ -52,7 +52,7 @@ class Row(NamedTuple):
     values: array[float]
 
 
-class Values:
+class StepValues:
     """What one writer's records of steps add up to."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Values:
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
         """The record whose newest row was decoded last, and that row."""
 
-    def fork(self) -> Values:
+    def fork(self) -> StepValues:
         """Another one that holds the same and goes on by itself."""
         other = copy.copy(self)
         other.series = {metric: series.fork() for metric, series in self.series.items()}

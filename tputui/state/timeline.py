@@ -12,7 +12,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import EpochStart, Mark, MarkKind, Segment
-from tputui.state.downsampled import first_of, thinned
+from tputui.state.downsampled import downsample, first_of
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState, Receipts
@@ -41,8 +41,8 @@ def marks(
     state: RunState, plan: Plan | None, loss: Sequence[Segment], requests: Iterable[RequestView], verdict: Liveness
 ) -> tuple[list[Mark], int]:
     """What happened, in order of time, and how often anything did. Of a kind that happened often not all are kept."""
-    key = tuple(writer.told.marks.count for writer in state.in_order)
-    told, placeless, count = state.remembered("marks", key, lambda: _told(state))
+    key = tuple(writer.log.marks.count for writer in state.in_order)
+    told, placeless, count = state.memoized("marks", key, lambda: _told(state))
     others = [*placeless, *_of_requests(state, requests), *_end(state, verdict)]
     if not others:
         return told, count
@@ -56,7 +56,7 @@ def epoch_starts(state: RunState) -> list[EpochStart]:
     for writer in state.workers:
         for start in writer.epoch_starts.items:
             found.setdefault(start.epoch, start)
-    return thinned([found[epoch] for epoch in sorted(found)], first_of)
+    return downsample([found[epoch] for epoch in sorted(found)], first_of)
 
 
 def _told(state: RunState) -> tuple[list[Mark], list[Mark], int]:
@@ -65,7 +65,7 @@ def _told(state: RunState) -> tuple[list[Mark], list[Mark], int]:
     heard: set[MarkKind] = set()
     count = 0
     for writer in [*state.workers, *state.ranks, *state.supervisors]:
-        of_kind = writer.told.marks.of_kind
+        of_kind = writer.log.marks.of_kind
         for kind, kept in of_kind.items():
             if kind in heard:
                 continue
@@ -212,7 +212,7 @@ def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
         for bad in writer.values.non_finite
     ]
     found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
-    return found[:NON_FINITE_MAX], sum(writer.values.num_non_finite for writer in state.writers.values())
+    return found[:NON_FINITE_MAX], sum(writer.values.num_non_finite for writer in state.processes.values())
 
 
 def _core(writer: ProcessState, column: int, metric: str) -> int:
@@ -224,8 +224,8 @@ def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:
     """The newest lines by time, at most `most`. What several hosts tell alike of the tool's doings stands once."""
     lines: list[LogLine] = []
     for writer in state.in_order:
-        start = max(0, len(writer.told.logs) - most)
-        lines.extend(islice(writer.told.logs, start, None))
+        start = max(0, len(writer.log.logs) - most)
+        lines.extend(islice(writer.log.logs, start, None))
     lines.sort(key=lambda line: line.t if math.isfinite(line.t) else -math.inf)
     if len(state.workers) > 1:
         lines = _told_once(lines)
@@ -257,9 +257,9 @@ def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:
 
 def newer_format(state: RunState) -> str | None:
     """Says so where the run was written by a newer version."""
-    newest = max((w.opened.format for w in state.writers.values() if w.opened), default=FORMAT_VERSION)
+    newest = max((w.opened.format for w in state.processes.values() if w.opened), default=FORMAT_VERSION)
     unknown: Counter[str] = Counter()
-    for writer in state.writers.values():
+    for writer in state.processes.values():
         unknown.update(writer.unknown)
     parts: list[str] = []
     if newest > FORMAT_VERSION:

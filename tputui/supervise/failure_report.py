@@ -84,7 +84,7 @@ class FailureReport:
 
     def _of_silence(self, end: outcome.WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
         """What can be told of a worker that is gone and left no word."""
-        worker = self._ledger.state.writers.get(self._worker)
+        worker = self._ledger.state.processes.get(self._worker)
         found = ev.FailureReported(
             t=time.time(),
             process=self._worker,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tputui.state.liveness import judge
+from tputui.state.liveness import assess
 from tputui.supervise.escalation import Escalation
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
@@ -46,7 +46,7 @@ class StallPolicy:
         self._due = tick + LOOK_S
         state = self._ledger.state
         gone = {exited.process for writer in state.workers for exited in writer.rank_exits}
-        verdict = judge(state, {name: name not in gone for name in state.writers}, now)
+        verdict = assess(state, {name: name not in gone for name in state.processes}, now)
         if verdict.condition != "stalled" or not state.workers:
             self._since, self._is_told = None, False
             return None

@@ -141,7 +141,7 @@ def _copy_others(run_dir: Path, into: Path, done: set[str]) -> list[str]:
     left_out: list[str] = []
     for path in _walk(run_dir):
         place = path.relative_to(run_dir)
-        if place.parts[0] == rundir.PLACES:
+        if place.parts[0] == rundir.CACHE_DIR:
             continue  # they tell of journals that the copy does not have
         if str(place) in done or (path.name.startswith(".") and path.name.endswith(".tmp")):
             continue

@@ -37,7 +37,7 @@ from tputui.telemetry.safe_open import read_small
 MANIFEST = "run.json"
 REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
-PLACES = "places"
+CACHE_DIR = "places"
 MANIFEST_BYTES_MAX = 16 << 20
 """A longer file is no manifest."""
 SEALED_SUFFIX = SUFFIX + ".zst"

@@ -44,7 +44,7 @@ def follow(
     goes to `narrate` (stderr). Returns what is true then. `wait` is called with seconds, at most `WAIT_S`.
     """
     teller = LineWriter(timestamps=timestamps)
-    session.hear_all()
+    session.disable_cache()
     try:
         if earlier is not None and not as_json:
             _write_newest(session, teller, out, earlier)

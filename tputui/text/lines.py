@@ -64,18 +64,18 @@ class LineWriter:
         return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
 
     def _lines(self, writer: str, seq: int, event: ev.Event) -> list[_Line]:
-        known = self._state.writers.get(writer)
+        known = self._state.processes.get(writer)
         compiles = known.xla.compiles if known and known.xla else 0
         compile_s = known.xla.compile_s if known and known.xla else 0.0
-        num_logs = known.told.num_logs if known else 0
+        num_logs = known.log.num_logs if known else 0
         before = known.last_seq if known else -1
         self._state.apply(writer, seq, event)
-        state = self._state.writers[writer]
+        state = self._state.processes[writer]
         if state.last_seq == before:
             return []
         lines = self._release() if self._is_overdue(state, event) else []
-        told = state.told
-        said = islice(told.logs, max(0, len(told.logs) - (told.num_logs - num_logs)), None)
+        log = state.log
+        said = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
         texts = [_logged(line) for line in said if not self._repeats(state, event, line)]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
             texts.append(_compiled(event, compiles, compile_s))

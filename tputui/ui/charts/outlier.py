@@ -37,12 +37,12 @@ class OutlierDetector:
                     num_judged = place
                     break
                 budget -= len(column.means)
-                judged[id(column)] = (column, outlier.look_at(column))
+                judged[id(column)] = (column, outlier.deviating_cores_of(column))
         self.complete = num_judged == len(columns)
         seen = columns[len(columns) - num_judged :]
         key = tuple(map(id, seen))
         if key != self._found[0]:
-            self._found = (key, outlier.outlier(judged[id(column)][1] for column in seen))
+            self._found = (key, outlier.find_outlier(judged[id(column)][1] for column in seen))
         # Columns out of sight are forgotten only where there are many: the window may come back.
         if len(judged) > 4 * len(columns):
             self._judged = {key: judged[key] for key in self._found[0]}

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
-from tputui.state.snapshot_builder import ViewerFacts, take
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.ui.base.polling_thread import PollingThread
 
 TELL_S = 0.5
@@ -130,8 +130,8 @@ class CompareReader(PollingThread):
 
     def _unreadable(self, run_dir: Path, error: OSError) -> Snapshot:
         why = f"the run cannot be read: {error.strerror or error}: {error.filename or run_dir}"
-        return take(
-            RunState(), ViewerFacts(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
+        return build_snapshot(
+            RunState(), ViewerContext(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
         )
 
 

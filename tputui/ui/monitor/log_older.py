@@ -35,8 +35,8 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
         while not done and not is_stopped():
             facts, done = merge.poll(until)
             for fact in facts:
-                if fact.writer not in state.writers:
-                    state.writers[fact.writer] = _remembering(fact.writer)
+                if fact.writer not in state.processes:
+                    state.processes[fact.writer] = _remembering(fact.writer)
                 state.apply(*fact)
     except OSError as error:
         return OlderLines([], f"the journals cannot be read: {error.strerror or error}")
@@ -47,7 +47,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
 
 def _remembering(name: str) -> ProcessState:
     writer = ProcessState(name)
-    writer.told.logs = deque(maxlen=LINES_MAX)
+    writer.log.logs = deque(maxlen=LINES_MAX)
     return writer
 
 

@@ -118,7 +118,7 @@ class RunsReader(PollingThread):
             self._follow()
         if grew and self._rows[path].state == "lost":
             # Its host's clock may differ from this one's: what grows is not lost.
-            session.seen_moving()
+            session.update_clock_skew()
             self._read(path, session)
         if self._rows[path].ended or len(self._sessions) >= MOST_FOLLOWED:
             session.close()
