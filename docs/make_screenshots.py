@@ -27,12 +27,13 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tputui.cli.launcher_service import EngineLaunchService
+from tputui.compare.compare import RUNS_MAX, RUNS_MIN
 from tputui.session.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
-from tputui.ui.runs.screen import LEAST_COMPARED, MOST_COMPARED, RunsScreen
+from tputui.ui.runs.screen import RunsScreen
 
 PICTURES = Path(__file__).parent / "pictures"
 
@@ -82,7 +83,7 @@ def ended(runs: Sequence[Path]) -> Screen[MonitorResult]:
 
 def listed(runs: Sequence[Path]) -> Screen[MonitorResult]:
     """Opens the list of runs, from where runs can be started."""
-    return RunsScreen(runs[0].parent, desk=EngineLaunchService(runs[0].parent), start=_REPOSITORY)
+    return RunsScreen(runs[0].parent, service=EngineLaunchService(runs[0].parent), config_dir=_REPOSITORY)
 
 
 def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:
@@ -126,8 +127,8 @@ def main() -> int:
     for path in arguments.runs:
         if not rundir.is_run(path):
             parser.error(f"{path}: not a run; name the directory of one, such as runs/...")
-    if not LEAST_COMPARED <= len(arguments.runs) <= MOST_COMPARED:
-        parser.error(f"a comparison takes {LEAST_COMPARED} to {MOST_COMPARED} runs")
+    if not RUNS_MIN <= len(arguments.runs) <= RUNS_MAX:
+        parser.error(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs")
     if arguments.png and shutil.which("rsvg-convert") is None:
         parser.error("rsvg-convert is not installed; on Debian it is in librsvg2-bin")
     PICTURES.mkdir(exist_ok=True)

@@ -64,10 +64,10 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 @pytest.mark.xla
 def test_a_run_is_started_detached_and_on_record(tmp_path: Path) -> None:
-    desk = EngineLaunchService(tmp_path, CPU)
-    run_dir = desk.start(launch("epochs=1", name="mine"))
+    service = EngineLaunchService(tmp_path, CPU)
+    run_dir = service.start(launch("epochs=1", name="mine"))
     requests.submit(run_dir, "stop_now", by="test", now=0.0)
-    (supervisor,) = desk.supervisors
+    (supervisor,) = service.supervisors
     supervisor.wait(60)
     manifest = rundir.read_manifest(run_dir)
     assert (manifest.run, manifest.config_path, manifest.argv) == (

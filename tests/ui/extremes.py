@@ -33,7 +33,7 @@ from tputui.ui.monitor.log_view import Rows
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import row_of
-from tputui.ui.runs.table import FIELDS, cell
+from tputui.ui.runs.table import COLUMNS, cell
 from tputui.ui.widgets.panel import Panel
 
 FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 253402300800.0)
@@ -182,8 +182,8 @@ def draw(snapshot: Snapshot) -> None:
         loss = LossPanel()
         loss.look = look
         _drawn(loss, loss.pick(snapshot), 120, 30)
-    row = row_of(Path("/a"), snapshot, whole=True)
-    for field in FIELDS:
+    row = row_of(Path("/a"), snapshot, complete=True)
+    for field in COLUMNS:
         cell(row, field, recorded.T0 + 20)
     _drawn(RunPreview(), PreviewPart(row), 120, 20)
     joined(list(Rows(folded(snapshot.logs), 120, wrapped=True, with_source=True)))

@@ -8,8 +8,8 @@ import pytest
 from textual import events
 
 from tests.ui import made
-from tests.ui.desks import edit, home, make_place
 from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tests.ui.fake_launch_service import edit, home, make_place
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.screen import LauncherScreen
 from tputui.ui.monitor.log import LogPanel

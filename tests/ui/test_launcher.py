@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.ui.desks import TOML, HandDesk, edit, home, make_place, pick
 from tests.ui.driving import AppPilot, drive, text, until
+from tests.ui.fake_launch_service import TOML, FakeLaunchService, edit, home, make_place, pick
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.fields_panel import FieldsPanel
@@ -116,7 +116,7 @@ WRONG = [
 
 
 def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> None:
-    desk = HandDesk(place / "runs")
+    service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
@@ -130,8 +130,8 @@ def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> Non
             await pilot.press("backspace")
             await until(pilot, lambda: pilot.app.screen.query_one(LaunchHead).readiness.state == "ready")
 
-    drive(home(place, desk), script, size=(200, 60))
-    assert desk.launches == []
+    drive(home(place, service), script, size=(200, 60))
+    assert service.launches == []
 
 
 def test_escape_puts_back_what_was_there(place: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
 
 
 def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(place: Path) -> None:
-    desk = HandDesk(place / "runs")
+    service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
@@ -248,15 +248,15 @@ def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(pla
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and says(pilot, "1 run,"))
         assert says(pilot, "\u276f mine")
 
-    drive(home(place, desk), script, size=(160, 45))
-    (launch,) = desk.launches
+    drive(home(place, service), script, size=(160, 45))
+    (launch,) = service.launches
     assert (launch.name, launch.source, launch.resume) == ("mine", "sample_configs/small.toml", None)
     assert launch.tables["optim"] == {"lr": 0.01}
     assert launch.argv[:3] == ["tputui", "run", "sample_configs/small.toml"]
 
 
 def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None:
-    desk = HandDesk(place / "runs")
+    service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
@@ -268,14 +268,14 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None
         await pilot.press("enter", "ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
 
-    drive(home(place, desk), script, size=(160, 45))
+    drive(home(place, service), script, size=(160, 45))
 
 
 @pytest.mark.parametrize("where", ["here", "checked"])
 def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, where: str) -> None:
     why = "torch is not installed; pip install it"
     here, checked = (why, "") if where == "here" else (None, why)
-    desk = HandDesk(place / "runs", why_not_here=here, why_not_checked=checked)
+    service = FakeLaunchService(place / "runs", why_not_here=here, why_not_checked=checked)
 
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)
@@ -284,12 +284,12 @@ def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, wher
         await pilot.press("ctrl+s")
         await until(pilot, lambda: says(pilot, f"not started: {why}"))
 
-    drive(home(place, desk), script, size=(160, 45))
-    assert desk.launches == []
+    drive(home(place, service), script, size=(160, 45))
+    assert service.launches == []
 
 
 def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: Path) -> None:
-    desk = HandDesk(place / "runs")
+    service = FakeLaunchService(place / "runs")
     before = sorted(place.rglob("*"))
 
     async def script(pilot: AppPilot) -> None:
@@ -302,8 +302,8 @@ def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: P
         await until(pilot, lambda: says(pilot, "--name new-sweep", "ready"))
         assert "ctrl+s start" in text(pilot.app.screen).splitlines()[-1]
 
-    drive(home(place, desk), script, size=(160, 45))
-    assert desk.launches == []
+    drive(home(place, service), script, size=(160, 45))
+    assert service.launches == []
     assert sorted(place.rglob("*")) == before
 
 
@@ -341,7 +341,7 @@ def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
 def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     run_dir = recorded.write_run(place / "runs", run="run-old")
     (run_dir / "checkpoints" / "last.pt").write_bytes(b"weights")
-    desk = HandDesk(place / "runs")
+    service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "1 run," in text(pilot.app.screen) and "done" in text(pilot.app.screen))
@@ -354,9 +354,9 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
         await pilot.press("q")
         await until(pilot, lambda: says(pilot, "2 runs", "\u276f run-new"))
 
-    drive(home(place, desk), script, size=(160, 45))
-    assert desk.launches[0].resume == run_dir
-    assert desk.launches[0].tables["model"] == {"channels": 32, "dropout": 0.1}
+    drive(home(place, service), script, size=(160, 45))
+    assert service.launches[0].resume == run_dir
+    assert service.launches[0].tables["model"] == {"channels": 32, "dropout": 0.1}
 
 
 def test_a_read_only_view_starts_nothing(place: Path) -> None:

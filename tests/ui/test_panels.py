@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.recorded import T0, opened, steps_recorded
 from tests.ui import made
-from tests.ui.desks import MEMORY
+from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.compare.compare import compare
 from tputui.state.chart_data import OutlierView
@@ -523,7 +523,7 @@ def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_w
     assert snapshot.loss[-1].first_step < snapshot.loss[-1].last_step, "the curve's last piece is of several steps"
     assert [core.loss for core in snapshot.cores] == [newest] * 8
     assert snapshot.newest_loss == newest
-    assert row_of(Path("digits"), snapshot, whole=True).loss == newest
+    assert row_of(Path("digits"), snapshot, complete=True).loss == newest
     assert compare([snapshot, snapshot]).runs[0].loss == newest
     panel = LossPanel()
     drawing = panel.draw(LossPanel.pick(snapshot), 100, 20)

@@ -19,7 +19,7 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.runs.reader import TELL_S, Listing, RunsReader, tell_interval_s
+from tputui.ui.runs.reader import MESSAGE_INTERVAL_S, Listing, RunsReader, message_interval_s
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
@@ -44,9 +44,7 @@ def write_runs(parent: Path, number: int = 3) -> None:
 
 async def all_read(pilot: AppPilot, number: int) -> None:
     """Waits until every run stands there with its state."""
-    await until(
-        pilot, lambda: f" {number} run" in text(pilot.app.screen) and "to be read" not in text(pilot.app.screen)
-    )
+    await until(pilot, lambda: f" {number} run" in text(pilot.app.screen) and "loading" not in text(pilot.app.screen))
 
 
 def table_of(pilot: AppPilot) -> RunsTable:
@@ -69,7 +67,7 @@ def test_a_line_tells_how_a_run_is(tmp_path: Path) -> None:
         for part in ("\u2714 done", "66/66", "\u2588", "8"):
             assert part in whole
         assert any("run-alive" in line and "\u25cf running" in line for line in shown)
-        assert "2 runs, 1 in training" in text(pilot.app.screen).splitlines()[0]
+        assert "2 runs, 1 running" in text(pilot.app.screen).splitlines()[0]
 
     drive(home(tmp_path), script, size=(80, 24))
 
@@ -111,7 +109,7 @@ def test_enter_opens_a_living_run_live(tmp_path: Path) -> None:
 
 def test_an_empty_directory_welcomes_and_finds_runs_that_come_later(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
-        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
         write_runs(tmp_path, 1)
         await pilot.press("r")
         await until(pilot, lambda: names(pilot) == ["run-00"])
@@ -132,10 +130,10 @@ def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
-    told: list[Listing] = []
+    listings: list[Listing] = []
     with shut(tmp_path):
-        RunsReader(tmp_path, told.append, lambda: NOW).poll()
-    assert "cannot be listed: Permission denied" in told[-1].why_not
+        RunsReader(tmp_path, listings.append, lambda: NOW).poll()
+    assert listings[-1].error == f"{tmp_path}: cannot list runs: Permission denied"
 
 
 @pytest.mark.parametrize(
@@ -146,11 +144,11 @@ def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(tmp_path: Path, owned: bool, why: str) -> None:
-    told: list[Listing] = []
+    listings: list[Listing] = []
     with shut_run(tmp_path, owned=owned) as run_dir:
-        RunsReader(tmp_path, told.append, lambda: NOW).poll()
-    row = told[-1].rows[run_dir]
-    assert (row.state, row.why) == ("unreadable", f"it cannot be read: {why}")
+        RunsReader(tmp_path, listings.append, lambda: NOW).poll()
+    row = listings[-1].rows[run_dir]
+    assert (row.state, row.reason) == ("unreadable", f"cannot be read: {why}")
 
 
 def test_moving(tmp_path: Path) -> None:
@@ -193,7 +191,7 @@ def test_a_kept_filter_stays_in_sight_beside_a_notice_and_takes_no_keys(tmp_path
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
         await pilot.press("slash", *"run-01", "enter", "r")
-        await until(pilot, lambda: "every run is read again" in text(pilot.app.screen))
+        await until(pilot, lambda: "reading every run again" in text(pilot.app.screen))
         assert "[1/3] esc shows all" in text(pilot.app.screen)
         await pilot.click(LineInput)
         await pilot.press("o")
@@ -258,7 +256,7 @@ def test_order_and_filter_are_taken_back_and_the_order_is_kept(tmp_path: Path) -
         assert names(pilot) == ["run-01"]
         await pilot.press("u")
         assert names(pilot) == ["run-00", "run-01", "run-02"]
-        assert "undone: filter of the runs" in text(pilot.app.screen)
+        assert "undone: filter" in text(pilot.app.screen)
         await pilot.press("u")
         assert names(pilot) == usual
         await pilot.press("o", "O")
@@ -266,7 +264,7 @@ def test_order_and_filter_are_taken_back_and_the_order_is_kept(tmp_path: Path) -
     async def look(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
         assert names(pilot) == ["run-02", "run-01", "run-00"]
-        assert "by name, backwards" in text(pilot.app.screen)
+        assert "by name, reversed" in text(pilot.app.screen)
 
     drive(again(), choose, size=(100, 24))
     drive(again(), look, size=(100, 24))
@@ -289,7 +287,9 @@ def test_requests_from_the_list(tmp_path: Path) -> None:
     assert sorted(request.kind for request in requests.read_all(run_dir)) == ["checkpoint", "stop_after_epoch"]
 
 
-@pytest.mark.parametrize(("read_only", "ended", "why"), [(True, False, "read-only"), (False, True, "has ended (done)")])
+@pytest.mark.parametrize(
+    ("read_only", "ended", "why"), [(True, False, "read-only"), (False, True, "already finished (done)")]
+)
 def test_requests_that_cannot_be_made_say_why(tmp_path: Path, read_only: bool, ended: bool, why: str) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00", ended=ended)
 
@@ -361,7 +361,7 @@ def test_marked_runs_are_compared(tmp_path: Path) -> None:
         await all_read(pilot, 3)
         await pilot.press("space")
         await pilot.press("c")
-        assert "compare: 1 run is marked" in text(pilot.app.screen)
+        assert "compare: 1 visible run is marked" in text(pilot.app.screen)
         assert isinstance(pilot.app.screen, RunsScreen)
         await pilot.press("space", "space", "space")
         assert "2 marked" in text(pilot.app.screen)
@@ -389,25 +389,25 @@ def test_keys_that_come_all_at_once_go_where_they_are_meant(tmp_path: Path) -> N
 
 def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00")
-    told: list[Listing] = []
-    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    listings: list[Listing] = []
+    reader = RunsReader(tmp_path, listings.append, lambda: NOW)
     reader.poll()
-    first = told[-1].rows[run_dir]
+    first = listings[-1].rows[run_dir]
     assert first.state == "done"
     assert first.best == pytest.approx(0.4 / 3)
     reader.poll()
-    assert told[-1].rows[run_dir] is first
+    assert listings[-1].rows[run_dir] is first
     recorded.write_journal(run_dir / "rank-1.jsonl", [recorded.opened(NOW, "rank", 1)])
     reader.poll()
-    assert told[-1].rows[run_dir] is not first
+    assert listings[-1].rows[run_dir] is not first
 
 
 def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00", ended=False)
-    told: list[Listing] = []
-    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    listings: list[Listing] = []
+    reader = RunsReader(tmp_path, listings.append, lambda: NOW)
     reader.poll()
-    assert told[-1].rows[run_dir].state == "running"
+    assert listings[-1].rows[run_dir].state == "running"
     writer = JournalWriter(run_dir / "supervisor-1.jsonl")
     writer.append(
         [recorded.opened(NOW, "supervisor", 1), ev.RunEnded(t=NOW, outcome="failed", exit_code=3, reason="x")]
@@ -416,27 +416,27 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
     for _ in range(2):
         reader.poll()
     reader.close()
-    assert told[-1].rows[run_dir].ended
+    assert listings[-1].rows[run_dir].ended
 
 
 def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
     write_runs(tmp_path, 5)
-    told: list[Listing] = []
-    RunsReader(tmp_path, told.append, lambda: NOW).poll()
-    assert [row.state for row in told[0].rows.values()] == ["reading"] * 5
-    assert [row.state for row in told[-1].rows.values()] == ["done"] * 5
+    listings: list[Listing] = []
+    RunsReader(tmp_path, listings.append, lambda: NOW).poll()
+    assert [row.state for row in listings[0].rows.values()] == ["reading"] * 5
+    assert [row.state for row in listings[-1].rows.values()] == ["done"] * 5
 
 
 def test_messages_about_many_runs_leave_time_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen orders every run for every message: while all are read it gets a few, and all of them at the end."""
-    assert tell_interval_s(20) == TELL_S
-    assert tell_interval_s(20_000) >= 1.0
+    assert message_interval_s(20) == MESSAGE_INTERVAL_S
+    assert message_interval_s(20_000) >= 1.0
     number = 12
     write_runs(tmp_path, number)
-    monkeypatch.setattr("tputui.ui.runs.reader.TELL_S_A_ROW", 1e6)
-    told: list[Listing] = []
-    reader = RunsReader(tmp_path, told.append, lambda: NOW)
+    monkeypatch.setattr("tputui.ui.runs.reader.MESSAGE_INTERVAL_S_PER_ROW", 1e6)
+    listings: list[Listing] = []
+    reader = RunsReader(tmp_path, listings.append, lambda: NOW)
     reader.poll()
-    assert [len(listing.rows) for listing in told] == [number, number]
-    assert {row.state for row in told[-1].rows.values()} == {"done"}
+    assert [len(listing.rows) for listing in listings] == [number, number]
+    assert {row.state for row in listings[-1].rows.values()} == {"done"}
     reader.close()

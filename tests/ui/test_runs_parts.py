@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui.desks import TOML
+from tests.ui.fake_launch_service import TOML
 from tputui import config
 from tputui import formatting as fmt
 from tputui.check_result import Option, TaskDescription
@@ -23,7 +23,7 @@ from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
 from tputui.ui.runs.filter import parse_filter, unknown_keys
 from tputui.ui.runs.rows import SORT_KEYS, RunRow, SortKey, SortOrder, parse_sort_order, sort_rows
-from tputui.ui.runs.table import FIELDS, cell, reason_line, short_age, short_span
+from tputui.ui.runs.table import COLUMNS, cell, reason_line, short_age, short_span
 from tputui.ui.widgets.edited_text import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)
@@ -105,7 +105,7 @@ def test_a_text_says_a_value_which_says_that_text_again(schema: dict[str, Any], 
         (COUNT, "0", "it must be 1 or more"),
         (COUNT, "4.5", "4.5 is not a whole number from 1 to 1,024"),
         (COUNT, "true", "true is not a whole number"),
-        (COUNT, "", "a value is missing"),
+        (COUNT, "", "missing value"),
         (SHARE, "1", "it must be less than 1"),
         (SHARE, "nan", "it must be a finite number"),
         (CHOICE, "fp64", 'fp64 is not one of 16, "16", bf16, fp32'),
@@ -219,21 +219,22 @@ ROWS = [
 )
 def test_a_filter_keeps(text: str, kept: str) -> None:
     found = parse_filter(text)
-    assert "".join(each.path.name[-1] for each in ROWS if found.keeps(each)) == kept
+    assert "".join(each.path.name[-1] for each in ROWS if found.matches(each)) == kept
 
 
 def test_a_filter_that_is_none_says_so_and_keeps_all() -> None:
-    for text, why in (("lr>=", "a value is missing"), ("lr>=many", "needs a number")):
+    for text, why in (("lr>=", "missing value"), ("lr>=many", "needs a number")):
         found = parse_filter(text)
-        assert why in found.problem
-        assert all(found.keeps(each) for each in ROWS)
+        assert found.error is not None
+        assert why in found.error
+        assert all(found.matches(each) for each in ROWS)
     assert unknown_keys(parse_filter("nosuch=1 lr>0"), ROWS) == ["nosuch"]
 
 
 @given(TEXTS)
 def test_no_filter_breaks(text: str) -> None:
     found = parse_filter(text)
-    assert all(found.keeps(each) in (True, False) for each in ROWS)
+    assert all(found.matches(each) in (True, False) for each in ROWS)
 
 
 @given(st.permutations(ROWS), st.sampled_from(SORT_KEYS), st.booleans())
@@ -260,7 +261,7 @@ def test_orders_go_round() -> None:
     order = SortOrder()
     for _ in SORT_KEYS:
         order = order.next()
-        assert order.words != order.reversed().words
+        assert order.label != order.reversed().label
     assert order == SortOrder()
 
 
@@ -285,16 +286,16 @@ def test_a_sparkline_falls_as_the_loss_does() -> None:
 
 
 def test_what_a_run_took_is_rounded_as_in_its_head() -> None:
-    took = next(field for field in FIELDS if field.key == "took")
+    took = next(column for column in COLUMNS if column.key == "took")
     for seconds, told in ((48.4, "48s"), (48.6, "49s"), (59.7, "1m00s")):
-        text, _ = cell(row("x", started=100.0, over=100.0 + seconds), took, 0.0)
+        text, _ = cell(row("x", started=100.0, end_time=100.0 + seconds), took, 0.0)
         assert text == told
         assert fmt.duration(seconds).replace(" min ", "m").replace(" s", "s") == told
 
 
 def test_long_figures_keep_their_columns() -> None:
     for known in ({"steps": 123_456_789, "total_steps": 2_000_000_000}, {"loss": -1.2345e-30, "num_bad": 3}):
-        for each in FIELDS:
+        for each in COLUMNS:
             if each.key != "curve":
                 assert len(cell(row("x", **known), each, 0.0)[0]) <= each.width
     assert [short_age(seconds) for seconds in (None, 0.3, 59, 61, 7200, 86_400 * 400)] == [
@@ -309,7 +310,7 @@ def test_long_figures_keep_their_columns() -> None:
 
 
 def test_what_is_wrong_with_a_run_comes_before_why_it_ended() -> None:
-    long = row("runs/long", state="stopped", why="ended at once on request, at step 6886", alarms=("1 recompile",))
+    long = row("runs/long", state="stopped", reason="ended at once on request, at step 6886", alarms=("1 recompile",))
     assert "".join(span.text for span in reason_line(long)) == (
         "! 1 recompile  long: ended at once on request, at step 6886"
     )

@@ -8,8 +8,8 @@ import pytest
 import textual
 
 from tests import recorded
-from tests.ui.desks import HandDesk, edit, make_place, pick
 from tests.ui.driving import AppPilot, first_frame, text, until
+from tests.ui.fake_launch_service import FakeLaunchService, edit, make_place, pick
 from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui.ui.app import ScreenApp
 from tputui.ui.launch.fields_panel import FieldsPanel
@@ -24,14 +24,16 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScreenApp:
-    """The list of three runs, with a desk that starts more."""
+    """The list of three runs, with a service that starts more."""
     monkeypatch.chdir(make_place(tmp_path))
     recorded.write_run(Path("runs"), run="digits-1")
     recorded.write_run(Path("runs"), run="digits-2", ended=False)
     damaged = recorded.write_run(Path("runs"), run="digits-3")
     (damaged / "worker-0.jsonl").write_bytes(b"garbage")
-    desk = HandDesk(Path("runs"))
-    return ScreenApp(lambda: RunsScreen(Path("runs"), desk=desk, start=Path(), clock=lambda: recorded.T0 + 11))
+    service = FakeLaunchService(Path("runs"))
+    return ScreenApp(
+        lambda: RunsScreen(Path("runs"), service=service, config_dir=Path(), clock=lambda: recorded.T0 + 11)
+    )
 
 
 async def all_read(pilot: AppPilot) -> None:
@@ -63,7 +65,7 @@ def test_no_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.Monk
         await first_frame(pilot)
         await until(pilot, lambda: "no run in" in text(pilot.app.screen))
 
-    app = ScreenApp(lambda: RunsScreen(Path("runs"), desk=HandDesk(Path("runs"))))
+    app = ScreenApp(lambda: RunsScreen(Path("runs"), service=FakeLaunchService(Path("runs"))))
     assert snap_compare(app, terminal_size=(80, 24), run_before=looked)
 
 

@@ -194,5 +194,5 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
-    run_list(parent, desk=EngineLaunchService(parent), read_only=args.read_only, options=options)
+    run_list(parent, service=EngineLaunchService(parent), read_only=args.read_only, options=options)
     return ExitCode.DONE

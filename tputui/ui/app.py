@@ -111,14 +111,14 @@ def run_monitor(
 
 
 def run_list(
-    runs_dir: Path, *, desk: LaunchService | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+    runs_dir: Path, *, service: LaunchService | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
-    """Shows the runs of a directory until the user leaves; Enter opens one. `desk` starts runs."""
+    """Shows the runs of a directory until the user leaves; Enter opens one. `service` starts runs."""
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.runs.screen import RunsScreen
 
-        return RunsScreen(runs_dir, desk=desk, read_only=read_only)
+        return RunsScreen(runs_dir, service=service, read_only=read_only)
 
     _run(opened, options, " reading the runs ...", f"the runs are in {runs_dir} and are not affected")
 

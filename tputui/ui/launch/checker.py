@@ -47,10 +47,10 @@ class Told(NamedTuple):
 class Checker(PollingThread):
     """Checks until stopped."""
 
-    def __init__(self, desk: LaunchService, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
+    def __init__(self, service: LaunchService, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
         """`tell` is called from the thread."""
         super().__init__()
-        self._desk = desk
+        self._service = service
         self._tell = tell
         self._calm_s = calm_s
         self._lock = threading.Lock()
@@ -95,17 +95,17 @@ class Checker(PollingThread):
     def _check(self, asked: Asked) -> None:
         stop = self._out_of_date
         if asked.task not in self._described:
-            self._described[asked.task] = self._desk.describe(asked.task, stop)
+            self._described[asked.task] = self._service.describe(asked.task, stop)
         self._tell(Told(asked.number, asked.task, self._described[asked.task]))
         if asked.launch is None or stop.is_set():
             return
-        verdict = self._desk.check(asked.launch, stop, memory=False)
+        verdict = self._service.check(asked.launch, stop, memory=False)
         if stop.is_set():
             return
         whole = bool(verdict.problems)
         self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=whole))
         if whole or stop.wait(MEMORY_CALM_S):
             return
-        verdict = self._desk.check(asked.launch, stop, memory=True)
+        verdict = self._service.check(asked.launch, stop, memory=True)
         if not stop.is_set():
             self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=True))

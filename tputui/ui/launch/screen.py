@@ -62,13 +62,13 @@ class LauncherScreen(Screen[Path | None]):
             super().__init__()
             self.run_dir, self.why_not = run_dir, why_not
 
-    def __init__(self, desk: LaunchService, picked: Picked, start: Path, taken: Collection[str]) -> None:
+    def __init__(self, service: LaunchService, picked: Picked, start: Path, taken: Collection[str]) -> None:
         """`start` is the directory that files are written to; `taken` are names that runs have already."""
         super().__init__()
-        self._desk = desk
+        self._service = service
         self._start = start
         self._draft = FormState(picked, taken)
-        self._checker = Checker(desk, lambda told: self.post_message(self.News(told)))
+        self._checker = Checker(service, lambda told: self.post_message(self.News(told)))
         self._words = ""
         """What fields must have to be in sight."""
         self._asking: Literal["find", "write"] = "find"
@@ -108,7 +108,7 @@ class LauncherScreen(Screen[Path | None]):
 
     @work(thread=True, group="here")
     def _look_here(self) -> None:
-        self.post_message(self.Here(self._desk.why_not_here() or ""))
+        self.post_message(self.Here(self._service.why_not_here() or ""))
 
     def on_launcher_screen_here(self, message: Here) -> None:
         """This machine can train, or cannot."""
@@ -329,7 +329,7 @@ class LauncherScreen(Screen[Path | None]):
     @work(thread=True, group="start")
     def _do_start(self, launch: Launch) -> None:
         try:
-            run_dir = self._desk.start(launch)
+            run_dir = self._service.start(launch)
         except LaunchError as error:
             self.post_message(self.Started(None, str(error)))
         else:

@@ -1,1 +1,1 @@
-"""The list of runs."""
+"""The run list: the first screen of the program."""

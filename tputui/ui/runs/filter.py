@@ -1,9 +1,9 @@
-"""Which runs are shown: words and comparisons, all of which a run must meet. Pure.
+"""The filter of the run list: words and comparisons, all of which a run must match.
 
-digits done          both words stand in name, task or state
--ct                  the word does not stand there
-lr>=0.001            a key of the configuration, by its last part or in full (`optim.lr`), compared
-cores=8 state=done   besides them: run, task, state, step, epoch, loss, best, cores
+digits done          both words occur in the name, task or state
+-ct                  the word does not occur there
+lr>=0.001            compares a configuration key, given by its last part or in full (`optim.lr`)
+cores=8 state=done   compares a column: run, task, state, step, epoch, loss, best, cores
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ _TERM = re.compile(r"([A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)(.*)")
 
 
 class Term(NamedTuple):
-    """A condition on a run."""
+    """One condition on a run."""
 
     key: str
-    """Empty for a word."""
+    """Key of a comparison; empty for a word."""
     operator: str
     """`has`, `lacks`, or a comparison."""
     value: str
 
 
 class RunFilter(NamedTuple):
-    """Conditions that a run must meet, all of them."""
+    """A parsed filter."""
 
     text: str = ""
     terms: tuple[Term, ...] = ()
-    problem: str = ""
-    """Why the text is no filter, and what would be; empty where it is one."""
+    error: str | None = None
+    """Why the text is invalid, with an example of a valid one."""
 
-    def keeps(self, row: RunRow) -> bool:
-        """Whether the run is shown. What is no filter keeps every run."""
-        return bool(self.problem) or all(_holds(term, row) for term in self.terms)
+    def matches(self, row: RunRow) -> bool:
+        """Whether the run is shown. An invalid filter matches every run."""
+        return self.error is not None or all(_matches(term, row) for term in self.terms)
 
 
 def parse_filter(text: str) -> RunFilter:
-    """The filter that a text says."""
+    """Parses the text of a filter; never raises."""
     terms = []
     for word in text.split():
-        found = _TERM.fullmatch(word)
-        if found is None:
+        match = _TERM.fullmatch(word)
+        if match is None:
             lacks = word.startswith("-") and len(word) > 1
             terms.append(Term("", "lacks" if lacks else "has", (word[1:] if lacks else word).lower()))
             continue
-        key, operator, value = found.groups()
+        key, operator, value = match.groups()
         if not value:
-            return RunFilter(text, (), f"{word}: a value is missing, as in {key}{operator}0.001")
+            return RunFilter(text, (), f"{word}: missing value; example: {key}{operator}0.001")
         if operator in (">=", "<=", ">", "<") and _number(value) is None:
-            return RunFilter(text, (), f"{word}: {operator} needs a number, as in {key}{operator}0.001")
+            return RunFilter(text, (), f"{word}: {operator} needs a number; example: {key}{operator}0.001")
         terms.append(Term(key.lower(), operator, value))
     return RunFilter(text, tuple(terms))
 
 
-def unknown_keys(found: RunFilter, rows: Sequence[RunRow]) -> list[str]:
-    """Keys that none of the runs has, which is why none is shown."""
-    return [term.key for term in found.terms if term.key and not any(_values(term.key, row) for row in rows)]
+def unknown_keys(run_filter: RunFilter, rows: Sequence[RunRow]) -> list[str]:
+    """Keys of the filter that no run has."""
+    return [term.key for term in run_filter.terms if term.key and not any(_values(term.key, row) for row in rows)]
 
 
-def _holds(term: Term, row: RunRow) -> bool:
+def _matches(term: Term, row: RunRow) -> bool:
     if not term.key:
-        there = any(term.value in text.lower() for text in (row.path.name, row.task, row.state))
-        return there is (term.operator == "has")
+        found = any(term.value in text.lower() for text in (row.path.name, row.task, row.state))
+        return found is (term.operator == "has")
     values = _values(term.key, row)
     if term.operator == "!=":
         return bool(values) and not any(_compare(value, "=", term.value) for value in values)
@@ -74,8 +74,8 @@ def _holds(term: Term, row: RunRow) -> bool:
 
 
 def _values(key: str, row: RunRow) -> list[Any]:
-    """What a key means for a run: its figure, else keys of the configuration of that name."""
-    own: dict[str, Any] = {
+    """The values of a key: the column of that name, else configuration keys that end in it."""
+    columns: dict[str, Any] = {
         "run": row.path.name,
         "name": row.path.name,
         "state": row.state,
@@ -86,8 +86,8 @@ def _values(key: str, row: RunRow) -> list[Any]:
         "best": row.best,
         "cores": row.num_cores,
     }
-    if own.get(key) is not None:
-        return [own[key]]
+    if columns.get(key) is not None:
+        return [columns[key]]
     return [
         value
         for name, value in row.config.items()
@@ -95,10 +95,10 @@ def _values(key: str, row: RunRow) -> list[Any]:
     ]
 
 
-def _compare(value: Any, operator: str, wanted: str) -> bool:
-    number, limit = _number(value), _number(wanted)
+def _compare(value: Any, operator: str, operand: str) -> bool:
+    number, limit = _number(value), _number(operand)
     if number is None or limit is None:
-        same = _shown(value).lower() == wanted.lower()
+        same = _as_text(value).lower() == operand.lower()
         return same if operator in ("=", "==") else False
     return {
         "=": number == limit,
@@ -110,7 +110,7 @@ def _compare(value: Any, operator: str, wanted: str) -> bool:
     }[operator]
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
 
 

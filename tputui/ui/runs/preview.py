@@ -1,4 +1,4 @@
-"""The run under the cursor of the list, in some more words and with its curve."""
+"""The preview of the run under the cursor: its key facts and its loss curve."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from tputui.ui.runs.table import sign_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _FACTS_WIDTH = 46
-_LEAST_CHART = 40
+_MIN_CHART_WIDTH = 40
 
 
 class PreviewPart(NamedTuple):
-    """What the panel shows."""
+    """The input of `RunPreview`."""
 
     row: RunRow | None
 
 
 class RunPreview(Panel[PreviewPart]):
-    """A look at a run before it is opened."""
+    """Facts and loss curve of the run under the cursor."""
 
     can_focus = False
-    key = "enter"
-    name_shown = "opens"
+    key = ""
+    name_shown = "preview (enter to open)"
     what = "the run under the cursor"
 
     @staticmethod
     def pick(snapshot: Snapshot) -> PreviewPart:
-        """The list has rows instead of snapshots."""
+        """Nothing: the list shows rows, not a snapshot."""
         return PreviewPart(None)
 
     def draw(self, part: PreviewPart, width: int, height: int) -> Drawing:
-        """Facts at the left, the loss beside them."""
+        """The facts on the left, the loss curve on the right if there is room."""
         row = part.row
         if row is None:
-            return Drawing(paragraph("no run is chosen", width, height))
+            return Drawing(paragraph("No run selected", width, height))
         facts = _facts(row, min(_FACTS_WIDTH, width))[:height]
         note = clean(row.path.name)
-        if width < _FACTS_WIDTH + _LEAST_CHART:
+        if width < _FACTS_WIDTH + _MIN_CHART_WIDTH:
             return Drawing(facts, note=note)
         chart = _chart(row, width - _FACTS_WIDTH - 1, height)
         lines: list[Line] = []
@@ -56,7 +56,7 @@ class RunPreview(Panel[PreviewPart]):
 
 def _chart(row: RunRow, width: int, height: int) -> list[Line]:
     if row.curve is None:
-        return [[], [Span("no loss was reported yet" if not row.ended else "it reported no loss", "dim")]]
+        return [[], [Span("no loss reported yet" if not row.ended else "no loss was reported", "dim")]]
     drawn = plot(row.curve.segments(), width, height)
     if drawn.scale is None and drawn.lines:
         drawn.lines[0] = [Span("every loss is NaN or infinite", "bad")]
@@ -66,11 +66,11 @@ def _chart(row: RunRow, width: int, height: int) -> list[Line]:
 def _facts(row: RunRow, width: int) -> list[Line]:
     sign = sign_of(row)
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
-    if row.why:
-        lines += [[Span(" "), *piece] for piece in paragraph(row.why, width - 2, 2, "label")]
+    if row.reason:
+        lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, 2, "label")]
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
     if not row.ended and row.phase is not None:
-        lines.append(_fact("doing", status_text.phase_with_age(row.phase, row.phase_s)))
+        lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
     eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""
     best = "" if row.best is None else f"{fmt.number(row.best)} {clean(row.best_name)} in epoch {row.best_epoch}"

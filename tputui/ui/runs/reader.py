@@ -1,8 +1,7 @@
-"""The thread that reads the runs of a directory for the list, and hands over rows.
+"""The thread that reads the runs of a directory for the run list.
 
-A run that goes on is followed by a session of its own; one that ended is read once, and again only where one of its
-journals changed. Rows are handed over as they come, so that the first stand on the screen while hundreds are still to
-be read. Must not know Textual.
+An active run keeps an open session; a run that is over is read once, and again only if one of its journals changed.
+Rows are sent as they are read, so that the first ones appear while hundreds are still unread. Does not import Textual.
 """
 
 from __future__ import annotations
@@ -21,86 +20,85 @@ from tputui.ui.base.polling_thread import PollingThread
 from tputui.ui.runs.rows import RunRow, row_of
 
 REFRESH_S = 1.0
-"""Seconds between two looks at the directory and at the runs that go on."""
-TELL_S = 0.1
-"""Least seconds between two messages to the screen ..."""
-TELL_S_A_ROW = 1e-4
-"""... and so many for each run: the screen orders and filters all of them for each message, and keys are to be answered
-between."""
-MOST_FOLLOWED = 64
-"""Runs that are followed at once, each with a few open files; further ones are read anew when they change."""
+"""Seconds between two polls of the directory and of the active runs."""
+MESSAGE_INTERVAL_S = 0.1
+"""Minimum seconds between two messages to the screen."""
+MESSAGE_INTERVAL_S_PER_ROW = 1e-4
+"""The same per run: the screen sorts and filters all of them for each message, and must handle keys in between."""
+MAX_SESSIONS = 64
+"""Active runs with an open session, each with a few open files; others are read from the start on each change."""
 _SLICE_S = 0.1
-"""Longest reading of one run before those that go on are looked at again."""
+"""Maximum seconds spent on one run before the active ones are polled again."""
 
 Signature = tuple[tuple[str, int, int], ...]
-"""Name, size and time of change of each journal."""
+"""Name, size and modification time of each journal."""
 
 
 class Listing(NamedTuple):
-    """What is known of a directory of runs."""
+    """The runs of a directory."""
 
     rows: Mapping[Path, RunRow]
-    """By the run's directory, newest first by name."""
-    why_not: str
-    """Why the directory cannot be listed; empty where it can."""
+    """By run directory, newest name first."""
+    error: str | None
+    """Why the directory cannot be listed."""
 
 
 class RunsReader(PollingThread):
-    """Reads runs until stopped."""
+    """Polls every run of a directory."""
 
-    def __init__(self, runs_dir: Path, tell: Callable[[Listing], object], clock: Callable[[], float]) -> None:
-        """`tell` is called from the thread; `clock` gives unix time."""
+    def __init__(self, runs_dir: Path, on_listing: Callable[[Listing], object], clock: Callable[[], float]) -> None:
+        """`on_listing` is called in the thread; `clock` returns unix time."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._tell = tell
+        self._on_listing = on_listing
         self._clock = clock
         self._rows: dict[Path, RunRow] = {}
         self._signatures: dict[Path, Signature] = {}
-        """Of the runs that were read to their end and are not followed."""
+        """Signatures of the runs without a session, as of when they were read to their end."""
         self._sessions: dict[Path, Session] = {}
-        self._forget = threading.Event()
-        self._told = -math.inf
+        self._must_reload = threading.Event()
+        self._last_sent = -math.inf
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes every session."""
         while self._sessions:
             self._sessions.popitem()[1].close()
 
     def reload(self) -> None:
-        """Reads every run again, also those that ended."""
-        self._forget.set()
+        """Reads every run again, also the ones that are over; callable from any thread."""
+        self._must_reload.set()
         self.wake()
 
     def poll(self) -> float:
-        """Reads what changed in every run."""
+        """Reads the runs that changed."""
         self._read_runs()
         return REFRESH_S
 
     def _read_runs(self) -> None:
-        if self._forget.is_set():
-            self._forget.clear()
+        if self._must_reload.is_set():
+            self._must_reload.clear()
             self._signatures.clear()
         try:
             paths = rundir.listing(self._runs_dir)
         except OSError as error:
             self._rows = {}
-            self._tell(Listing({}, f"{self._runs_dir}: runs cannot be listed: {error.strerror or error}"))
+            self._on_listing(Listing({}, f"{self._runs_dir}: cannot list runs: {error.strerror or error}"))
             return
-        has_more = any(path not in self._rows for path in paths)
+        has_new = any(path not in self._rows for path in paths)
         self._rows = {path: self._rows.get(path) or RunRow(path, "reading") for path in paths}
         for gone in self._sessions.keys() - self._rows.keys():
             self._sessions.pop(gone).close()
-        self._follow()
-        self._hand_over(at_once=has_more)
+        self._poll_sessions()
+        self._send(now=has_new)
         for path in paths:
             if self.is_stopped:
                 return
             if path not in self._sessions:
-                self._look(path)
-        self._hand_over(at_once=True)
+                self._read_if_changed(path)
+        self._send(now=True)
 
-    def _look(self, path: Path) -> None:
-        """Reads a run that is not followed, unless nothing changed since it was read."""
+    def _read_if_changed(self, path: Path) -> None:
+        """Reads a run without a session unless it is unchanged since the last time."""
         try:
             signature = signature_of(path)
         except OSError as error:
@@ -109,58 +107,58 @@ class RunsReader(PollingThread):
             return
         if self._signatures.get(path) == signature:
             return
-        grew = path in self._signatures
+        has_changed = path in self._signatures
         session = Session.live(path, self._clock)
         while not self.is_stopped:
             self._read(path, session)
             if session.caught_up:
                 break
-            self._follow()
-        if grew and self._rows[path].state == "lost":
-            # Its host's clock may differ from this one's: what grows is not lost.
+            self._poll_sessions()
+        if has_changed and self._rows[path].state == "lost":
+            # The clock of its host may differ from ours: a run that still writes is not lost.
             session.update_clock_skew()
             self._read(path, session)
-        if self._rows[path].ended or len(self._sessions) >= MOST_FOLLOWED:
+        if self._rows[path].ended or len(self._sessions) >= MAX_SESSIONS:
             session.close()
             self._signatures[path] = signature
         else:
             self._sessions[path] = session
 
-    def _follow(self) -> None:
-        """Reads on in the runs that go on."""
+    def _poll_sessions(self) -> None:
+        """Reads the active runs."""
         for path, session in list(self._sessions.items()):
             self._read(path, session)
             if session.caught_up and self._rows[path].ended:
-                # Judged by its processes, it may have ended before its journals were read to their end.
+                # Its processes may be gone before its journals are read to their end.
                 self._sessions.pop(path).close()
 
     def _read(self, path: Path, session: Session) -> None:
         session.poll(_SLICE_S)
-        self._rows[path] = row_of(path, session.snapshot(), whole=session.caught_up)
-        self._hand_over()
+        self._rows[path] = row_of(path, session.snapshot(), complete=session.caught_up)
+        self._send()
 
-    def _hand_over(self, *, at_once: bool = False) -> None:
-        now = time.monotonic()
-        if at_once or now - self._told >= tell_interval_s(len(self._rows)):
-            self._told = now
-            self._tell(Listing(dict(self._rows), ""))
+    def _send(self, *, now: bool = False) -> None:
+        time_s = time.monotonic()
+        if now or time_s - self._last_sent >= message_interval_s(len(self._rows)):
+            self._last_sent = time_s
+            self._on_listing(Listing(dict(self._rows), None))
 
 
-def tell_interval_s(num_rows: int) -> float:
-    """Least seconds between two messages about so many runs."""
-    return max(TELL_S, TELL_S_A_ROW * num_rows)
+def message_interval_s(num_rows: int) -> float:
+    """Minimum seconds between two messages about `num_rows` runs."""
+    return max(MESSAGE_INTERVAL_S, MESSAGE_INTERVAL_S_PER_ROW * num_rows)
 
 
 def signature_of(run_dir: Path) -> Signature:
-    """What changes when something is written in a run. Raises `OSError` where it cannot be looked into."""
-    if why := rundir.why_shut(run_dir):
-        raise PermissionError(errno.EACCES, why, str(run_dir))
-    found = []
+    """A value that changes whenever a journal of the run does. Raises `OSError` if the run cannot be read."""
+    if reason := rundir.why_shut(run_dir):
+        raise PermissionError(errno.EACCES, reason, str(run_dir))
+    signature = []
     for name, path in rundir.journal_paths(run_dir):
-        told = path.stat()
-        found.append((name, told.st_size, told.st_mtime_ns))
-    return tuple(found)
+        status = path.stat()
+        signature.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(signature)
 
 
 def _unreadable(path: Path, error: OSError) -> RunRow:
-    return RunRow(path, "unreadable", why=f"it cannot be read: {error.strerror or error}")
+    return RunRow(path, "unreadable", reason=f"cannot be read: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""What the list keeps of a run: few figures and a coarse curve, so that hundreds of runs fit in memory. Pure."""
+"""The rows of the run list and their sort order. A row holds few values, so that hundreds of runs fit in memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tputui.ui.base import status_text
 from tputui.ui.charts.columns import ChartColumn, columns
 
 NUM_COLUMNS = 120
-"""Columns that are kept of a curve."""
+"""Resolution of the loss curve of a row."""
 
-State = RunCondition | Literal["reading", "unreadable"]
+RowState = RunCondition | Literal["reading", "unreadable"]
 """`reading`: not read to its end yet."""
 
 
 class Curve(NamedTuple):
-    """The loss over steps, coarsely."""
+    """The loss over steps at a low resolution."""
 
     first_step: int
     last_step: int
     columns: tuple[ChartColumn, ...]
-    """At places 0 to `NUM_COLUMNS` - 1."""
+    """At x from 0 to `NUM_COLUMNS` - 1."""
 
     def segments(self) -> list[Segment]:
-        """As a series that a chart draws."""
+        """The curve as a series that `plot` takes."""
         per_column = (self.last_step - self.first_step) / (NUM_COLUMNS - 1)
-        found = []
+        segments = []
         for column in self.columns:
             step = round(self.first_step + column.x * per_column)
             num_values = 0 if math.isnan(column.mean) else 1
-            found.append(
+            segments.append(
                 Segment(
                     first_step=step,
                     last_step=step,
@@ -46,36 +46,36 @@ class Curve(NamedTuple):
                     num_bad=column.bad,
                 )
             )
-        return found
+        return segments
 
 
 class RunRow(NamedTuple):
-    """A run in the list. Times are unix seconds; None is what is not known."""
+    """A run in the list. Times are unix seconds; None means unknown."""
 
     path: Path
-    state: State
-    why: str = ""
-    """One sentence on its state, or why it cannot be read."""
+    state: RowState
+    reason: str = ""
+    """Why the run is in this state, or why it cannot be read."""
     task: str = ""
     config: Mapping[str, Any] = {}
-    """The configuration, flat: `optim.lr` to its value."""
+    """Value by dotted key, such as `optim.lr`."""
     epoch: int | None = None
     num_epochs: int | None = None
     steps: int | None = None
     total_steps: int | None = None
     loss: float | None = None
-    """Of training, in the newest step: the mean over the cores."""
+    """Training loss of the newest step, mean over the cores."""
     num_bad: int = 0
-    """Values that were NaN or infinite."""
+    """Number of NaN and infinite losses."""
     best: float | None = None
-    """The figure that tells the best epoch, at the best one."""
+    """The monitored metric in the best epoch."""
     best_name: str = "loss"
     best_epoch: int | None = None
     created: float | None = None
     started: float | None = None
-    newest_fact: float | None = None
-    over: float | None = None
-    """When it ended, or spoke last where it is lost; None while it goes on."""
+    newest_event: float | None = None
+    end_time: float | None = None
+    """For a lost run the time of its newest event; None while the run goes on."""
     num_cores: int | None = None
     machine: str = ""
     """`8 TPU cores, spmd, bf16`."""
@@ -88,34 +88,34 @@ class RunRow(NamedTuple):
     num_checkpoints: int = 0
     curve: Curve | None = None
     alarms: tuple[str, ...] = ()
-    """What is wrong besides its state: damage, values that are not finite, steps that were dropped."""
+    """Problems besides the state: damaged journals, NaN/inf values, dropped steps."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can be asked of it."""
+        """Whether requests are pointless: the run is over or unreadable."""
         return self.state in ENDED or self.state == "unreadable"
 
     def age_s(self, now: float) -> float | None:
-        """Seconds since its newest fact."""
-        return None if self.newest_fact is None else max(now - self.newest_fact, 0.0)
+        """Seconds since the newest event."""
+        return None if self.newest_event is None else max(now - self.newest_event, 0.0)
 
-    def took_s(self, now: float) -> float | None:
-        """Seconds that it took, or has taken up to now."""
+    def duration_s(self, now: float) -> float | None:
+        """Seconds from the start to the end, or to `now` while the run goes on."""
         if self.started is None:
             return None
-        return max((self.over if self.over is not None else now) - self.started, 0.0)
+        return max((self.end_time if self.end_time is not None else now) - self.started, 0.0)
 
 
-def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
-    """The row of a run; `whole` says that everything written is in the snapshot."""
+def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
+    """The row of a run; `complete` if the journals were read to their end."""
     plan, topology = snapshot.plan, snapshot.topology
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     return RunRow(
         path=path,
-        state=snapshot.condition if whole else "reading",
-        why=snapshot.condition_reason,
+        state=snapshot.condition if complete else "reading",
+        reason=snapshot.condition_reason,
         task=str(snapshot.config.get("task") or (plan.task if plan else "")),
-        config=flat(snapshot.config),
+        config=flat_config(snapshot.config),
         epoch=snapshot.epoch if plan else None,
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps if plan or snapshot.steps else None,
@@ -127,8 +127,8 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
         best_epoch=best.epoch if best is not None else None,
         created=snapshot.created,
         started=snapshot.started,
-        newest_fact=snapshot.newest_fact,
-        over=_over(snapshot),
+        newest_event=snapshot.newest_fact,
+        end_time=_end_time(snapshot),
         num_cores=topology.num_cores if topology else None,
         machine=_machine(snapshot),
         batch=f"{plan.batch_per_core:,} x {plan.global_batch // max(plan.batch_per_core, 1)} = {plan.global_batch:,}"
@@ -145,25 +145,25 @@ def row_of(path: Path, snapshot: Snapshot, *, whole: bool) -> RunRow:
 
 
 def curve_of(segments: list[Segment]) -> Curve | None:
-    """A series in `NUM_COLUMNS` columns; None where there is none."""
+    """The series reduced to `NUM_COLUMNS` columns; None if it is empty."""
     if not segments:
         return None
     first, last = segments[0].first_step, segments[-1].last_step
     return Curve(first, last, tuple(columns(segments, first, last, NUM_COLUMNS)))
 
 
-def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables by dotted key; lists stay values."""
-    found: dict[str, Any] = {}
+def flat_config(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one mapping by dotted key; lists stay values."""
+    flat: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flat |= flat_config(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
-def _over(snapshot: Snapshot) -> float | None:
+def _end_time(snapshot: Snapshot) -> float | None:
     if snapshot.condition not in ENDED:
         return None
     return snapshot.ended if snapshot.ended is not None else snapshot.newest_fact
@@ -181,65 +181,65 @@ SortKey = Literal["start", "run", "state", "step", "loss", "best", "age", "took"
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 
 _STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "unreadable")
-"""What is to be looked at first."""
+"""States that need attention come first."""
 
-_GREATEST_FIRST: frozenset[SortKey] = frozenset({"start", "step", "cores", "took"})
-"""Where more is usually looked for."""
+_DESCENDING_FIRST: frozenset[SortKey] = frozenset({"start", "step", "cores", "took"})
+"""Columns whose largest values are shown first unless reversed."""
 
-_WORDS: dict[SortKey, tuple[str, str]] = {
+_LABELS: dict[SortKey, tuple[str, str]] = {
     "start": ("oldest first", "newest first"),
-    "run": ("by name", "by name, backwards"),
-    "state": ("by state, living first", "by state, living last"),
-    "step": ("by step, least first", "by step, most first"),
-    "loss": ("by loss, least first", "by loss, greatest first"),
-    "best": ("by best, least first", "by best, greatest first"),
-    "age": ("by age, freshest first", "by age, oldest first"),
-    "took": ("by time taken, shortest first", "by time taken, longest first"),
+    "run": ("by name", "by name, reversed"),
+    "state": ("by state, active first", "by state, active last"),
+    "step": ("by step, lowest first", "by step, highest first"),
+    "loss": ("by loss, lowest first", "by loss, highest first"),
+    "best": ("by best, lowest first", "by best, highest first"),
+    "age": ("by age, newest first", "by age, oldest first"),
+    "took": ("by duration, shortest first", "by duration, longest first"),
     "cores": ("by cores, fewest first", "by cores, most first"),
-    "task": ("by task", "by task, backwards"),
+    "task": ("by task", "by task, reversed"),
 }
 
 
 class SortOrder(NamedTuple):
-    """A column, and whether its greatest come first."""
+    """The sort column and direction."""
 
     key: SortKey = "start"
-    backwards: bool = True
+    descending: bool = True
 
     def next(self) -> SortOrder:
-        """The next column, in the direction that is usual for it."""
+        """The next column in its usual direction."""
         key = SORT_KEYS[(SORT_KEYS.index(self.key) + 1) % len(SORT_KEYS)]
-        return SortOrder(key, key in _GREATEST_FIRST)
+        return SortOrder(key, key in _DESCENDING_FIRST)
 
     def reversed(self) -> SortOrder:
-        """The other direction."""
-        return SortOrder(self.key, not self.backwards)
+        """The same column in the other direction."""
+        return SortOrder(self.key, not self.descending)
 
     @property
-    def words(self) -> str:
-        """The order in words."""
-        return _WORDS[self.key][self.backwards]
+    def label(self) -> str:
+        """The order in words, such as `by loss, lowest first`."""
+        return _LABELS[self.key][self.descending]
 
     @property
     def text(self) -> str:
-        """The order as it is kept, such as `-loss`."""
-        return "-" * self.backwards + self.key
+        """The order as it is stored in the preferences, such as `-loss`."""
+        return "-" * self.descending + self.key
 
 
 def parse_sort_order(text: str) -> SortOrder:
-    """The order that was kept; the usual one where it is none of ours."""
+    """The order of a stored text; the default if the text is invalid."""
     key = text.removeprefix("-")
     return next((SortOrder(known, text != key) for known in SORT_KEYS if known == key), SortOrder())
 
 
 def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunRow]:
-    """The rows in order; those without the figure last, equal ones newest first."""
+    """Sorts the rows; rows without a value come last, equal ones newest first."""
     newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
-    figure_of = _SORT_VALUES[order.key]
-    figures = [(figure_of(row, now), row) for row in newest_first]
-    with_figure = [pair for pair in figures if pair[0] is not None]
-    with_figure.sort(key=lambda pair: pair[0], reverse=order.backwards)
-    return [*(row for _, row in with_figure), *(row for figure, row in figures if figure is None)]
+    value_of = _SORT_VALUES[order.key]
+    pairs = [(value_of(row, now), row) for row in newest_first]
+    with_value = [pair for pair in pairs if pair[0] is not None]
+    with_value.sort(key=lambda pair: pair[0], reverse=order.descending)
+    return [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
 
 
 _SORT_VALUES: dict[SortKey, Callable[[RunRow, float], Any]] = {
@@ -250,7 +250,7 @@ _SORT_VALUES: dict[SortKey, Callable[[RunRow, float], Any]] = {
     "loss": lambda row, now: _finite(row.loss),
     "best": lambda row, now: _finite(row.best),
     "age": lambda row, now: row.age_s(now),
-    "took": lambda row, now: row.took_s(now),
+    "took": lambda row, now: row.duration_s(now),
     "cores": lambda row, now: row.num_cores,
     "task": lambda row, now: row.task.lower() or None,
 }

@@ -1,6 +1,6 @@
-"""Home: the list of runs. Enter opens one: live while it trains, as it ended once it is over.
+"""The run list, the first screen: open, filter, sort, compare, start and stop runs.
 
-Reading happens in a thread of its own; what a key asks for is done with what is known at that moment.
+A thread reads the runs; keys act on the newest rows that it has sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tputui.ui.runs.filter import RunFilter, parse_filter
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.reader import Listing, RunsReader
 from tputui.ui.runs.rows import RunRow, SortOrder, parse_sort_order, sort_rows
-from tputui.ui.runs.table import RunsHead, RunsTable, counts_text, empty_text, how_in_words, reason_line
+from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, empty_text, reason_line, summary_text
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_input import LineInput
 from tputui.ui.widgets.notices import Notices
@@ -36,21 +36,21 @@ from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 if TYPE_CHECKING:
     from tputui.ui.launch.form import Picked
 
-LEAST_COMPARED, MOST_COMPARED = 2, 8
-KEPT_ORDER = "runs.order"
-"""Name under which the user's order is kept."""
-PREVIEW_FROM = 30
-"""Lines of the terminal from which there is a preview."""
+ORDER_KEY = "runs.order"
+"""Name of the sort order in the preferences."""
+PREVIEW_MIN_HEIGHT = 30
+"""Terminals with fewer lines have no preview."""
+_READ_ONLY = "this view is read-only"
 
 
 class RunsScreen(Screen[MonitorResult]):
-    """Every run of a directory."""
+    """The runs of a directory."""
 
     BINDINGS = keymap.bindings(keymap.RUNS)
     CSS_PATH = "../runs.tcss"
 
-    class Read(Message):
-        """What the reading thread knows now."""
+    class ListingRead(Message):
+        """The reading thread sent a listing."""
 
         def __init__(self, listing: Listing) -> None:
             super().__init__()
@@ -60,24 +60,24 @@ class RunsScreen(Screen[MonitorResult]):
         self,
         runs_dir: Path,
         *,
-        desk: LaunchService | None = None,
-        start: Path | None = None,
+        service: LaunchService | None = None,
+        config_dir: Path | None = None,
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`desk` starts runs, and without one none is; configurations are looked for below `start`, the current
-        directory where it is None. `clock` gives unix time."""
+        """`service` starts runs; None disables that. Configurations are searched below `config_dir`, by default the
+        current directory. `clock` returns unix time."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._desk = desk
-        self._start = start or Path.cwd()
+        self._service = service
+        self._config_dir = config_dir or Path.cwd()
         self._read_only = read_only
         self._clock = clock
-        self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.Read(listing)), clock)
+        self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.ListingRead(listing)), clock)
         self._listing: Listing | None = None
         self._filter = RunFilter()
-        self._sifted_by = ""
-        """The filter that is in force where none is being typed."""
+        self._applied_filter = ""
+        """Text of the filter that was applied last, without edits that are still being typed."""
         self._order = SortOrder()
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
@@ -92,126 +92,121 @@ class RunsScreen(Screen[MonitorResult]):
         )
 
     def compose(self) -> ComposeResult:
-        """Head, table, preview, keys."""
-        yield RunsHead(self._runs_dir)
+        """Header, filter, table, preview, keys."""
+        yield RunsHeader(self._runs_dir)
         yield LineInput("/", id="filter")
         yield RunsTable(id="runs")
         yield RunPreview(id="preview")
         yield KeyBar(self.keys_in_force(), id="keys")
 
     def on_mount(self) -> None:
-        """Starts to read."""
-        self._order = parse_sort_order(views_of(self.app).get(KEPT_ORDER, self._order.text))
+        """Applies the stored sort order and starts the reading thread."""
+        self._order = parse_sort_order(views_of(self.app).get(ORDER_KEY, self._order.text))
         self.query_one(LineInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
         self.run_worker(self._reader.run, thread=True, group="runs")
 
     def on_unmount(self) -> None:
-        """Stops reading."""
+        """Stops the reading thread."""
         self._reader.stop()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Makes room for the preview where there is some."""
+        """Shows the preview if there is room."""
         height = event.size.height
         preview = self.query_one(RunPreview)
-        preview.display = height >= PREVIEW_FROM
+        preview.display = height >= PREVIEW_MIN_HEIGHT
         preview.styles.height = min(max(height * 2 // 5, 12), 24)
 
-    def on_runs_screen_read(self, message: Read) -> None:
-        """Shows what was read."""
+    def on_runs_screen_listing_read(self, message: ListingRead) -> None:
+        """Shows the newest rows."""
         message.stop()
         self._listing = message.listing
         self._marked &= message.listing.rows.keys()
         self._show()
 
     def _show(self) -> None:
-        """Draws what is known, filtered and in order."""
+        """Draws the filtered and sorted rows."""
         now = self._clock()
         known = self._known()
-        kept = [row for row in known if self._filter.keeps(row)]
-        rows = sort_rows(kept, self._order, now)
-        empty = empty_text(self._runs_dir, self._listing, self._filter, may_start=self._may_start)
+        matching = [row for row in known if self._filter.matches(row)]
+        rows = sort_rows(matching, self._order, now)
+        empty = empty_text(self._runs_dir, self._listing, self._filter, may_start=self._can_start)
         self.query_one(RunsTable).show(rows, self._order, self._marked, now, empty)
         if self._filter.text:
-            self._note_filter(known, len(kept))
-        self._show_chosen()
+            self._show_filter_note(len(matching), len(known))
+        self._show_current()
 
-    def _show_chosen(self) -> None:
-        """Draws what is said of the run under the cursor, and of all."""
+    def _show_current(self) -> None:
+        """Draws everything that depends on the run under the cursor."""
         row = self.query_one(RunsTable).row
         self.query_one(RunPreview).show(PreviewPart(row))
         self.query_one(KeyBar).show(self._footer_keys())
-        self.query_one(RunsHead).show(counts_text(self._listing, len(self._marked), self._order), self._said(row))
-
-    def _said(self, row: RunRow | None) -> Line:
-        """A notice, else why the chosen run is as it is. A filter has a line of its own, that no notice takes."""
-        if self._notice:
-            return [Span(self._notice, "info")]
-        return reason_line(row)
+        sentence: Line = [Span(self._notice, "info")] if self._notice else reason_line(row)
+        self.query_one(RunsHeader).show(counts_text(self._listing, len(self._marked), self._order), sentence)
 
     def _known(self) -> list[RunRow]:
         return list(self._listing.rows.values()) if self._listing is not None else []
 
     @property
-    def _may_start(self) -> bool:
-        return self._desk is not None and not self._read_only
+    def _can_start(self) -> bool:
+        return self._service is not None and not self._read_only
 
-    # Moving, filter, order, marks.
+    # Cursor, filter, sort order, marks.
 
     def action_move(self, by: int) -> None:
-        """Moves the cursor."""
+        """Moves the cursor by rows."""
         self.query_one(RunsTable).move(by)
 
     def action_page(self, pages: int) -> None:
-        """Moves it by nearly a screen."""
+        """Moves the cursor by pages."""
         table = self.query_one(RunsTable)
         table.move(pages * max(table.size.height - 2, 1))
 
-    def on_runs_table_moved(self) -> None:
-        """Says something else of another run."""
-        self._show_chosen()
+    def on_runs_table_cursor_moved(self) -> None:
+        """Updates header, preview and keys for the new run."""
+        self._show_current()
 
     def action_filter(self) -> None:
-        """Opens the filter."""
+        """Opens the filter line."""
         self.query_one(LineInput).begin(self._filter.text)
         self._show()
 
     def take_key(self, event: events.Key) -> bool:
-        """Hands keys to the filter while it is in sight, whatever has the focus."""
+        """Passes keys to the filter line while the user types there, whatever has the focus."""
         return self.query_one(LineInput).take_key(event)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
-        """Filters as one types."""
+        """Filters while the user types."""
         self._filter = parse_filter(message.text)
         self._show()
 
     def on_line_input_done(self, message: LineInput.Done) -> None:
-        """Leaves the filter in force with enter, shows all with escape."""
-        self._sift(message.text if message.kept else "")
+        """Applies the filter on enter, clears it on escape."""
+        self._apply_filter(message.text if message.kept else "")
         self.query_one(RunsTable).focus()
 
-    def _sift(self, text: str) -> None:
-        """Shows the runs that meet a filter."""
-        before = self._sifted_by
+    def _apply_filter(self, text: str) -> None:
+        """Applies a filter; can be undone."""
+        before = self._applied_filter
         if text != before:
-            undo_of(self.app).push("filter of the runs", lambda: self._sift_by(before))
-        self._sift_by(text)
+            undo_of(self.app).push("filter", lambda: self._set_filter(before))
+        self._set_filter(text)
 
-    def _sift_by(self, text: str) -> None:
-        self._filter, self._sifted_by = parse_filter(text), text
+    def _set_filter(self, text: str) -> None:
+        self._filter, self._applied_filter = parse_filter(text), text
         self.query_one(LineInput).rest(text)
         self._show()
 
-    def _note_filter(self, known: list[RunRow], num_kept: int) -> None:
-        edit = self.query_one(LineInput)
-        if self._filter.problem:
-            edit.note(self._filter.problem, "warn")
+    def _show_filter_note(self, num_matching: int, num_runs: int) -> None:
+        line = self.query_one(LineInput)
+        if self._filter.error is not None:
+            line.note(self._filter.error, "warn")
         else:
-            edit.note_found(num_kept, len(known))
+            line.note_found(num_matching, num_runs)
 
     def action_mark(self) -> None:
-        """Marks the chosen run, or takes its mark away; the cursor goes on."""
+        """Marks or unmarks the run under the cursor and moves to the next one."""
         row = self.query_one(RunsTable).row
         if row is not None:
             self._marked ^= {row.path}
@@ -219,177 +214,174 @@ class RunsScreen(Screen[MonitorResult]):
             self.action_move(1)
 
     def action_compare(self) -> None:
-        """Lays the marked runs side by side; the one under the cursor is what the others stand beside."""
-        table = self.query_one(RunsTable)
-        paths = [row.path for row in table.rows if row.path in self._marked]
-        if not LEAST_COMPARED <= len(paths) <= MOST_COMPARED:
-            self.notices.show(
-                f"compare: {len(paths)} run{' is' if len(paths) == 1 else 's are'} marked in sight; "
-                f"space marks {LEAST_COMPARED} to {MOST_COMPARED}"
-            )
-            return
-        # The list stands sooner without it.
+        """Compares the marked runs; the one under the cursor, if marked, is the base."""
+        # Imported here so that the list opens faster.
+        from tputui.compare.compare import RUNS_MAX, RUNS_MIN
         from tputui.ui.compare.screen import CompareScreen
 
+        table = self.query_one(RunsTable)
+        paths = [row.path for row in table.rows if row.path in self._marked]
+        if not RUNS_MIN <= len(paths) <= RUNS_MAX:
+            marked = f"{len(paths)} visible run{' is' if len(paths) == 1 else 's are'} marked"
+            self.notices.show(f"compare: {marked}; mark {RUNS_MIN}-{RUNS_MAX} with space")
+            return
+
         base = paths.index(table.chosen) if table.chosen in paths else 0
-        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._come_back)
+        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._on_return)
 
     def action_next_order(self) -> None:
-        """Orders by the next column."""
-        self._put_in(self._order.next())
+        """Sorts by the next column."""
+        self._sort_by(self._order.next())
 
     def action_reverse(self) -> None:
-        """Turns the order round."""
-        self._put_in(self._order.reversed())
+        """Reverses the sort order."""
+        self._sort_by(self._order.reversed())
 
-    def _put_in(self, order: SortOrder) -> None:
-        """Puts the runs in an order, which is kept. A filter is not: it would hide runs from who has forgotten it."""
+    def _sort_by(self, order: SortOrder) -> None:
         before = self._order
-        undo_of(self.app).push("order of the runs", lambda: self._keep_order(before))
-        self._keep_order(order)
+        undo_of(self.app).push("sort order", lambda: self._set_order(before))
+        self._set_order(order)
 
-    def _keep_order(self, order: SortOrder) -> None:
+    def _set_order(self, order: SortOrder) -> None:
+        """Sorts the rows and stores the order. The filter is not stored: a forgotten one would hide runs."""
         self._order = order
-        views_of(self.app).set(KEPT_ORDER, order.text)
+        views_of(self.app).set(ORDER_KEY, order.text)
         self._show()
 
     def action_reload(self) -> None:
-        """Reads everything again."""
+        """Reads every run again."""
         self._reader.reload()
-        self.notices.show("every run is read again")
+        self.notices.show("reading every run again")
 
     def action_back(self) -> None:
-        """Shows all runs again; where they all are shown nothing is left by it, as this is the first screen."""
+        """Clears the filter. Does not leave, as this is the first screen."""
         if self._filter.text:
-            self._sift("")
+            self._apply_filter("")
         else:
             self.notices.show("all runs are shown; q quits")
 
-    # Opening.
+    # Opening a run.
 
     def action_open(self) -> None:
-        """Opens the chosen run."""
+        """Opens the run under the cursor."""
         row = self.query_one(RunsTable).row
         if row is None:
             return
         if row.state == "unreadable":
-            self.notices.show(f"{row.path.name}: {row.why}")
-        else:
-            self._open(row)
+            self.notices.show(f"{row.path.name}: {row.reason}")
+            return
+        # A run that is over opens at its end; the monitor can seek back or replay it.
+        session = Session.live(row.path, self._clock)
+        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._on_return)
 
-    def on_runs_table_opened(self) -> None:
-        """Opens the chosen run."""
+    def on_runs_table_run_opened(self) -> None:
+        """Opens the run that was clicked."""
         self.action_open()
 
-    def _open(self, row: RunRow) -> None:
-        # An ended run opens as it ended; from there the view looks back, or plays it from its start.
-        session = Session.live(row.path, self._clock)
-        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._come_back)
-
-    def _come_back(self, _: object) -> None:
-        """Looks at once what became of the runs meanwhile."""
+    def _on_return(self, _: object) -> None:
+        """Reads the runs at once after another screen is closed."""
         self._reader.wake()
 
     def keys_in_force(self) -> Sequence[keymap.Key]:
-        """The keys that may do something; those that start or ask not in a view that may not."""
+        """The keys of this view: without starting and requests if it is read-only."""
         return [
             key
             for key in keymap.RUNS
-            if (key.action != "new" or self._may_start) and not (self._read_only and key.action in REQUEST_ACTIONS)
+            if (key.action != "new" or self._can_start) and not (self._read_only and key.action in REQUEST_ACTIONS)
         ]
 
     def _footer_keys(self) -> Sequence[keymap.Key]:
-        """Those that do something to the run under the cursor; the keys of typing while the filter is typed."""
+        """The keys that act on the run under the cursor, or those of the filter line while the user types there."""
         if self.query_one(LineInput).is_typing:
             return keymap.TYPING
-        return [key for key in self.keys_in_force() if not self._why_unfit(key)]
+        return [key for key in self.keys_in_force() if self._key_refusal(key) is None]
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
-        """For the palette: also the keys that do nothing now, each with why."""
-        return [(key, self._why_unfit(key)) for key in keymap.RUNS]
+        """Every key for the palette, each with the reason why it does nothing now, else with an empty string."""
+        return [(key, self._key_refusal(key) or "") for key in keymap.RUNS]
 
-    def _why_unfit(self, key: keymap.Key) -> str:
-        run_dir = self._chosen_dir()
-        if key.action == "new" and not self._may_start:
-            return "this view is read-only"
+    def _key_refusal(self, key: keymap.Key) -> str | None:
+        if key.action == "new" and not self._can_start:
+            return _READ_ONLY
         if key.action not in REQUEST_ACTIONS:
-            return ""
-        return (self._refusal(run_dir, REQUEST_ACTIONS[key.action]) or "") if run_dir is not None else "there is no run"
+            return None
+        run_dir = self._current_dir()
+        return "no run selected" if run_dir is None else self._refusal(run_dir, REQUEST_ACTIONS[key.action])
 
     def panels_told(self) -> Sequence[tuple[str, str]]:
-        """No panel is selected here."""
+        """Nothing: this screen has no numbered panels."""
         return ()
 
     # Starting a run.
 
     def action_new(self) -> None:
-        """Asks which configuration a new run begins with."""
-        if self._desk is None or self._read_only:
-            self.notices.show("new run: this view is read-only")
+        """Opens the list of configurations for a new run."""
+        if self._service is None or self._read_only:
+            self.notices.show(f"new run: {_READ_ONLY}")
             return
-        # The list opens sooner without this import.
+        # Imported here so that the list opens faster.
         from tputui.ui.launch.picker import PickScreen
 
         rows = sort_rows(self._known(), SortOrder(), self._clock())
-        runs = [(row.path, how_in_words(row)) for row in rows if row.state != "unreadable"]
-        self.app.push_screen(PickScreen(self._start, runs), self._edit_config)
+        runs = [(row.path, summary_text(row)) for row in rows if row.state != "unreadable"]
+        self.app.push_screen(PickScreen(self._config_dir, runs), self._edit_config)
 
     def _edit_config(self, picked: Picked | None) -> None:
-        """Opens the launcher with a configuration; the way back leads to the configurations."""
+        """Opens the launcher with a configuration; leaving it leads back to the configurations."""
         from tputui.ui.launch.screen import LauncherScreen
 
-        if picked is None or self._desk is None:
+        if picked is None or self._service is None:
             return
 
-        def launched(run_dir: Path | None) -> None:
+        def closed(run_dir: Path | None) -> None:
             if run_dir is not None:
                 self._started(run_dir)
             else:
                 self.action_new()
 
         taken = {row.path.name for row in self._known()}
-        self.app.push_screen(LauncherScreen(self._desk, picked, self._start, taken), launched)
+        self.app.push_screen(LauncherScreen(self._service, picked, self._config_dir, taken), closed)
 
     def _started(self, run_dir: Path) -> None:
-        """Opens a run that was started, at once."""
+        """Opens a run that was just started."""
         self.query_one(RunsTable).choose(run_dir)
         self._reader.wake()
-        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._come_back)
+        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._on_return)
 
     # Requests to a run.
 
     def action_checkpoint(self) -> None:
-        """Request a checkpoint of the chosen run."""
-        if (run_dir := self._chosen_dir()) is not None:
+        """Requests a checkpoint of the run under the cursor."""
+        if (run_dir := self._current_dir()) is not None:
             self._requests.submit(run_dir, "checkpoint")
 
     def action_stop(self) -> None:
-        """Ask how to stop the chosen run, then request it."""
-        if (run_dir := self._chosen_dir()) is not None:
+        """Asks how to stop the run under the cursor, then requests it."""
+        if (run_dir := self._current_dir()) is not None:
             self._requests.confirm_stop(run_dir)
 
-    def _chosen_dir(self) -> Path | None:
+    def _current_dir(self) -> Path | None:
         row = self.query_one(RunsTable).row
         return row.path if row is not None else None
 
     def _refusal(self, run_dir: Path, kind: RequestKind) -> str | None:
         if self._read_only:
-            return "this view is read-only"
+            return _READ_ONLY
         row = self._listing.rows.get(run_dir) if self._listing is not None else None
         if row is None:
-            return "it is gone"
+            return "the run directory is gone"
         if row.state == "unreadable":
-            return row.why
-        return f"the run has ended ({row.state})" if row.ended else None
+            return row.reason
+        return f"run already finished ({row.state})" if row.ended else None
 
     def _put_notice(self, sentence: str) -> None:
         self._notice = clean(sentence)
-        self._show_chosen()
+        self._show_current()
 
     def action_help(self) -> None:
-        """Shows the keys."""
+        """Shows the keys of this screen."""
         self.app.push_screen(HelpScreen(self.keys_in_force()))
 
     def action_leave(self) -> None:
-        """Leaves; the runs go on."""
+        """Leaves the program; the runs go on."""
         self.dismiss(MonitorResult("quit", None))

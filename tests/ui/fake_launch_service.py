@@ -1,4 +1,4 @@
-"""A desk that answers as the engine would, a directory with configurations, and the way to the launcher."""
+"""A launch service without an engine, a directory with configurations, and the key presses that open the launcher."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ MEMORY = ev.MemoryForecast(
 )
 
 
-class HandDesk:
-    """A desk that answers at once, as the engine would, and starts recorded runs."""
+class FakeLaunchService:
+    """Answers at once like the engine, and starts runs from a recording."""
 
     def __init__(self, runs_dir: Path, *, why_not_here: str | None = None, why_not_checked: str = "") -> None:
         self._runs_dir = runs_dir
@@ -92,7 +92,7 @@ class HandDesk:
 
 
 def make_place(directory: Path) -> Path:
-    """Puts configurations into a directory: one, one that is broken, and a file that is none."""
+    """Writes three files into a directory: a configuration, invalid TOML, and TOML that is no configuration."""
     (directory / "sample_configs").mkdir()
     (directory / "sample_configs" / "small.toml").write_text(TOML)
     (directory / "other.toml").write_text("[tool]\nname = 'none of ours'\n")
@@ -100,14 +100,16 @@ def make_place(directory: Path) -> Path:
     return directory
 
 
-def home(place: Path, desk: HandDesk | None = None, *, read_only: bool = False) -> ScreenApp:
+def home(place: Path, service: FakeLaunchService | None = None, *, read_only: bool = False) -> ScreenApp:
     runs_dir = place / "runs"
-    used = desk or HandDesk(runs_dir)
-    return ScreenApp(lambda: RunsScreen(runs_dir, desk=used, start=place, clock=lambda: NOW, read_only=read_only))
+    used = service or FakeLaunchService(runs_dir)
+    return ScreenApp(
+        lambda: RunsScreen(runs_dir, service=used, config_dir=place, clock=lambda: NOW, read_only=read_only)
+    )
 
 
 async def pick(pilot: AppPilot) -> None:
-    await until(pilot, lambda: "no run in" in text(pilot.app.screen) or " run" in text(pilot.app.screen))
+    await until(pilot, lambda: "No runs in" in text(pilot.app.screen) or " run" in text(pilot.app.screen))
     await pilot.press("n")
     await until(pilot, lambda: "small.toml" in text(pilot.app.screen) and "looking" not in text(pilot.app.screen))
 
