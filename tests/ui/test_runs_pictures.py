@@ -39,7 +39,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScreenApp:
 async def all_read(pilot: AppPilot) -> None:
     """Waits until every run was read."""
     await first_frame(pilot)
-    await until(pilot, lambda: "3 runs, 1 in training \u00b7" in text(pilot.app.screen))
+    await until(pilot, lambda: "3 runs, 1 running \u00b7" in text(pilot.app.screen))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -63,7 +63,7 @@ def test_no_runs(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.Monk
 
     async def looked(pilot: AppPilot) -> None:
         await first_frame(pilot)
-        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
 
     app = ScreenApp(lambda: RunsScreen(Path("runs"), service=FakeLaunchService(Path("runs"))))
     assert snap_compare(app, terminal_size=(80, 24), run_before=looked)
