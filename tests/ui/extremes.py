@@ -22,8 +22,8 @@ from tputui.telemetry.codec import decode, encode
 from tputui.text.chart import loss_chart
 from tputui.text.lines import LineWriter, last_lines
 from tputui.text.run_summary import show_text, to_show
+from tputui.ui.charts.axis import X_KINDS
 from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
-from tputui.ui.charts.domain import X_KINDS
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.screen import PANEL_TYPES as COMPARED_TYPES
 from tputui.ui.monitor.body import PANEL_TYPES

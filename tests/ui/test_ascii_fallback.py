@@ -13,8 +13,7 @@ from rich.cells import cell_len
 import tputui
 from tputui.ui.charts.events_line import SIGNS, sign_of
 from tputui.ui.monitor.epochs import SECTION_GLYPHS
-from tputui.ui.terminal.ascii_fallback import stand_in, to_ascii
-from tputui.ui.terminal.output_filter import OutputFilter, without_colour
+from tputui.ui.terminal.output_filter import OutputFilter, stand_in, to_ascii, without_colour
 
 SOURCES = Path(tputui.__file__).parent
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")

@@ -18,9 +18,10 @@ from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.base import export, export_figures, keymap, palette_commands
+from tputui.ui.base import export, keymap, palette
 from tputui.ui.base.preferences import Views
 from tputui.ui.help import HelpPanel, HelpScreen, help_lines, matching
+from tputui.ui.monitor import body
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.meters import MetersPanel
@@ -28,10 +29,8 @@ from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.terminal.capabilities import Capabilities, draws_characters
 from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
-from tputui.ui.widgets import layout
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.dialogs import Confirm
-from tputui.ui.widgets.export_dialog import ExportScreen
+from tputui.ui.widgets.dialogs import Confirm, ExportScreen
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS
 
 STAMP = "20251009-085500"
@@ -193,10 +192,10 @@ def test_what_is_out_of_sight_is_copied_too() -> None:
     drive(app, script, size=(80, 24))
 
 
-@pytest.mark.parametrize("name", sorted(export_figures.BY_PANEL))
+@pytest.mark.parametrize("name", sorted(export.BY_PANEL))
 def test_every_panel_has_figures_that_read_back(name: str) -> None:
     for snapshot in (made.running(), made.starting(), made.diverged(), made.failed(), made.empty()):
-        table = export_figures.BY_PANEL[name](snapshot)
+        table = export.BY_PANEL[name](snapshot)
         rows = list(csv.reader(io.StringIO(export.as_csv(table))))
         assert tuple(rows[0]) == table.head
         assert len(rows) == len(table.rows) + 1
@@ -211,7 +210,7 @@ def test_figures_are_not_rounded() -> None:
 
 
 def written(panel: str, snapshot: Snapshot) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(export.as_csv(export_figures.BY_PANEL[panel](snapshot)))))
+    return list(csv.DictReader(io.StringIO(export.as_csv(export.BY_PANEL[panel](snapshot)))))
 
 
 def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> None:
@@ -278,7 +277,7 @@ def test_a_picture_holds_no_notice_of_the_one_before(tmp_path: Path) -> None:
 
 
 def test_every_panel_of_the_monitor_has_figures() -> None:
-    assert set(layout.PANELS) | {layout.FAILURE} == set(export_figures.BY_PANEL)
+    assert set(body.PANELS) | {body.FAILURE} == set(export.BY_PANEL)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +372,8 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
 
     async def script(pilot: AppPilot) -> None:
         screen = app.screen
-        assert isinstance(screen, palette_commands.Keyed)
-        offered = [each.action for each in palette_commands.commands(screen, app.theme)]
+        assert isinstance(screen, palette.Keyed)
+        offered = [each.action for each in palette.commands(screen, app.theme)]
         for key in screen.keys_in_force():
             assert key.action in offered or key.action == "app.command_palette", key
         for key in keymap.LOG:
@@ -413,9 +412,9 @@ def test_the_palette_finds_first_what_a_word_means(replaying: bool) -> None:
     app = monitor(made.running(), player=player)
 
     async def script(pilot: AppPilot) -> None:
-        entries = list(palette_commands.commands(app.screen, app.theme))
+        entries = list(palette.commands(app.screen, app.theme))
         for wanted, action in FIRST_FOUND.items():
-            _, first = palette_commands.found(entries, wanted)[0]
+            _, first = palette.found(entries, wanted)[0]
             assert first.action == action, wanted
             assert first.why_not == ("not possible in a recording" if replaying and action in REQUEST_ACTIONS else "")
 

@@ -18,18 +18,16 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.state.chart_data import CoreColumn, Segment
 from tputui.state.snapshot import Snapshot
-from tputui.ui.charts import axis, events_line, heatmap, history, layers, loss, outlier, overlay
+from tputui.ui.charts import axis, events_line, heatmap, loss, outlier, overlay, plot
+from tputui.ui.charts.axis import X_KINDS, AxisInfo, Domain, grounds_of
 from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
-from tputui.ui.charts.columns import gather
-from tputui.ui.charts.domain import X_KINDS, AxisInfo, Domain, grounds_of
-from tputui.ui.charts.layers import Layer
+from tputui.ui.charts.columns import WEIGHTS, SegmentMemory, gather, smoothed
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.outlier import OutlierDetector
-from tputui.ui.charts.segments import SegmentMemory
-from tputui.ui.charts.smoothing import WEIGHTS, smoothed
 from tputui.ui.charts.sparkline import evenly
 from tputui.ui.charts.visible_data import Whole
-from tputui.ui.render.braille import Canvas
+from tputui.ui.render import braille
+from tputui.ui.render.braille import Canvas, Layer
 from tputui.ui.render.lines import Line, Span, width_of
 
 
@@ -88,7 +86,7 @@ def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> Non
     assert smooth != rough
     chart = LossChart()
     scene = chart.scene(whole_of(made.running()), ChartView(smoothing=5))
-    assert "as measured" in text([loss.legend(scene, 0.5, 8, 0, 90)])
+    assert "as measured" in text([loss.curve_legend(scene, 0.5, 8, 0, 90)])
 
 
 # The x axis.
@@ -250,7 +248,7 @@ def test_the_topmost_layer_has_the_cell_and_an_edge_of_the_band_stays() -> None:
     for x in range(8):
         band.column(x, 0, 7)
         line.set(x, 3)
-    first, second = layers.compose([Layer(line, "accent")], band=Layer(band, "band"))
+    first, second = braille.compose([Layer(line, "accent")], band=Layer(band, "band"))
     assert [span.tone for span in first] == ["accent"]
     assert [span.tone for span in second] == ["band"]
     assert text([second]) == "\u28ff" * 4
@@ -259,9 +257,9 @@ def test_the_topmost_layer_has_the_cell_and_an_edge_of_the_band_stays() -> None:
 def test_a_guide_stands_where_nothing_else_does() -> None:
     canvas = Canvas(3, 2)
     canvas.set(2, 0)
-    first, second = layers.compose([Layer(canvas, "accent")], guide=1)
-    assert layers.GUIDE not in text([first])
-    assert text([second]) == f" {layers.GUIDE} "
+    first, second = braille.compose([Layer(canvas, "accent")], guide=1)
+    assert braille.GUIDE not in text([first])
+    assert text([second]) == f" {braille.GUIDE} "
 
 
 @given(st.lists(st.tuples(st.integers(0, 29), st.sampled_from(events_line.KINDS)), max_size=40))
@@ -523,7 +521,7 @@ def test_very_many_cores_are_judged_over_several_frames() -> None:
 
 def read(snapshot: Snapshot, look: ChartView) -> str:
     chart = LossChart()
-    where, values = loss.readout(chart.scene(whole_of(snapshot), look))
+    where, values = loss.cursor_values(chart.scene(whole_of(snapshot), look))
     return text([where, values])
 
 
@@ -587,7 +585,7 @@ def test_a_line_of_blocks_is_as_wide_as_asked_and_rises_with_the_values() -> Non
     line = text([evenly([1.0, 2.0, 3.0, 4.0], 20)])
     assert len(line) == 20
     assert list(line) == sorted(line)
-    assert history.chart(whole_of(made.running()), ChartView(x="time"), 20, 5) is None
+    assert plot.chart(whole_of(made.running()), ChartView(x="time"), 20, 5) is None
 
 
 def test_a_chart_of_2048_pieces_costs_little() -> None:

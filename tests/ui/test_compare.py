@@ -24,7 +24,7 @@ from tests.ui.test_pictures import DRAWN_BY
 from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
-from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.compare import multi_run_chart
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, place_of, told
@@ -37,8 +37,8 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import width_of
 from tputui.ui.render.table import Cell
-from tputui.ui.widgets.layout import Box
 from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel_grid import Box
 
 Compare = Callable[..., bool]
 

@@ -21,9 +21,8 @@ from tputui.ui.monitor.gallery import GalleryPanel, GalleryPart, why_none
 from tputui.ui.monitor.pictures import PICTURES_MAX, PicturesScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.monitor.skipped import SkippedScreen
-from tputui.ui.render.halfblocks import UPPER_HALF, Pixels, coloured
 from tputui.ui.render.image_files import scaled
-from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Tile
+from tputui.ui.render.image_grid import UPPER_HALF, Drawer, Example, ImageGrid, Pixels, Tile, coloured
 from tputui.ui.render.lines import width_of
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")

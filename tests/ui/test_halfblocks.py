@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.ui.render.halfblocks import ENLARGED_PX, RAMP, UPPER_HALF, Pixels, coloured, fitted, grey
+from tputui.ui.render.image_grid import ENLARGED_PX, RAMP, UPPER_HALF, Pixels, coloured, fitted, grey
 from tputui.ui.render.lines import RGB, Span, fit
 
 RED, BLUE, BLACK, WHITE = (255, 0, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)

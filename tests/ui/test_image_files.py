@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tputui.ui.render import image_files
-from tputui.ui.render.halfblocks import Pixels
 from tputui.ui.render.image_files import ImageFiles, Unshowable, decode, locate, scaled
+from tputui.ui.render.image_grid import Pixels
 
 RED, GREEN, BLUE, BLACK, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)
 

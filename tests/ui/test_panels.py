@@ -23,7 +23,8 @@ from tputui.state.snapshot import NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry.events import StepPrograms
 from tputui.ui.base import status_text
-from tputui.ui.monitor.body import PANEL_TYPES
+from tputui.ui.monitor import body
+from tputui.ui.monitor.body import PANEL_TYPES, arrange
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
 from tputui.ui.monitor.header import Header
@@ -33,10 +34,9 @@ from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.runs.rows import row_of
-from tputui.ui.terminal.ascii_fallback import to_ascii
-from tputui.ui.widgets import layout
-from tputui.ui.widgets.layout import Box, arrange
+from tputui.ui.terminal.output_filter import to_ascii
 from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel_grid import Box
 
 ALL: list[Callable[[], Snapshot]] = [
     made.running,
@@ -434,7 +434,7 @@ def test_memory_tells_hbm_or_why_not() -> None:
 @pytest.mark.parametrize("size", [(80, 19), (80, 18), (120, 31), (160, 40), (200, 45), (60, 13), (110, 26), (300, 80)])
 def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, failed: bool) -> None:
     width, height = size
-    for selected in layout.PANELS:
+    for selected in body.PANELS:
         boxes = arrange(width, height, selected, maximised=False, failed=failed, num_cores=num_cores)
         assert selected in boxes
         cells = [cell for box in boxes.values() for cell in cells_of(box)]
@@ -454,13 +454,13 @@ def test_cores_chart_and_meters_are_in_sight_at_80x24() -> None:
 
 def test_everything_is_in_sight_at_120x36() -> None:
     boxes = arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)
-    assert set(boxes) == set(layout.PANELS) - {"events"}
+    assert set(boxes) == set(body.PANELS) - {"events"}
     boxes = arrange(120, 31, "events", maximised=False, failed=False, num_cores=8)
-    assert set(boxes) == set(layout.PANELS) - {"log"}
+    assert set(boxes) == set(body.PANELS) - {"log"}
 
 
 def test_log_and_events_are_beside_each_other_at_160x45() -> None:
-    assert set(arrange(160, 39, "cores", maximised=False, failed=False, num_cores=8)) == set(layout.PANELS)
+    assert set(arrange(160, 39, "cores", maximised=False, failed=False, num_cores=8)) == set(body.PANELS)
 
 
 def test_clean_takes_out_what_a_terminal_obeys() -> None:

@@ -24,7 +24,7 @@ from tputui.ui.render.lines import width_of
 from tputui.ui.runs.filter import parse_filter, unknown_keys
 from tputui.ui.runs.rows import SORT_KEYS, RunRow, SortKey, SortOrder, parse_sort_order, sort_rows
 from tputui.ui.runs.table import COLUMNS, cell, reason_line, short_age, short_span
-from tputui.ui.widgets.edited_text import EditedText, press, spans
+from tputui.ui.widgets.line_input import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)

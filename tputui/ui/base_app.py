@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from textual import work
 from textual.dom import DOMNode
@@ -21,18 +21,15 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import export
 from tputui.ui.base.export import Form
 from tputui.ui.base.key_queue import KeyQueueApp
-from tputui.ui.base.palette_commands import Command, Keyed
+from tputui.ui.base.palette import ActionsProvider, Command, Keyed
 from tputui.ui.base.preferences import Views
 from tputui.ui.base.undo import Undo
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.capabilities import Capabilities
 from tputui.ui.terminal.output_filter import OutputFilter, gated
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
-from tputui.ui.widgets.export_dialog import ExportScreen
+from tputui.ui.widgets.dialogs import ExportScreen
 from tputui.ui.widgets.notices import Notices
-
-if TYPE_CHECKING:
-    from textual.command import Provider
 
 ResultT = TypeVar("ResultT")
 
@@ -48,18 +45,11 @@ class ShowsNotices(Protocol):
     def notices(self) -> Notices: ...
 
 
-def _actions() -> type[Provider]:
-    """What the palette searches, imported once somebody opens it."""
-    from tputui.ui.base.palette import ActionsProvider
-
-    return ActionsProvider
-
-
 class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     """Themes, undo, copy, export and palette."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = True
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_actions}
+    COMMANDS = {ActionsProvider}  # noqa: RUF012 - annotated by the base class
 
     class Kept(Message):
         """A file was written, or could not be."""

@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base.keymap import Key
-from tputui.ui.base.search_rank import grade
+from tputui.ui.base.palette import grade
 from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.terminal.capabilities import keys_told
 from tputui.ui.widgets.bars import NoticeBar
-from tputui.ui.widgets.edited_text import EditedText, press, spans
+from tputui.ui.widgets.line_input import EditedText, press, spans
 from tputui.ui.widgets.overlay import Overlay
 from tputui.ui.widgets.panel import Drawing, Panel
 

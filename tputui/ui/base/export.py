@@ -10,12 +10,12 @@ import csv
 import io
 import re
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from tputui.state.snapshot import Snapshot
-from tputui.ui.base import export_figures as figures
-from tputui.ui.base.export_figures import Figures
+from tputui.state.chart_data import Mark
+from tputui.state.snapshot import LogLine, Snapshot, best_epoch
 from tputui.ui.base.reader_thread import Frame
 
 Form = Literal["txt", "csv", "svg"]
@@ -50,7 +50,7 @@ def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> F
     own = widget.figures() if isinstance(widget, HasFigures) else None
     if own is not None:
         return own
-    found = figures.BY_PANEL.get(name or "")
+    found = BY_PANEL.get(name or "")
     return found(snapshot) if found is not None and snapshot is not None else None
 
 
@@ -81,3 +81,159 @@ def write_new(directory: Path, name: str, content: str) -> Path:
             continue
         return path
     raise FileExistsError(f"{directory / name} and {_NAMES_MAX} more of its name exist")
+
+
+Figure = str | int | float | bool | None
+
+
+class Figures(NamedTuple):
+    """A table of figures."""
+
+    head: tuple[str, ...]
+    rows: list[tuple[Figure, ...]]
+    part: str = ""
+    """What of the panel it holds, where that is not all: said once it is written."""
+
+
+def _loss(snapshot: Snapshot) -> Figures:
+    """By step: mean and band of all cores, and each core's mean. Cores are kept by steps of their own, so a row says
+    which of the two it has; where the steps are the same it has both. Cores may be sampled, of fewer steps."""
+    cores = max((len(column.means) for column in snapshot.core_columns), default=0)
+    own = tuple(f"core_{core}_mean" for core in range(cores))
+    head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite")
+    together = {(s.first_step, s.last_step): s for s in snapshot.loss}
+    apart = {(c.first_step, c.last_step): c for c in snapshot.core_columns}
+    rows: list[tuple[Figure, ...]] = []
+    for steps in sorted({*together, *apart}):
+        s, c = together.get(steps), apart.get(steps)
+        of = "both" if s is not None and c is not None else "all cores" if s is not None else "each core"
+        mean = (s.t, s.mean, s.min, s.max, s.num_values, s.num_bad) if s is not None else (None,) * 6
+        means = tuple(c.means) if c is not None else ()
+        num_steps = c.num_steps if c is not None else None
+        rows.append((of, *steps, *mean, num_steps, *means, *(None,) * (cores - len(means))))
+    return Figures((*head, "num_steps_of_cores", *own), rows)
+
+
+def _cores(snapshot: Snapshot) -> Figures:
+    head = ("core", "host", "condition", "phase", "phase_s", "step", "loss")
+    return Figures(head, [(c.core, c.host, c.condition, c.phase, c.phase_s, c.step, c.loss) for c in snapshot.cores])
+
+
+def _meters(snapshot: Snapshot) -> Figures:
+    head = ("split", "meter", "epoch", "val", "avg", "sum", "count", "reduced")
+    rows: list[tuple[Figure, ...]] = [
+        (m.split, m.name, m.epoch, m.reading.val, m.reading.avg, m.reading.sum, m.reading.count, m.reduced)
+        for m in snapshot.meters
+    ]
+    for epoch in snapshot.epochs:
+        rows += [("valid", name, epoch.epoch, None, score, None, None, "score") for name, score in epoch.scores.items()]
+    return Figures(head, rows)
+
+
+def _epochs(snapshot: Snapshot) -> Figures:
+    epochs = snapshot.epochs
+    train = sorted({name for epoch in epochs for name in epoch.train})
+    valid = sorted({name for epoch in epochs for name in epoch.valid})
+    scores = sorted({name for epoch in epochs for name in epoch.scores})
+    sections = list(dict.fromkeys(name for epoch in epochs for name in epoch.sections_s))
+    traced = list(dict.fromkeys(name for epoch in epochs for name in epoch.trace_s))
+    best = best_epoch(epochs)
+    head = (
+        *("epoch", "best", "best_so_far", "lr", "train_s", "valid_s", "steady_s"),
+        *(f"train_{name}_avg" for name in train),
+        *(f"valid_{name}_avg" for name in valid),
+        *(f"valid_{name}" for name in scores),
+        *(f"{name}_s" for name in sections),
+        *(f"trace_{name}_s" for name in traced),
+    )
+    rows: list[tuple[Figure, ...]] = [
+        (
+            *(epoch.epoch, epoch is best, epoch.best),
+            *(epoch.lr, epoch.train_s, epoch.valid_s, epoch.steady_s),
+            *(epoch.train[name].avg if name in epoch.train else None for name in train),
+            *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),
+            *(epoch.scores.get(name) for name in scores),
+            *(epoch.sections_s.get(name) for name in sections),
+            *(epoch.trace_s.get(name) for name in traced),
+        )
+        for epoch in epochs
+    ]
+    return Figures(head, rows)
+
+
+def _xla(snapshot: Snapshot) -> Figures:
+    if snapshot.xla is None:
+        return Figures(("counter", "value"), [])
+    xla = snapshot.xla
+    rows: list[tuple[Figure, ...]] = [
+        (name, getattr(xla, name)) for name in xla.__struct_fields__ if name not in ("fallbacks", "steps")
+    ]
+    if xla.steps is not None:
+        rows += [(f"after warm-up: {name}", getattr(xla.steps, name)) for name in xla.steps.__struct_fields__]
+    return Figures(("counter", "value"), [*rows, *((f"fallback {name}", n) for name, n in xla.fallbacks.items())])
+
+
+def _memory(snapshot: Snapshot) -> Figures:
+    """What is used now, then what was."""
+    memory = snapshot.memory
+    rows: list[tuple[Figure, ...]] = [
+        ("core", reading.core, None, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)
+        for reading in memory.hbm or []
+    ]
+    rows += [(p.role, p.pid, None, p.rss_bytes, None, None, p.cpu_percent) for p in memory.processes]
+    if memory.host_used_bytes is not None:
+        host = (memory.host_used_bytes, memory.host_total_bytes, None, memory.host_cpu_percent)
+        rows.append(("host", None, None, *host))
+    for point in snapshot.memory_history:
+        was = (("fullest core", point.hbm_used_bytes), ("host", point.host_used_bytes), ("processes", point.rss_bytes))
+        rows += [(of, None, point.t, used, None, None, None) for of, used in was if used is not None]
+    return Figures(("of", "id", "t", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
+
+
+def of_marks(marks: Iterable[Mark], part: str = "") -> Figures:
+    """Events as a table."""
+    return Figures(("t", "step", "kind", "core", "text"), [(m.t, m.step, m.kind, m.core, m.text) for m in marks], part)
+
+
+def of_lines(lines: Iterable[LogLine], part: str = "") -> Figures:
+    """Lines of the log as a table."""
+    return Figures(("t", "source", "level", "text"), [(x.t, x.source, x.level, x.text) for x in lines], part)
+
+
+def _events(snapshot: Snapshot) -> Figures:
+    return of_marks(snapshot.marks)
+
+
+def _pace(snapshot: Snapshot) -> Figures:
+    points = snapshot.throughput.history if snapshot.throughput is not None else []
+    return Figures(
+        ("t", "step", "step_s", "examples_per_s"), [(p.t, p.step, p.step_s, p.examples_per_s) for p in points]
+    )
+
+
+def _log(snapshot: Snapshot) -> Figures:
+    return of_lines(snapshot.logs)
+
+
+def _failure(snapshot: Snapshot) -> Figures:
+    broken = snapshot.failure
+    head = ("writer", "error", "message", "phase", "step", "traceback")
+    rows: list[tuple[Figure, ...]] = []
+    if broken is not None:
+        rows.append((broken.writer, broken.error, broken.message, broken.phase, broken.step, broken.traceback))
+    return Figures(head, rows)
+
+
+BY_PANEL: dict[str, Callable[[Snapshot], Figures]] = {
+    "cores": _cores,
+    "loss": _loss,
+    "meters": _meters,
+    "epochs": _epochs,
+    "xla": _xla,
+    "memory": _memory,
+    "log": _log,
+    "events": _events,
+    "pace": _pace,
+    "failure": _failure,
+}
+"""By the name of the panel."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
+
+from tputui import formatting as fmt
+from tputui.state.chart_data import Segment
+from tputui.state.snapshot import ENDED, Snapshot
 
 _ROOMS = 32
 """Into so many parts the next power of two is divided by the lengths that have room."""
@@ -100,3 +105,181 @@ def label(value: float, step: float) -> str:
         return f"{value:.3g}"
     digits = 0 if step >= 1 else min(6, math.ceil(-math.log10(step) - 1e-9))
     return f"{value:.{digits}f}"
+
+
+XKind = Literal["step", "epoch", "time", "examples"]
+X_KINDS: tuple[XKind, ...] = get_args(XKind)
+
+_CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+class AxisInfo(NamedTuple):
+    """What of a run the axes stand on."""
+
+    epochs: tuple[tuple[int, int], ...] = ()
+    """First step and number of every epoch that began, in order."""
+    steps_per_epoch: int = 0
+    """0 where nobody told."""
+    global_batch: int = 0
+    """Examples of a step; 0 where nobody told."""
+    started: float | None = None
+    """Unix time from which time is counted."""
+    growing: bool = False
+    """Whether steps may still come."""
+
+    def why_not(self, kind: XKind, segments: Sequence[Segment]) -> str:
+        """Why an axis cannot be shown; empty where it can."""
+        if kind == "epoch" and not self.steps_per_epoch and len(self.epochs) < 2:
+            return "the steps of an epoch are not known yet"
+        if kind == "time" and (self.started is None or (segments and not segments[-1].t)):
+            return "the times of the steps are not known"
+        return "the examples of a step are not known yet" if kind == "examples" and not self.global_batch else ""
+
+    def epoch_at(self, step: float) -> float:
+        """Epochs that are through after a step: 2.5 in the middle of the third."""
+        at = bisect.bisect_right(self.epochs, (step, 1 << 60)) - 1
+        if at < 0:
+            return step / self.steps_per_epoch if self.steps_per_epoch else 0.0
+        first, epoch = self.epochs[at]
+        length = self.epochs[at + 1][0] - first if at + 1 < len(self.epochs) else self._newest_length()
+        return epoch - 1 + min((step - first + 1) / length, 1.0) if length else float(epoch - 1)
+
+    def _newest_length(self) -> int:
+        if self.steps_per_epoch or len(self.epochs) < 2:
+            return self.steps_per_epoch
+        return self.epochs[-1][0] - self.epochs[-2][0]
+
+
+def grounds_of(snapshot: Snapshot) -> AxisInfo:
+    """What the axes of a run stand on."""
+    plan = snapshot.plan
+    return AxisInfo(
+        epochs=tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
+        steps_per_epoch=plan.steps_per_epoch if plan is not None else 0,
+        global_batch=plan.global_batch if plan is not None else 0,
+        started=snapshot.started,
+        growing=snapshot.condition not in ENDED,
+    )
+
+
+class Domain:
+    """The x axis of a chart of some segments, `width` dots wide."""
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        kind: XKind,
+        grounds: AxisInfo,
+        width: int,
+        middles: list[float] | None = None,
+        *,
+        spare: bool = False,
+    ) -> None:
+        """`middles` are the steps in the middle of each segment, where those are known already.
+
+        `spare` leaves a little room for what comes next, so that not every step that comes moves all of the curve.
+        """
+        self.kind = kind
+        self.width = width
+        self._grounds = grounds
+        self._ends = [segment.last_step for segment in segments] if kind == "time" else []
+        self._times = [segment.t for segment in segments] if kind == "time" else []
+        if middles is None:
+            middles = [(segment.first_step + segment.last_step) / 2 for segment in segments]
+        self.xs = self._places(middles)
+        """Where each segment lies on the axis."""
+        ends = [self.at(segments[0].first_step), self.at(segments[-1].last_step)] if segments else [0.0, 0.0]
+        self.low, self.high = ends if kind != "time" or not segments else (self.xs[0], self.xs[-1])
+        if spare:
+            self.high = self.low + with_room(self.high - self.low)
+        self._dots: list[int] | None = None
+
+    def at(self, step: float) -> float:
+        """Where a step lies on the axis."""
+        if self.kind == "epoch":
+            return self._grounds.epoch_at(step)
+        if self.kind == "examples":
+            return step * self._grounds.global_batch
+        if self.kind == "time" and self.xs:
+            return self.xs[min(bisect.bisect_left(self._ends, step), len(self.xs) - 1)]
+        return step
+
+    def dot(self, x: float) -> int:
+        """The dot column of a place on the axis; may lie outside."""
+        if self.high <= self.low:
+            return self.width // 2
+        return round((x - self.low) / (self.high - self.low) * (self.width - 1))
+
+    def dots(self) -> list[int]:
+        """The dot column of every segment, from left to right. Not to be changed."""
+        if self._dots is None:
+            self._dots = self._reckon_dots()
+        return self._dots
+
+    def _reckon_dots(self) -> list[int]:
+        if self.high <= self.low:
+            return [self.width // 2] * len(self.xs)
+        scale, low, most = (self.width - 1) / (self.high - self.low), self.low, self.width - 1
+        found = [int((x - low) * scale + 0.5) for x in self.xs]
+        return found if self.kind != "time" else [min(max(dot, 0), most) for dot in found]
+
+    def nearest(self, dot: int) -> int:
+        """The segment, by number, that is drawn nearest to a dot column; -1 where there is none."""
+        places = self.dots()
+        at = bisect.bisect_left(places, dot)
+        around = [index for index in (at - 1, at) if 0 <= index < len(places)]
+        return min(around, key=lambda index: abs(places[index] - dot), default=-1)
+
+    def ticks(self, count: int) -> list[tuple[float, str]]:
+        """At most `count` round places with their names."""
+        if self.kind == "time":
+            return [(value, clock(value, self.high)) for value in _round_times(self.low, self.high, count)]
+        if self.kind == "epoch":
+            found = ticks(Scale(self.low, self.high), count) or [self.low, self.high][:count]
+            return [(value, f"{value:.4g}") for value in found]
+        name = compact if self.kind == "examples" else fmt.count
+        return [(value, name(value)) for value in step_ticks(round(self.low), round(self.high), count)]
+
+    def _places(self, middles: list[float]) -> list[float]:
+        if self.kind == "step":
+            return middles
+        return self._times_from_start() if self.kind == "time" else [self.at(middle) for middle in middles]
+
+    def _times_from_start(self) -> list[float]:
+        """Seconds from the start, never backwards: clocks of two hosts differ a little."""
+        start, latest, found = self._grounds.started or 0.0, 0.0, []
+        for t in self._times:
+            latest = max(latest, t - start)
+            found.append(latest)
+        return found
+
+
+def clock(seconds: float, longest: float) -> str:
+    """A time from the start as an axis spells it: `45 s`, `12:30`, `2:05 h`."""
+    whole = round(seconds)
+    if longest < 120:
+        return f"{seconds:.3g} s"
+    if longest < 7200:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
+def compact(number: float) -> str:
+    """A count as an axis spells it: `800`, `51.2k`, `1.3M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.4g}{unit}"
+    return f"{number:.0f}"
+
+
+def _round_times(low: float, high: float, count: int) -> list[float]:
+    if count < 1 or high <= low:
+        return [low][:count]
+    if high - low < 5:
+        return ticks(Scale(low, high), count)
+    days = [86400 * (1 << power) for power in range(1, 16)]
+    for step in (*_CLOCK_STEPS, *days):
+        first, last = -(-low // step), high // step
+        if last - first + 1 <= count:
+            return [number * step for number in range(int(first), int(last) + 1)]
+    return [low]

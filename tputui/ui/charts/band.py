@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis, frame, layers
+from tputui.ui.charts import axis, frame
+from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.columns import ChartColumn
-from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.frame import Area
-from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.visible_data import (
     Chart,
     VisibleData,
@@ -22,7 +21,8 @@ from tputui.ui.charts.visible_data import (
     rows_for,
     scale_of,
 )
-from tputui.ui.render.braille import DOTS_X, Canvas
+from tputui.ui.render import braille
+from tputui.ui.render.braille import DOTS_X, Canvas, Layer
 
 
 class Setting(NamedTuple):
@@ -48,7 +48,7 @@ def draw(scene: VisibleData, width: int, height: int) -> Chart:
     place = setting(scene, width, height)
     found = scene.figures.columns(place.domain.dots())
     band, lines = _layers(scene, found, place)
-    body = layers.compose(lines, band=band, guide=cursor_cell(scene, place.domain))
+    body = braille.compose(lines, band=band, guide=cursor_cell(scene, place.domain))
     drawn = finish(scene, body, place.domain, place.area, place.labels, height)
     return Chart(drawn, place.area, place.domain, hidden=hidden_by_log(scene, scene.look.log))
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from tputui.ui.charts.domain import X_KINDS, XKind
-from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.charts.axis import X_KINDS, XKind
+from tputui.ui.charts.columns import WEIGHTS
 
 ViewKind = Literal["band", "overlay", "multiples", "heat"]
 VIEWS: tuple[ViewKind, ...] = get_args(ViewKind)

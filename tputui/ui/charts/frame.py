@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tputui.ui.charts import axis
-from tputui.ui.charts.domain import Domain
+from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.events_line import SIGNS, EventSign, line_of
 from tputui.ui.render.braille import DOTS_X, DOTS_Y
 from tputui.ui.render.lines import Line, Span

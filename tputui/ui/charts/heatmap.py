@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import frame
+from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.outlier import grouped

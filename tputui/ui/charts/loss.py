@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import band, heatmap, overlay, small_multiples
+from tputui.ui.charts.axis import XKind
 from tputui.ui.charts.chart_view import ChartView
+from tputui.ui.charts.columns import SegmentMemory, smoothed
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heatmap import HeatMemory
 from tputui.ui.charts.outlier import OutlierDetector, column_at
-from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.charts.small_multiples import MultiplesMemory
-from tputui.ui.charts.smoothing import smoothed
 from tputui.ui.charts.visible_data import Chart, VisibleData, Whole, cut
-from tputui.ui.render.lines import Line, Span, clean
+from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
 
@@ -65,7 +65,7 @@ def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequ
     return in_sight if in_sight is not None and in_sight.core == now.core else now
 
 
-def legend(scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
+def curve_legend(scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
     """What the lines of the chart are; `newest` is the mean of the newest step, where that is in sight."""
     cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
     line: Line = [
@@ -118,7 +118,7 @@ def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Seque
     return [Span(long if len(long) <= width else short, "alert")]
 
 
-def readout(scene: VisibleData, row: range | None = None) -> tuple[Line, Line]:
+def cursor_values(scene: VisibleData, row: range | None = None) -> tuple[Line, Line]:
     """What is under the cursor, in two parts: where it is, and the values there; of the cores of a `row` of the map."""
     step = scene.look.cursor
     if step is None or not scene.segments:
@@ -214,3 +214,49 @@ def nearest_mark(marks: list[Mark], step: int) -> Line:
     steps = f"{abs(away):,} step{'' if abs(away) == 1 else 's'}"
     where = "here" if not away else f"{steps} {'later' if away > 0 else 'before'}"
     return [Span(f"  {sign.mark} ", sign.tone), Span(f"{clean(mark.text)}, {where}", "label")]
+
+
+def legend(
+    scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
+) -> list[Line]:
+    """What the lines of the chart are, then which core stands out; both in the first line where room is `short`."""
+    first = curve_legend(scene, newest, num_cores, num_non_finite, width)
+    odd = odd_in_short(scene.outlier)
+    if short and odd:
+        mean = first[:2]
+        first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
+    bad = sorted({core for column in scene.cores for core in column.bad_cores})
+    return [first, odd_core(scene.outlier, num_cores, width, bad)]
+
+
+def readout(
+    scene: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()
+) -> list[Line]:
+    """Place and values under the cursor, and the nearest event where there is room; `rows` are those of a map."""
+    where, values = cursor_values(scene, next((cores for cores in rows if scene.look.core in cores), None))
+    event = nearest_mark(marks, scene.look.cursor or 0)
+    if short:
+        return [fit([*where[:1], *values], width)]
+    return [[*where, *event] if width_of(where) + 12 < width else where, values]
+
+
+def note(whole: Whole, scene: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
+    """What is not as usual, the most important first, as much as fits; `wanted` is the x axis that was asked for."""
+    look = scene.look
+    why_not = whole.grounds.why_not(wanted, whole.segments)
+    hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
+    parts = [
+        f"log axis{hidden}" if look.log else "",
+        f"EMA {look.weight:g}" if look.weight else "",
+        why_not or (f"by {look.x}" if look.x != "step" else ""),
+        f"steps {scene.segments[0].first_step:,} to {scene.segments[-1].last_step:,}"
+        if look.window is not None and scene.segments
+        else "",
+        *(chart.notes if chart is not None else ()),
+    ]
+    said: str = look.view if look.view != "band" else ""
+    for text in filter(None, parts):
+        longer = f"{said} \u00b7 {text}" if said else text
+        if len(longer) < width - 14:
+            said = longer
+    return said

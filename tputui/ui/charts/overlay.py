@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import layers
 from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
-from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, finish, hidden_by_log, sampled
-from tputui.ui.render.braille import Canvas
+from tputui.ui.render import braille
+from tputui.ui.render.braille import Canvas, Layer
 
 LINES_MAX = 64
 """More lines than that cannot be told apart, and cost a frame."""
@@ -34,7 +33,7 @@ def draw(scene: VisibleData, width: int, height: int) -> Chart:
         trace(mean.canvas, smooth, row)
         if scene.outlier is not None:
             trace_core(odd.canvas, scene.cores, scene.outlier.core, place.domain, row)
-    body = layers.compose([cores, mean, odd], guide=cursor_cell(scene, place.domain))
+    body = braille.compose([cores, mean, odd], guide=cursor_cell(scene, place.domain))
     drawn = finish(scene, body, place.domain, place.area, place.labels, height)
     return Chart(
         drawn,

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import Segment
-from tputui.ui.charts import axis, band, frame, layers
+from tputui.ui.charts import axis, band, frame
+from tputui.ui.charts.axis import AxisInfo, Domain
+from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.columns import ChartColumn, columns
-from tputui.ui.charts.domain import AxisInfo, Domain
 from tputui.ui.charts.frame import NON_FINITE_MARK, Area, dot_row
+from tputui.ui.charts.visible_data import Chart, Whole, cut
+from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
 
@@ -45,7 +48,33 @@ def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = Fa
         row = band.dot_of(scale, mean.dots_y)
         band.fill_band(behind, found, row)
         band.trace(mean, [(column.x, column.mean) for column in found], row)
-    body = layers.compose([layers.Layer(mean, "accent")], band=layers.Layer(behind, "band"))
+    body = braille.compose([braille.Layer(mean, "accent")], band=braille.Layer(behind, "band"))
     domain = Domain(segments, "step", AxisInfo(), area.across * DOTS_X)
     bad = frame.bad_signs([column.x for column in found if column.bad])
     return Plot([*frame.sided(body, labels, left), *frame.x_axis(domain, area, bad, None)], found, scale)
+
+
+LEAST_CHART = 7
+"""Lines from which a chart is worth its axes."""
+
+
+def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
+    """Points of time, step and value, in order, as pieces of a series; each reaches back to the one before."""
+    found: list[Segment] = []
+    before = 0
+    for t, step, value in points:
+        first = min(before + 1, step)
+        found.append(
+            Segment(first_step=first, last_step=step, mean=value, min=value, max=value, num_values=1, num_bad=0, t=t)
+        )
+        before = max(step, before)
+    return found
+
+
+def chart(whole: Whole, look: ChartView, width: int, height: int) -> Chart | None:
+    """A chart of the part that is in sight; None where there is no room for one."""
+    if height < LEAST_CHART or width < 24 or len(whole.segments) < 2:
+        return None
+    why_not = whole.grounds.why_not(look.x, whole.segments)
+    scene = cut(whole, [], look._replace(view="band", log=False, x="step" if why_not else look.x))
+    return band.draw(scene, width, height) if scene.segments else None

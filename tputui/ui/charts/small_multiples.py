@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis, events_line, layers
+from tputui.ui.charts import axis, events_line
+from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.band import dot_of, dots_of, trace
-from tputui.ui.charts.domain import Domain
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.frame import Area
-from tputui.ui.charts.layers import Layer
 from tputui.ui.charts.outlier import column_at, grouped
 from tputui.ui.charts.visible_data import (
     Chart,
@@ -25,7 +24,8 @@ from tputui.ui.charts.visible_data import (
     sampled,
     scale_of,
 )
-from tputui.ui.render.braille import DOTS_X, Canvas
+from tputui.ui.render import braille
+from tputui.ui.render.braille import DOTS_X, Canvas, Layer
 from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
@@ -128,7 +128,7 @@ def _one(
     if scale is not None:
         _trace(canvas, band, points, scale, canvas.dots_y)
     tone: Tone = "alert" if odd else "accent"
-    body = layers.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
+    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
     edge = Span("\u2502", "alert" if odd else "dim")
     title = fit(_title(scene, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
     rows: list[Line] = [title, *([edge, *line] for line in body)]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import axis, events_line, frame
+from tputui.ui.charts.axis import AxisInfo, Domain
 from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.domain import AxisInfo, Domain
+from tputui.ui.charts.columns import SegmentMemory
 from tputui.ui.charts.events_line import EventSign
 from tputui.ui.charts.frame import Area
 from tputui.ui.charts.outlier import seen
-from tputui.ui.charts.segments import SegmentMemory
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
 

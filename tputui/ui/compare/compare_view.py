@@ -11,8 +11,8 @@ from typing import NamedTuple
 from tputui.compare.compare import Comparison
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry.events import Split
-from tputui.ui.charts.domain import X_KINDS, XKind
-from tputui.ui.charts.smoothing import WEIGHTS
+from tputui.ui.charts.axis import X_KINDS, XKind
+from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.render.lines import Tone
 
 MeterKey = tuple[Split, str]

@@ -10,8 +10,8 @@ from textual.message import Message
 from tputui import formatting as fmt
 from tputui.compare.table import meter_name
 from tputui.state.snapshot import Snapshot
-from tputui.ui.base.export_figures import Figure, Figures
-from tputui.ui.charts.domain import XKind, clock, compact
+from tputui.ui.base.export import Figure, Figures
+from tputui.ui.charts.axis import XKind, clock, compact
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.compare import multi_run_chart
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView

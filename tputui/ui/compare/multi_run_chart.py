@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from tputui.compare.compare import LABELS, meter_points
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.ui.charts import axis, frame, layers
+from tputui.ui.charts import axis, frame
+from tputui.ui.charts.axis import AxisInfo, Domain, XKind, grounds_of
 from tputui.ui.charts.band import blank, dot_of, trace
-from tputui.ui.charts.domain import AxisInfo, Domain, XKind, grounds_of
+from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.frame import Area
-from tputui.ui.charts.layers import Layer
-from tputui.ui.charts.smoothing import smoothed
 from tputui.ui.compare.compare_view import TONES, CompareView, MeterKey
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas
+from tputui.ui.render import braille
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, Layer
 from tputui.ui.render.lines import Line, Span, Tone, joined, paragraph, width_of
 
 
@@ -203,7 +203,7 @@ def _body(
         points = _points(curve.xs, curve.values, domain, scale.log)
         found.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
         letters |= _letters(curve, points, row, len(curves))
-    lines = layers.compose(found, guide=cursor)
+    lines = braille.compose(found, guide=cursor)
     return [_lettered(line, letters, number) for number, line in enumerate(lines)]
 
 

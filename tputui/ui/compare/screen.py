@@ -23,10 +23,9 @@ from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.layout import Box
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.panel_grid import Panels
+from tputui.ui.widgets.panel_grid import Box, Panels
 from tputui.ui.widgets.panelkeys import PanelKeys
 
 PANELS = ("runs", "curves", "figures", "config")

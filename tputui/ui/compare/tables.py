@@ -11,7 +11,7 @@ from tputui import formatting as fmt
 from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
-from tputui.ui.base.export_figures import Figure, Figures
+from tputui.ui.base.export import Figure, Figures
 from tputui.ui.compare.compare_view import TONES, ComparedPart
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, wrap
 from tputui.ui.render.table import Cell

@@ -11,13 +11,13 @@ from textual.message import Message
 
 from tputui import config
 from tputui.field_docs import field_docs
-from tputui.ui.base.export_figures import Figure, Figures
+from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, shown
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.terminal.capabilities import keys_told
-from tputui.ui.widgets.edited_text import EditedText, press, spans
-from tputui.ui.widgets.list_panel import ListPanel
+from tputui.ui.widgets.line_input import EditedText, press, spans
+from tputui.ui.widgets.panel import ListPanel
 
 _MARKS = 4
 _NAME_WIDTH = 18

@@ -20,8 +20,8 @@ from tputui.ui.launch.form import Picked
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, paragraph
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_widget import Drawn
-from tputui.ui.widgets.list_panel import ListPanel
 from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.panel import ListPanel
 
 _HEADS = {"file": "configurations", "blank": "", "run": "runs to start again"}
 _NAME_WIDTHS = (20, 46)

@@ -1,4 +1,4 @@
-"""The panels of the monitor."""
+"""The panels of the monitor, and how they share the screen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,21 @@ from tputui.ui.monitor.memory import MemoryPanel
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.xla import XlaPanel
-from tputui.ui.widgets import layout
 from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.panel_grid import Panels
+from tputui.ui.widgets.panel_grid import Box, Panels
+
+PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace")
+"""In the order of their keys, from 1 to 9."""
+
+FAILURE = "failure"
+"""Stands above the others when training broke."""
+
+_TINY_WIDTH, _TINY_HEIGHT = 60, 13
+_WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
+_FEW_CORES = 32
+_LEAST_LOWER = 6
+_BOTH_FROM = 140
+"""Cells of width from which log and events stand beside each other."""
 
 PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
     CoresPanel,
@@ -36,7 +48,7 @@ PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
 
 PanelT = TypeVar("PanelT", bound=Panel[Any])
 
-NAMES = (*layout.PANELS, layout.FAILURE)
+NAMES = (*PANELS, FAILURE)
 
 
 class Body(Panels[Panel[Any]]):
@@ -47,9 +59,9 @@ class Body(Panels[Panel[Any]]):
         self._failed = False
         self._num_cores = 0
 
-    def boxes(self, width: int, height: int) -> dict[str, layout.Box]:
+    def boxes(self, width: int, height: int) -> dict[str, Box]:
         """Where the panels in sight stand, in cells."""
-        return layout.arrange(
+        return arrange(
             width,
             height,
             self.selected,
@@ -60,7 +72,7 @@ class Body(Panels[Panel[Any]]):
 
     def names(self) -> Sequence[str]:
         """The panels that can be selected: the failure only where there is one."""
-        return [name for name in NAMES if name != layout.FAILURE or self._failed]
+        return [name for name in NAMES if name != FAILURE or self._failed]
 
     def show(self, snapshot: Snapshot) -> None:
         """Hands each panel its part."""
@@ -80,3 +92,69 @@ class Body(Panels[Panel[Any]]):
         """A panel was clicked twice."""
         event.stop()
         self.maximise(not self.maximised)
+
+
+def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: bool, num_cores: int) -> dict[str, Box]:
+    """The boxes of the panels in sight, which tile `width` by `height` cells."""
+    if width < 1 or height < 1:
+        return {}
+    if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
+        return {selected: Box(0, 0, width, height)}
+    boxes: dict[str, Box] = {}
+    top = 0
+    if failed:
+        top = max(8, height * 2 // 5)
+        boxes[FAILURE] = Box(0, 0, width, top)
+    panel = "cores" if selected == FAILURE else selected
+    rest = height - top
+    if width >= _WIDE_WIDTH and rest >= _WIDE_HEIGHT:
+        return boxes | _wide(width, rest, top, panel, num_cores)
+    if rest < _TINY_HEIGHT:
+        return boxes | {panel: Box(0, top, width, rest)}
+    return boxes | _narrow(width, rest, top, panel, num_cores)
+
+
+def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
+    """Cores beside the loss, and one panel below."""
+    third = selected if selected not in ("cores", "loss") else "meters"
+    upper = min(max(_lines_for_cores(num_cores), height * 5 // 10), height - _LEAST_LOWER)
+    left = min(max(36, width * 2 // 5), 46)
+    return {
+        "cores": Box(0, top, left, upper),
+        "loss": Box(left, top, width - left, upper),
+        third: Box(0, top + upper, width, height - upper),
+    }
+
+
+def _wide(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
+    """Everything, in three rows."""
+    share = 31 if num_cores <= _FEW_CORES else 38
+    left = min(max(42, width * share // 100), 90)
+    upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
+    middle = max(9, (height - upper) * 45 // 100)
+    y, z = top + upper, top + upper + middle
+    boxes = {"cores": Box(0, top, left, upper), "loss": Box(left, top, width - left, upper)}
+    boxes |= _beside(
+        ("pace", "meters", "epochs"), (max(34, width * 25 // 100), max(40, width * 33 // 100)), width, y, middle
+    )
+    lower = height - upper - middle
+    xla, memory = max(30, width * 19 // 100), max(36, width * 23 // 100)
+    if width >= _BOTH_FROM:
+        widths = (xla, memory, width * 27 // 100)
+        return boxes | _beside(("xla", "memory", "events", "log"), widths, width, z, lower)
+    last = "events" if selected == "events" else "log"
+    return boxes | _beside(("xla", "memory", last), (xla, memory), width, z, lower)
+
+
+def _beside(names: tuple[str, ...], widths: tuple[int, ...], width: int, y: int, height: int) -> dict[str, Box]:
+    """Panels in a row; the last one takes what the others leave."""
+    boxes, x = {}, 0
+    for name, wide in zip(names, (*widths, width - sum(widths)), strict=True):
+        boxes[name] = Box(x, y, wide, height)
+        x += wide
+    return boxes
+
+
+def _lines_for_cores(num_cores: int) -> int:
+    """Lines of a panel that lists every core of a small number: a head, a sum and the frame besides."""
+    return min(max(num_cores, 4), 16) + 3

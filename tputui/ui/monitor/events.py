@@ -10,7 +10,7 @@ from textual.message import Message
 from tputui.state.chart_data import Mark
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
-from tputui.ui.base.export_figures import Figures, of_marks
+from tputui.ui.base.export import Figures, of_marks
 from tputui.ui.charts import events_line
 from tputui.ui.render.lines import Line, Span, clean, paragraph, wrap
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel

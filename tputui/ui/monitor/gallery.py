@@ -8,8 +8,7 @@ from typing import NamedTuple
 from tputui.state.snapshot import ENDED, PicturesView, Snapshot
 from tputui.telemetry.events import PictureKept
 from tputui.ui.base import status_text
-from tputui.ui.render.halfblocks import Pixels
-from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Tile
+from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Pixels, Tile
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 

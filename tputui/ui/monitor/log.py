@@ -14,7 +14,7 @@ from textual.message import Message
 
 from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.base import keymap, status_text
-from tputui.ui.base.export_figures import Figures, of_lines
+from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.monitor.log_fold import Entry, lanes_of
 from tputui.ui.monitor.log_query import LogQuery

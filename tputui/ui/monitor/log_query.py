@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tputui.ui.monitor.log_view import LEVELS, Sieve, compiled
 from tputui.ui.render.lines import Line, Span, width_of
-from tputui.ui.widgets.edited_text import EditedText, press, spans
+from tputui.ui.widgets.line_input import EditedText, press, spans
 
 
 class LogQuery:

@@ -14,11 +14,11 @@ from textual.message import Message
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.charts import legend
+from tputui.ui.charts import loss
+from tputui.ui.charts.axis import X_KINDS, grounds_of
 from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
-from tputui.ui.charts.domain import X_KINDS, grounds_of
+from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.smoothing import WEIGHTS
 from tputui.ui.charts.visible_data import Chart, VisibleData, Whole
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, paragraph
@@ -99,15 +99,15 @@ class LossPanel(Panel[LossPart]):
         lines = chart.lines if chart is not None else []
         short = heads == 1
         if self.look.cursor is not None:
-            head = legend.readout(scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
+            head = loss.readout(scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
         else:
             newest = part.newest if scene.segments[-1] is whole.segments[-1] else None
-            head = legend.legend(scene, newest, part.num_cores, part.num_non_finite, width, short=short)
+            head = loss.legend(scene, newest, part.num_cores, part.num_non_finite, width, short=short)
         if not any(segment.num_values for segment in scene.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
             self.set_timer(_ON_S, self.redraw)
-        note = legend.note(whole, scene, chart, self.look.x, width)
+        note = loss.note(whole, scene, chart, self.look.x, width)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
 
     # How it is looked at.

@@ -8,10 +8,10 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import Mark, ThroughputView
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
-from tputui.ui.base.export_figures import Figures
-from tputui.ui.charts import history
+from tputui.ui.base.export import Figures
+from tputui.ui.charts import plot
+from tputui.ui.charts.axis import AxisInfo, grounds_of
 from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.domain import AxisInfo, grounds_of
 from tputui.ui.charts.sparkline import evenly
 from tputui.ui.charts.visible_data import Whole
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
@@ -66,9 +66,9 @@ class PacePanel(Panel[PacePart]):
         points = [(point.t, point.step, point.examples_per_s) for point in pace.history]
         room = height - len(rows) - 1
         chart = None
-        if room >= history.LEAST_CHART:
-            whole = Whole(history.as_segments(points), [], part.marks, part.grounds)
-            chart = history.chart(whole, self.look, width, room)
+        if room >= plot.LEAST_CHART:
+            whole = Whole(plot.as_segments(points), [], part.marks, part.grounds)
+            chart = plot.chart(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
         return Drawing([*rows, *_spark([value for _, _, value in points], width)])

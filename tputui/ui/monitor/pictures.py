@@ -20,9 +20,8 @@ from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, Player
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.gallery import GalleryPanel, GalleryPart, examples_of
-from tputui.ui.render.halfblocks import Pixels, coloured, grey
 from tputui.ui.render.image_files import ImageFiles, scaled
-from tputui.ui.render.image_grid import Drawer
+from tputui.ui.render.image_grid import Drawer, Pixels, coloured, grey
 from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar, PlayerBar
 from tputui.ui.widgets.notices import Notices

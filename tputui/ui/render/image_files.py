@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from tputui import formatting as fmt
-from tputui.ui.render.halfblocks import Pixels
+from tputui.ui.render.image_grid import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image

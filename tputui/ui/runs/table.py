@@ -12,7 +12,7 @@ from textual.message import Message
 
 from tputui import formatting as fmt
 from tputui.ui.base import status_text
-from tputui.ui.base.export_figures import Figure, Figures
+from tputui.ui.base.export import Figure, Figures
 from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.plot import NON_FINITE_MARK
 from tputui.ui.charts.sparkline import sparkline

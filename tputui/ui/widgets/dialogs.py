@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from tputui.telemetry.events import RequestKind
+from tputui.ui.base.export import Form
 from tputui.ui.render.lines import Line, Span, clean, fit
 from tputui.ui.terminal.capabilities import keys_told
 from tputui.ui.widgets.line_widget import Drawn
@@ -173,3 +174,20 @@ class Confirm(ChoiceScreen[bool]):
     def __init__(self, question: str, yes: str, no: str = "cancel: nothing is done", note: str = "") -> None:
         """`yes` says what will be done; its key is `y`."""
         super().__init__(question, (Choice("y", yes, True), Choice(CANCEL_KEY, no, None)), note, first=1)
+
+
+FORMS: tuple[Choice[Form], ...] = (
+    Choice("t", "text: the panel as it is drawn, every line of it", "txt"),
+    Choice("c", "CSV: the figures behind it, not rounded", "csv"),
+    Choice("s", "SVG: a picture of the whole screen", "svg"),
+    Choice(CANCEL_KEY, "cancel: nothing is written", None),
+)
+
+
+class ExportScreen(ChoiceScreen[Form]):
+    """Asks for a form; results in it, or None."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is what the panel is called."""
+        note = "a new file in the current folder; none is overwritten"
+        super().__init__(f"Write {name} as", FORMS, note)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from tputui.ui.widgets.layout import Box
 from tputui.ui.widgets.panel import Panel
 
 PanelT = TypeVar("PanelT", bound=Panel[Any])
+
+
+class Box(NamedTuple):
+    """A rectangle of terminal cells."""
+
+    x: int
+    y: int
+    width: int
+    height: int
 
 
 class Panels(Widget, Generic[PanelT]):
