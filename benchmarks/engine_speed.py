@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import run_plan
-from engine.loop.run_context import RunContext
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
 from tests import recorded
@@ -60,16 +59,16 @@ class Engine:
 
         run_dir = rundir.create(folder, recorded.manifest("engine"))
         self.reporter = Reporter(run_dir, "worker")
-        around = RunContext(run_dir, self.reporter, Progress(), RequestQueue())
-        self._trainer, self._reports = build.trainer(planned, cores, around)
-        self._reports.open(self._trainer.at)
+        context = build.RunContext(run_dir, self.reporter, Progress(), RequestQueue())
+        self._trainer = build.trainer(planned, cores, context)
+        self._trainer.begin()
 
     def epoch(self) -> None:
         """The training half of an epoch, with its reports."""
-        self._reports.begin_epoch(self._trainer.at, {})
-        self._trainer._train_steps()
-        at = self._trainer.at
-        self._trainer.at = at._replace(epoch=at.epoch + 1, batch=0)
+        self._trainer.begin_epoch()
+        self._trainer.train_steps()
+        at = self._trainer.position
+        self._trainer.position = at._replace(epoch=at.epoch + 1, batch=0)
 
 
 class ByHand:
@@ -214,7 +213,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
     from lightning.pytorch.plugins.precision import XLAPrecision
 
     from engine.lightning import fake_devices
-    from engine.lightning.device import SpmdStrategy
+    from engine.lightning.trainer_plugins import SpmdStrategy
     from engine.tasks.lit_digits import DigitsDataModule, LitDigits
 
     class Turns(Callback):

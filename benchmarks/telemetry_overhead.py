@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from engine import run_plan
-from engine.loop.run_context import RunContext
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
 from tests import recorded
@@ -38,19 +37,19 @@ class Side:
         name = "on" if telemetry else "off"
         self.run_dir = rundir.create(folder, recorded.manifest(name))
         self.reporter = Reporter(self.run_dir, "worker")
-        around = RunContext(self.run_dir, self.reporter, Progress(), RequestQueue(), telemetry=telemetry)
-        self._trainer, self._reports = build.trainer(planned, cores, around)
-        self._reports.open(self._trainer.at)
+        context = build.RunContext(self.run_dir, self.reporter, Progress(), RequestQueue(), telemetry=telemetry)
+        self._trainer = build.trainer(planned, cores, context)
+        self._trainer.begin()
         self._kept_s = 0.0
         self.spent_s: list[tuple[float, float]] = []
-        note_step = self._reports.note_step
+        append = self._trainer.reporter.append
 
         def timed(*step: Any) -> None:
             began = time.perf_counter()
-            note_step(*step)
+            append(*step)
             self._kept_s += time.perf_counter() - began
 
-        self._reports.note_step = timed  # type: ignore[method-assign, assignment]  # what telemetry adds to a trace
+        self._trainer.reporter.append = timed  # type: ignore[method-assign, assignment]  # what telemetry adds to a trace
         self.step_s: list[float] = []
         self.epoch_s: list[float] = []
         self.cpu_s: list[float] = []
@@ -67,7 +66,7 @@ class Side:
         backend.wait()
         took = time.perf_counter() - began
         self.cpu_s.append(time.process_time() - cpu_began)
-        self.spent_s.append((self._reports.sections.totals()["report"], self._kept_s))
+        self.spent_s.append((self._trainer.events.sections.totals()["report"], self._kept_s))
         self._kept_s = 0.0
         after = backend.counters()
         self.epoch_s.append(took)

@@ -65,6 +65,10 @@ class NotFinite(Exception):
     began, and what was kept."""
 
 
+class TaskError(Exception):
+    """A task does not return what it must; the text says what is wrong."""
+
+
 class TooManyBad(Exception):
     """More examples cannot be used than may be left out; the text names the last one."""
 

@@ -1,8 +1,7 @@
-"""A training process of a run besides the worker: `python -P -m engine.rank RUN_DIR ...`.
+"""Another training process of a `replica` run: `python -P -m engine.rank RUN_DIR ...`, started by the worker.
 
-It trains the ranks that it is given, one a core, in step with the first rank, and keeps a journal for each with its
-heartbeat and what breaks in it. The first rank reports, saves and is asked; here requests are seen when it passes them
-on, and signals that ask for an end are left to it. This process ends with the one that started it.
+It trains one rank per core in step with the first rank, and writes a journal for each with its heartbeat and failures.
+The first rank, in the worker, reports, saves, and receives requests and signals. This process ends with the worker.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import msgspec
 
 from engine import run_plan
 from engine.errors import PEER_LOST, THROUGH, NotFinite, PeerLost, Refused, Unable, text_of
-from engine.loop.run_context import RunContext
 from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, monitor, stacks, versions
 from engine.process.monitor import POLL_INTERVAL_S, WorkerMonitor
@@ -41,17 +39,17 @@ _SET_DEATH_SIGNAL = 1
 
 
 class RankReporter(Reporter):
-    """Keeps what a rank alone can tell; all the rest is in the first rank's journal."""
+    """Writes only the events of this rank itself; all others are in the journal of the first rank."""
 
     training = False
-    """Until training has begun, the first rank has met the same, and says so."""
+    """Whether training has begun. Warnings before that are the same in the first rank, which emits them."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
         self._rank = rank
         super().__init__(run_dir, ROLE, rank)
 
     def emit(self, event: ev.Event) -> None:
-        """Records what is this rank's own."""
+        """Writes the event if it is one of this rank itself."""
         if isinstance(event, ev.TopologyDeclared):
             event = msgspec.structs.replace(event, cores=[self._rank])
         own = (
@@ -66,24 +64,26 @@ class RankReporter(Reporter):
             super().emit(event)
 
     def record_steps(self, first: int, values: object, cores: int, metric: str = "loss") -> None:
-        """The first rank records the steps of all."""
+        """Does nothing: the first rank records the steps of all."""
 
 
 class Rank:
-    """One rank: its thread, and its journal."""
+    """One rank: its training and its journal."""
 
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, *, telemetry: bool) -> None:
         self.rank = rank
         self._reporter = RankReporter(run_dir, rank)
         self.stacks = stacks.StackReporter(run_dir, self._reporter)
-        """Answers for the stacks of the process."""
-        self._progress, control = Progress(), RequestQueue()
-        self._watch = WorkerMonitor(run_dir, self._reporter, self._progress, control)
-        self._around = RunContext(run_dir, self._reporter, self._progress, control, manifest.resume_path, telemetry)
+        """Writes the stacks of this process on request."""
+        self._progress, self._requests = Progress(), RequestQueue()
+        self._monitor = WorkerMonitor(run_dir, self._reporter, self._progress, self._requests)
+        self._run_dir = run_dir
+        self._resume_path = manifest.resume_path
+        self._telemetry = telemetry
 
     def beat(self) -> None:
-        """Beats the heart where it is due."""
-        self._watch.beat()
+        """Emits a heartbeat if one is due."""
+        self._monitor.beat()
 
     def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         """Trains to the end; gives the exit code. `link` leads to the first rank. What breaks is told here, and never
@@ -100,44 +100,47 @@ class Rank:
             return self.failed(error, ExitCode.FAILED)
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
-        """Tells what broke."""
-        told = crash_report.failure(error, self._progress)
-        self._reporter.emit(told)
-        self._tell_end("failed", f"{type(error).__name__}: {text_of(error)}")
+        """Reports a failure and returns the exit code."""
+        failure = crash_report.failure(error, self._progress)
+        self._reporter.emit(failure)
+        self._report_end("failed", f"{type(error).__name__}: {text_of(error)}")
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"rank {self.rank}:\n{told.traceback or told.message}\n")
+            sys.stderr.write(f"rank {self.rank}:\n{failure.traceback or failure.message}\n")
         return code
 
     def close(self) -> None:
-        """Writes what is left to write."""
+        """Closes the journal."""
         monitor.close(self._reporter)
 
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build
-        from engine.loop.trainer import Stopped
+        from engine.loop.checkpoint_manager import Stopped
         from engine.parallel.group import RankSocket
 
         place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for)
         cores = build.replica(planned, place, device_index)
-        trainer, reports = build.trainer(planned, cores, self._around)
-        self._watch.follow(reports.programs.compiling_since, reports.served)
+        context = build.RunContext(
+            self._run_dir, self._reporter, self._progress, self._requests, self._resume_path, self._telemetry
+        )
+        trainer = build.trainer(planned, cores, context)
+        self._monitor.follow(trainer.events.programs.compiling_since, trainer.events.served)
         self._reporter.training = True
         try:
-            self._tell_end("done", trainer.train())
+            self._report_end("done", trainer.train())
         except Stopped as stopped:
-            self._tell_end("stopped", str(stopped))
+            self._report_end("stopped", str(stopped))
         except NotFinite as error:
-            # Every rank has come to it together, and the first one tells it for all.
-            self._tell_end("failed", str(error))
+            # All ranks have found it at the same step, and the first one reports it.
+            self._report_end("failed", str(error))
         self._progress.enter("ending")
         return ExitCode.DONE
 
-    def _tell_end(self, outcome: ev.Outcome, reason: str) -> None:
+    def _report_end(self, outcome: ev.Outcome, reason: str) -> None:
         self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self._progress.step, reason=reason))
 
 
 class Process:
-    """The ranks of this process, trained in threads and watched by the main one."""
+    """The ranks of this process, trained in threads and monitored by the main thread."""
 
     def __init__(self, arguments: argparse.Namespace, run_dir: Path, manifest: Manifest) -> None:
         self._arguments = arguments
@@ -154,7 +157,7 @@ class Process:
         while not self._ended.wait(POLL_INTERVAL_S) and not _parent_has_closed():
             for rank in self._ranks:
                 rank.beat()
-            # One answer for the process: all its ranks are threads of it.
+            # One answer for all ranks, which are threads of this process.
             self._ranks[0].stacks.look()
         for rank in self._ranks:
             rank.close()
@@ -195,7 +198,7 @@ class Process:
         return run_plan.make(config, found, self._manifest.config_path)
 
     def _end(self, code: int) -> None:
-        """The first word on the end of the process counts."""
+        """Ends the process with this code, unless it is ending already."""
         if not self._ended.is_set():
             self._code = code
             self._ended.set()
@@ -204,13 +207,13 @@ class Process:
 def main(argv: list[str] | None = None) -> int:
     """Entry point; ends the process itself once training has begun."""
     parser = argparse.ArgumentParser(prog="python -P -m engine.rank", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run_dir", type=Path, help="directory of the run, with its manifest in it")
-    parser.add_argument("--process", required=True, help="P/N: which of the processes this is")
-    parser.add_argument("--ranks", required=True, help="A-B: the ranks that it trains")
-    parser.add_argument("--of", type=int, required=True, help="ranks of the run")
-    parser.add_argument("--links", required=True, help="inherited file descriptors: each rank's link to the first rank")
+    parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
+    parser.add_argument("--process", required=True, help="P/N: number of this process, and of how many")
+    parser.add_argument("--ranks", required=True, help="A-B: ranks of this process")
+    parser.add_argument("--of", type=int, required=True, help="number of ranks of the run")
+    parser.add_argument("--links", required=True, help="inherited file descriptors of the links to the first rank")
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
-    parser.add_argument("--no-telemetry", action="store_true", help="train unseen")
+    parser.add_argument("--no-telemetry", action="store_true", help="do not record steps")
     arguments = parser.parse_args(argv)
     _die_with(arguments.parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -219,21 +222,21 @@ def main(argv: list[str] | None = None) -> int:
     run_dir = held(arguments.run_dir)
     stacks.tell_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
     manifest = read_manifest(run_dir)
-    # The user's own modules come last, so that theirs never hide ours.
+    # Last, so that the user's modules never hide ours.
     sys.path.append(manifest.cwd)
     Process(arguments, run_dir, manifest).run()
     return ExitCode.FAILED
 
 
 def _die_with(parent: int) -> None:
-    """From now on the end of the parent is the end of this process, whatever it does then."""
+    """From now on the kernel kills this process when its parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(ExitCode.FAILED)
 
 
 def _parent_has_closed() -> bool:
-    """Whether the parent has closed the pipe to this process: nothing else ever comes through it."""
+    """Whether the parent has closed the pipe to this process; it never writes to it."""
     readable, _, _ = select.select([0], [], [], 0)
     return bool(readable)
 

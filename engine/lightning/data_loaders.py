@@ -1,7 +1,6 @@
-"""What the user's own loaders give, and in which order: checked once, and made a pure function of seed and epoch.
+"""Checks the user's DataLoaders and makes the order of examples a pure function of seed and epoch.
 
-An order that depends on nothing else lets a run that was stopped in the middle of an epoch go on with the examples
-that were left. Must not move a batch.
+So a run that was stopped in the middle of an epoch resumes with the examples that were left. Must not move a batch.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from engine.errors import Problem, Refused
 from tputui.config import RunConfig
 
 
-class Ordered:
-    """A sampler whose order is tied to the epoch, and which leaves out what its first epoch has behind it."""
+class ResumableSampler:
+    """A sampler whose order depends on seed and epoch; in its first epoch it skips the examples already trained on."""
 
     def __init__(self, sampler: Any, seed: int, at: Position, global_batch: int) -> None:
+        """`at` is the position where training begins."""
         self._sampler = sampler
         self._seed = seed
         self._first = at.epoch - 1
@@ -37,61 +37,66 @@ class Ordered:
         yield from islice(self._sampler, self._skip if self._epoch == self._first else 0, None)
 
     def set_epoch(self, epoch: int) -> None:
-        """Lightning says so before each epoch, counting from 0."""
+        """Lightning calls this before each epoch, counting from 0."""
         self._epoch = epoch
 
 
-class Shape(NamedTuple):
-    """What a loader gives in an epoch."""
+class LoaderInfo(NamedTuple):
+    """Sizes of an epoch of a loader."""
 
     examples: int
     batches: int
-    """Those that are taken."""
+    """Batches that are used."""
     ragged: int
-    """Examples of a last batch that is not whole; 0 where it is."""
+    """Examples of an incomplete last batch; 0 if it is complete."""
 
 
-def training(loader: Any, config: RunConfig, at: Position) -> Shape:
-    """Checks the training loader and ties its order to seed and epoch; a ragged end is not taken. Raises `Refused`."""
-    shape = _shape(loader, "the training loader")
+def training(loader: Any, config: RunConfig, at: Position) -> LoaderInfo:
+    """Checks the training loader and makes its order depend on seed and epoch; an incomplete last batch is not used.
+
+    Raises `Refused`.
+    """
+    info = _info(loader, "the training loader")
     batch_size = loader.batch_size
     if batch_size != config.global_batch:
         raise _refused(
-            f"the training loader gives batches of {batch_size} where {config.global_batch} are configured; let the "
+            f"the training loader gives batches of {batch_size}, but {config.global_batch} is configured; let the "
             "LightningDataModule take batch_size, or configure what it gives"
         )
-    whole = shape.examples // config.global_batch
-    if whole == 0:
-        raise _refused(f"a global batch of {config.global_batch} is more than the {shape.examples} training examples")
+    complete = info.examples // config.global_batch
+    if complete == 0:
+        raise _refused(f"a global batch of {config.global_batch} is more than the {info.examples} training examples")
     if isinstance(loader.batch_sampler, BatchSampler):
-        # The loader itself lets none of its parts be changed; this is not one of its own.
-        loader.batch_sampler.sampler = Ordered(loader.batch_sampler.sampler, config.seed, at, config.global_batch)
-    batches = min(whole, config.data.batches_per_epoch or whole)
-    return shape._replace(batches=batches)
+        # Replaced here, since a DataLoader does not allow its own attributes to be changed.
+        loader.batch_sampler.sampler = ResumableSampler(
+            loader.batch_sampler.sampler, config.seed, at, config.global_batch
+        )
+    batches = min(complete, config.data.batches_per_epoch or complete)
+    return info._replace(batches=batches)
 
 
-def validation(loaders: Any) -> Shape:
-    """What the validation loaders give together."""
-    shapes = [_shape(loader, "a validation loader") for loader in _each(loaders)]
-    return Shape(
-        sum(shape.examples for shape in shapes),
-        sum(shape.batches for shape in shapes),
-        max((shape.ragged for shape in shapes), default=0),
+def validation(loaders: Any) -> LoaderInfo:
+    """Sizes of all validation loaders together. Raises `Refused`."""
+    infos = [_info(loader, "a validation loader") for loader in _as_list(loaders)]
+    return LoaderInfo(
+        sum(info.examples for info in infos),
+        sum(info.batches for info in infos),
+        max((info.ragged for info in infos), default=0),
     )
 
 
-def _each(loaders: Any) -> list[Any]:
+def _as_list(loaders: Any) -> list[Any]:
     if isinstance(loaders, dict):
         return list(loaders.values())
     return list(loaders) if isinstance(loaders, list | tuple) else [loaders]
 
 
-def _shape(loader: Any, what: str) -> Shape:
+def _info(loader: Any, what: str) -> LoaderInfo:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
         raise _refused(f"{what} must be a DataLoader over a dataset with a length and a batch_size: a stream has none")
     examples = len(loader.sampler)  # type: ignore[arg-type]  # every sampler of a dataset with a length has one
     ragged = 0 if loader.drop_last else examples % loader.batch_size
-    return Shape(examples, len(loader), ragged)
+    return LoaderInfo(examples, len(loader), ragged)
 
 
 def _refused(message: str) -> Refused:

@@ -1,4 +1,4 @@
-"""Figures of a LightningModule on one of its own splits, by Lightning's own Trainer on the CPU.
+"""Evaluates a LightningModule on one of its own splits, by Lightning's Trainer on the CPU, for `tputui predict`.
 
 Must not import the runtime.
 """
@@ -15,41 +15,41 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.errors import Problem, Refused
 from engine.lightning import fake_devices, user_module
-from engine.lightning import logged_values as figures
 from engine.lightning.user_module import LightningData, LightningModel
 from tputui.config import RunConfig
+from tputui.telemetry.meters import logged_meters
 
 STEPS = {"valid": "validation_step", "test": "test_step"}
 
 
 class Evaluated(NamedTuple):
-    """A split, as the module sees it."""
+    """The result on a split."""
 
     figures: dict[str, float]
     """What the module logged, under the names of the run's meters."""
     examples: int | None
-    """How many; None where a loader does not say."""
+    """Number of examples; None if a loader has no length."""
 
 
-class Loading(Callback):
-    """Puts weights in the module once Lightning has built it: its `configure_model` may add layers."""
+class _LoadWeights(Callback):
+    """Loads the weights once Lightning has built the module: its `configure_model` may add layers."""
 
     def __init__(self, load: Callable[[torch.nn.Module], None]) -> None:
         self._load = load
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The module is whole."""
+        """The module is complete."""
         self._load(pl_module)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The module is whole."""
+        """The module is complete."""
         self._load(pl_module)
 
 
 def evaluate(
     config: RunConfig, data: LightningData, model: LightningModel, load: Callable[[torch.nn.Module], None], split: str
 ) -> Evaluated:
-    """Figures of the split `valid` or `test`; `load` puts the weights in the module. Raises `Refused`."""
+    """Evaluates the split `valid` or `test`; `load` loads the weights into the module. Raises `Refused`."""
     if split not in STEPS:
         message = f"a LightningModule is evaluated on {' or '.join(STEPS)}, by its own loaders; not on {split}"
         raise Refused([Problem("--split", message)])
@@ -59,7 +59,7 @@ def evaluate(
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
-        callbacks=[Loading(load)],
+        callbacks=[_LoadWeights(load)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -69,10 +69,10 @@ def evaluate(
     try:
         run(module, datamodule=datamodule, verbose=False)
     except MisconfigurationException as error:
-        said = str(error).strip().splitlines()[0]
-        raise Refused([Problem(f"--split {split}", f"it needs {STEPS[split]} and a loader for it: {said}")]) from error
+        first = str(error).strip().splitlines()[0]
+        raise Refused([Problem(f"--split {split}", f"it needs {STEPS[split]} and a loader for it: {first}")]) from error
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    found = {name: reading.avg for name, reading in figures.meters(logged, split).items()}
+    found = {name: reading.avg for name, reading in logged_meters(logged, split).items()}
     return Evaluated(found, _examples(trainer.val_dataloaders if split == "valid" else trainer.test_dataloaders))
 
 

@@ -1,7 +1,7 @@
-"""What Lightning finds of XLA: devices where there is no TPU, or none. Must be called in processes of ours alone.
+"""Makes Lightning find XLA devices without a TPU, or none. Must only be called in processes of our own.
 
-Lightning asks the PCI bus, and then the network, for a TPU and refuses its XLA path without one. The runtime's CPU
-devices go through that same path once both of its accelerator classes are told how many there are.
+Lightning looks for a TPU on the PCI bus and then in the network, and refuses its XLA path without one. The runtime's
+CPU devices take that path once both of Lightning's accelerator classes report devices.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lightning.pytorch.accelerators import XLAAccelerator
 
 
 def offer_cores(num_cores: int) -> None:
-    """From now on Lightning finds that many cores; the log says so."""
+    """From now on Lightning finds that many cores; this is printed to stderr."""
     sys.stderr.write(
-        "tputui: Lightning finds no TPU here and would refuse its XLA path; in this process alone it is told of "
+        "tputui: Lightning finds no TPU here and would refuse its XLA path; in this process it is given "
         f"{num_cores} virtual cores\n"
     )
     _offer(num_cores)
@@ -28,6 +28,6 @@ def offer_nothing() -> None:
 
 def _offer(num_cores: int) -> None:
     for cls in (FabricAccelerator, XLAAccelerator):
-        # It stands on classes, and Lightning itself asks the classes.
+        # On the classes, since Lightning calls these methods on the classes.
         setattr(cls, "auto_device_count", staticmethod(lambda: num_cores))  # noqa: B010 - mypy forbids the assignment
         setattr(cls, "is_available", staticmethod(lambda: num_cores > 0))  # noqa: B010

@@ -1,7 +1,7 @@
-"""The task `lightning`: a LightningModule of yours, trained by Lightning's own Trainer. Torch-free at the top.
+"""The task `lightning`: a LightningModule of yours, trained by Lightning's own Trainer.
 
-Lightning brings its own loop, data and figures, so what a task of ours must give is asked of nobody here: another
-builder puts the trainer together, and sizes and meters are known once Lightning has set the data up.
+Lightning has its own loop, data and meters, so the methods of other tasks are not used: `engine.lightning.build` builds
+the trainer, and sizes are known once Lightning has set up the data. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Lightning(Task):
     builder: ClassVar[str] = "engine.lightning.build"
 
     def sizes(self, data: LightningData, seed: int) -> Sizes:
-        """Not known before Lightning has set the data up."""
+        """Zeros: sizes are not known before Lightning has set up the data."""
         return Sizes(0, 0)
 
     def problems(self, plan: Plan) -> list[Problem]:
-        """Modules that cannot be found, arguments that do not fit, and keys that would have no effect."""
+        """Modules that cannot be imported, wrong arguments, and keys that would have no effect."""
         data, model = plan.data, plan.model
         assert isinstance(data, LightningData)
         assert isinstance(model, LightningModel)
         if not model.module:
-            return [Problem("model.module", 'it is missing: name your LightningModule as "package.module:Class"')]
+            return [Problem("model.module", 'missing: name your LightningModule as "package.module:Class"')]
         found = user_module.problems("model", model.module, model.arguments, ("lr",))
         if data.module is not None:
             found += user_module.problems("data", data.module, data.arguments, ("batch_size",))
@@ -54,24 +54,24 @@ class Lightning(Task):
         return found
 
     def load(self, data: LightningData, seed: int) -> Splits:
-        """Lightning asks its own loaders."""
+        """Raises `Refused`: the module has its own loaders."""
         _refuse()
 
     def model(self, options: LightningModel, data: LightningData) -> torch.nn.Module:
-        """Lightning makes its own."""
+        """Raises `Refused`."""
         _refuse()
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Lightning predicts by its own Trainer."""
+        """Raises `Refused`."""
         _refuse()
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Lightning's steps tell their own."""
+        """Raises `Refused`."""
         _refuse()
 
 
 def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
-    """Keys that say something which nobody would heed."""
+    """Keys that are set and would be ignored."""
     default = OptimConfig()
     found = [
         Problem(f"optim.{key}", f"{cls.__name__} configures its own optimizer; give it as model.arguments.{key}")

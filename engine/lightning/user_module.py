@@ -1,6 +1,6 @@
-"""The user's own LightningModule and LightningDataModule: found by name and checked before anything starts.
+"""Finds the user's LightningModule and LightningDataModule by name, checks their arguments, and makes them.
 
-Importing this module imports neither torch nor Lightning. What is checked is not made: only `make` makes instances.
+Importing this module imports neither torch nor Lightning. Only `make` creates instances.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PACKAGE = "lightning"
 KINDS = {"model": "LightningModule", "data": "LightningDataModule"}
-"""What the key `module` of a table must name."""
+"""Base class by table of the configuration."""
 
 
 class LightningData(Options, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     module: str | None = None
-    """LightningDataModule as `package.module:Class`; none where the LightningModule has loaders of its own."""
+    """LightningDataModule as `package.module:Class`; none if the LightningModule has its own loaders."""
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     """Keyword arguments of the LightningDataModule. If it takes `batch_size`, it is given the global batch."""
 
@@ -45,8 +45,7 @@ class LightningModel(Options, frozen=True, kw_only=True):
 
 
 def problems(table: str, target: str, arguments: dict[str, Any], offered: Collection[str]) -> list[Problem]:
-    """Why the class at `target` cannot be made with these arguments; `offered` are given besides where it takes
-    them."""
+    """Why the class at `target` cannot be made with these arguments, and with the `offered` ones that it takes."""
     try:
         cls = find(table, target)
     except Refused as refused:
@@ -55,11 +54,11 @@ def problems(table: str, target: str, arguments: dict[str, Any], offered: Collec
 
 
 def find(table: str, target: str) -> type[Any]:
-    """The class at `module:Class`. Raises `Refused` where there is none, or it is of another kind."""
+    """The class at `module:Class`. Raises `Refused` if it does not exist or has another base class."""
     key, kind = f"{table}.module", KINDS[table]
     module_name, colon, class_name = target.partition(":")
     if not colon:
-        raise _refused(key, f'"{target}" names no class; write it as "package.module:Class"')
+        raise _refused(key, f'"{target}" does not name a class; write it as "package.module:Class"')
     base = getattr(_package(), kind)
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
@@ -68,12 +67,12 @@ def find(table: str, target: str) -> type[Any]:
     if isinstance(cls, type) and issubclass(cls, base):
         return cls
     other = isinstance(cls, type) and any(parent.__module__.startswith("pytorch_lightning.") for parent in cls.__mro__)
-    hint = f"; it is one of pytorch_lightning: import {kind} from lightning.pytorch instead" if other else ""
-    raise _refused(key, f'"{target}" is no subclass of lightning.pytorch.{kind}{hint}')
+    hint = f"; it derives from pytorch_lightning: import {kind} from lightning.pytorch instead" if other else ""
+    raise _refused(key, f'"{target}" is not a subclass of lightning.pytorch.{kind}{hint}')
 
 
 def argument_problems(table: str, cls: type[Any], arguments: dict[str, Any], offered: Collection[str]) -> list[Problem]:
-    """Arguments that the class does not take, and those that it needs and is not given."""
+    """Arguments that the class does not take, and required ones that are missing."""
     parameters = inspect.signature(cls).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return []
@@ -86,7 +85,7 @@ def argument_problems(table: str, cls: type[Any], arguments: dict[str, Any], off
     ]
     needed = [name for name in names if parameters[name].default is inspect.Parameter.empty]
     return found + [
-        Problem(f"{table}.arguments.{name}", f"{cls.__name__} needs this argument and it is missing")
+        Problem(f"{table}.arguments.{name}", f"{cls.__name__} requires this argument")
         for name in needed
         if name not in arguments and name not in offered
     ]
@@ -100,7 +99,7 @@ def takes(cls: type[Any], name: str) -> bool:
 def make(
     config: RunConfig, data: LightningData, model: LightningModel
 ) -> tuple[LightningModule, LightningDataModule | None]:
-    """The user's own objects, their weights drawn by the seed. Raises `Refused`."""
+    """The user's module, with weights drawn by the seed, and data module. Raises `Refused`."""
     _package().seed_everything(config.seed, workers=True, verbose=False)
     module = _made("model", model.module, model.arguments, {"lr": config.scaled_lr})
     if data.module is None:
@@ -109,7 +108,7 @@ def make(
 
 
 def _made(table: str, target: str, arguments: dict[str, Any], offered: dict[str, Any]) -> Any:
-    """An instance; what is offered is given where the class takes it and the configuration does not say it."""
+    """An instance; offered arguments are passed if the class takes them and the configuration does not set them."""
     cls = find(table, target)
     given = {name: value for name, value in offered.items() if takes(cls, name)}
     return cls(**{**given, **arguments})

@@ -1,4 +1,4 @@
-"""The feeds of a run: which batches each pass over a split takes, and what is left out of them."""
+"""`BatchFeeds`: makes the feed of each pass over a split, and counts the examples that are left out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from engine.task import Plan, Splits
 
 
 class BatchFeeds:
-    """Makes feeds."""
+    """The feeds of a run."""
 
-    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, skipped: Tell) -> None:
-        """`own` are the places of the cores that are fed, `put` moves their rows to the device; `skipped` is told of
-        every example that is left out.
+    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, on_skipped: Tell) -> None:
+        """`own` are the indices of the cores that are fed, `put` moves their rows to the device, and `on_skipped` is
+        called for every example that is left out.
 
-        Raises `engine.errors.TooManyBad` where the source alone has too many of them.
+        Raises `engine.errors.TooManyBad` if reading the source alone has left out too many.
         """
-        budget = Budget(plan.max_bad_rows, skipped)
+        budget = Budget(plan.max_bad_rows, on_skipped)
         for bad in splits.skipped:
             budget.spend("train", bad)
         self._config = plan.config
@@ -27,12 +27,12 @@ class BatchFeeds:
         self._own = own
         self._put = put
         self.remedy = remedy(splits.train, plan.config.data.workers)
-        """How the training data is read, and what would bring batches sooner."""
+        """How the training data is read, and what would make it faster."""
         self._train_skips = BadExamples("train", len(splits.train), budget)
         self._valid_skips = BadExamples("valid", len(splits.valid), budget)
 
     def training(self, epoch: int, start: int) -> Feed:
-        """The training batches of an epoch from the batch `start` on."""
+        """The training batches of an epoch, from the batch `start` on."""
         config = self._config
         shares = train_shares(
             len(self._splits.train),
@@ -47,7 +47,7 @@ class BatchFeeds:
         return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips, workers)
 
     def validation(self) -> Feed:
-        """Every validation example once."""
+        """Batches with every validation example once."""
         config = self._config
         shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
         depth, workers = config.data.prefetch_batches, config.data.workers

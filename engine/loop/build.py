@@ -1,20 +1,21 @@
-"""Puts a trainer together from a plan. Importing it imports torch and the runtime."""
+"""Builds the trainer of a plan. Importing this module imports torch and the runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 from engine.checkpoint import checkpoint_files, resume
 from engine.checkpoint.position import Position
 from engine.errors import Problem, Refused, TooManyBad, Unable
-from engine.loop import rank_agreement, sample_pictures
-from engine.loop.artifacts import RunArtifacts
+from engine.loop import network, pictures
+from engine.loop.artifacts import NoArtifacts, RunArtifacts
 from engine.loop.batches import BatchFeeds
-from engine.loop.checkpoint_manager import adopt_best
-from engine.loop.reporting import StepReporter
-from engine.loop.run_context import RunContext
+from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
+from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer
 from engine.memory import advice
@@ -23,18 +24,32 @@ from engine.models.weights import new_head
 from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket
 from engine.parallel.replica import Replica
-from engine.parallel.single import Single
-from engine.parallel.spmd import Spmd
+from engine.parallel.spmd import Single, Spmd
 from engine.process import hardware
+from engine.process.requests import Progress, RequestQueue
 from engine.task import Dataset, Plan
 from engine.task_registry import reason
+from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
 """Rows of the tiles that a TPU core computes with."""
 
 
+class RunContext(NamedTuple):
+    """What a trainer gets from the process that it runs in."""
+
+    run_dir: Path
+    reporter: Reporter
+    progress: Progress
+    requests: RequestQueue
+    resume_from: Path | None = None
+    """Checkpoint that training continues from."""
+    telemetry: bool = True
+    """False to train without recording steps, which measures what telemetry costs."""
+
+
 def strategy(plan: Plan) -> Strategy:
-    """Opens the cores that the plan names, for the calling thread. Raises `Unable` where they cannot be had."""
+    """Opens the cores of the plan, for the calling thread. Raises `Unable` if they cannot be opened."""
     config = plan.config
     with _opening(plan):
         if config.num_cores == 1:
@@ -45,7 +60,7 @@ def strategy(plan: Plan) -> Strategy:
 def replica(plan: Plan, place: RankSocket, device_index: int) -> Strategy:
     """Opens one core of this process, for the calling thread, and waits for the other ranks.
 
-    Raises `Unable` where it cannot be had, and `PeerLost`.
+    Raises `Unable` if it cannot be opened, and `PeerLost`.
     """
     with _opening(plan):
         return Replica(place, device_index)
@@ -62,62 +77,63 @@ def _opening(plan: Plan) -> Iterator[None]:
         ) from error
 
 
-def trainer(plan: Plan, cores: Strategy, around: RunContext) -> tuple[Trainer, StepReporter]:
-    """A trainer of the plan, and what it reports through. Raises `Refused`."""
-    run_dir, reporter, progress, control, resume_from, telemetry = around
+def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
+    """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
+    run_dir, resume_from = context.run_dir, context.resume_from
     resumed = checkpoint_files.load(resume_from, plan) if resume_from is not None else None
     splits = plan.task.load(plan.data, plan.config.seed)
-    found, promised = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
-    if found != promised:
-        raise Refused([Problem("task", f"load() returned {found} examples where sizes() says {promised}")])
-    # Before the learner: it makes a network of its own, and the task knows the newest one.
-    predicted = advice.tell(plan, splits.train, reporter.emit) if telemetry else None
-    learner = TrainStep(plan, cores, splits.train)
-    if not cores.alone:
-        rank_agreement.require_equal_weights(learner, cores)
-        control.share = partial(rank_agreement.requests, cores)
-    reports = StepReporter(plan, learner, reporter, progress, telemetry=telemetry)
-    of = splits.identity
+    found, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
+    if found != expected:
+        raise Refused([Problem("task", f"load() returned {found} examples, but sizes() returned {expected}")])
+    # Before the train step makes its own network, since the task refers to the newest one.
+    predicted = advice.tell(plan, splits.train, context.reporter.emit) if context.telemetry else None
+    train_step = TrainStep(plan, cores, splits.train)
+    if not cores.is_only:
+        network.require_equal_weights(train_step.model, cores)
+    events = EventEmitter(plan, cores, context.reporter, context.progress, telemetry=context.telemetry)
+    train_step.trace_timer.compiled_s = events.programs.seconds
+    identity = splits.identity
     store = (
-        checkpoint_files.CheckpointStore(run_dir, plan, of)
-        if cores.alone
-        else rank_agreement.SharedCheckpointStore(run_dir, plan, cores, of)
+        checkpoint_files.CheckpointStore(run_dir, plan, identity)
+        if cores.is_only
+        else SharedCheckpointStore(run_dir, plan, cores, identity)
     )
-    keepsakes = RunArtifacts(run_dir) if cores.own.start == 0 else rank_agreement.NoArtifacts(run_dir)
+    artifacts = RunArtifacts(run_dir) if cores.is_first else NoArtifacts(run_dir)
     try:
-        feeds = BatchFeeds(plan, splits, cores.own, cores.put, reports.skipped)
+        feeds = BatchFeeds(plan, splits, cores.own, cores.put, events.example_skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
-    built = Trainer(
-        plan, feeds, learner, reports, control, store, keepsakes, partial(advice.explain, forecast=predicted)
-    )
-    for note in (*splits.notes, *_notes(plan), *unrolled(learner.model), *new_head(learner.model)):
-        reports.warn(note)
-    if telemetry:
-        _draw_examples(plan, splits.train, keepsakes, reports, resumed.position if resumed is not None else built.at)
+    explain = partial(advice.explain, forecast=predicted)
+    built = Trainer(plan, feeds, train_step, events, context.requests, store, artifacts, explain)
+    for note in (*splits.notes, *_notes(plan), *unrolled(train_step.model), *new_head(train_step.model)):
+        events.warn(note)
+    if context.telemetry:
+        at = resumed.position if resumed is not None else built.position
+        _draw_examples(plan, splits.train, artifacts, events, at)
     if resumed is not None and resume_from is not None:
-        other_data = resume.data_note(resumed.identity, of)
-        for note in (*resumed.notes, *([other_data] if other_data else [])):
-            reports.warn(note)
-        built.resume(adopt_best(store, resumed, resume_from, reports.warn))
-    return built, reports
+        data_note = resume.data_note(resumed.identity, identity)
+        for note in (*resumed.notes, *([data_note] if data_note else [])):
+            events.warn(note)
+        built.resume(adopt_best(store, resumed, resume_from, events.warn))
+    return built
 
 
-def _draw_examples(plan: Plan, dataset: Dataset, keepsakes: RunArtifacts, reports: StepReporter, at: Position) -> None:
-    """Keeps pictures of a few training examples, as those of epoch 0; training does not depend on them."""
+def _draw_examples(plan: Plan, dataset: Dataset, artifacts: RunArtifacts, events: EventEmitter, at: Position) -> None:
+    """Writes pictures of a few training examples as those of epoch 0; training does not depend on them."""
     try:
-        reports.kept(at._replace(epoch=0), keepsakes.pictures(0, sample_pictures.draw(plan, dataset)))
-    except Exception as error:  # The task's own code; what breaks training is raised there.
-        reports.warn(f"the pictures of training examples could not be drawn: {reason(error)}")
+        drawn = artifacts.pictures(0, pictures.training_examples(plan, dataset))
+        events.pictures_written(at._replace(epoch=0), drawn)
+    except Exception as error:  # The task's own code; an error that matters is raised again in training.
+        events.warn(f"the pictures of training examples could not be drawn: {reason(error)}")
 
 
 def _notes(plan: Plan) -> list[str]:
-    """What a user should know of the plan before the start."""
+    """What the user should know about the plan before the start."""
     batch = plan.config.batch_per_core
     if batch % TILE_ROWS == 0:
         return []
-    fits = -(-batch // TILE_ROWS) * TILE_ROWS
+    padded = -(-batch // TILE_ROWS) * TILE_ROWS
     return [
-        f"data.batch_per_core: {batch} is no multiple of {TILE_ROWS}, so a TPU core pads each batch to {fits} rows and "
-        f"computes {fits - batch} of them for nothing"
+        f"data.batch_per_core: {batch} is no multiple of {TILE_ROWS}, so a TPU core pads each batch to {padded} rows "
+        f"and wastes the computation of {padded - batch} of them"
     ]

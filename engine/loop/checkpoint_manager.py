@@ -1,18 +1,25 @@
-"""Saves that fall due or are asked for, alike for every loop: what is kept, and what those who asked are told.
+"""When a run saves and what it answers to requests: `CheckpointManager`, `BestEpoch`, and saves of several processes.
 
-Must not know how training goes on; it is given the state at a boundary where that is whole.
+The manager does not know how training proceeds; it is given the state at boundaries where that is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 from engine.checkpoint.checkpoint_files import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
 from engine.checkpoint.position import Position
 from engine.errors import NotFinite
 from engine.loop.events import EventEmitter
+from engine.parallel.base import Strategy
+from engine.task import Plan
+from tputui.config import RunConfig
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.requests import Request
@@ -23,143 +30,231 @@ class Stopped(Exception):
     """Training ended on request; the text says where."""
 
 
-class CheckpointManager:
-    """Keeps the state of a run, and answers those who asked for it."""
+class BestEpoch:
+    """The epoch with the best value of `checkpoint.monitor` whose weights were saved."""
 
-    def __init__(self, announcer: EventEmitter, store: CheckpointStore, state: Callable[[], Checkpoint]) -> None:
-        """`state` gives what is to be kept, as of now."""
-        self._announcer = announcer
+    def __init__(self, config: RunConfig) -> None:
+        self.value: float | None = None
+        self.epoch = 0
+        """0 if there is none."""
+        self._monitor = config.checkpoint.monitor
+        self._sign = 1 if config.checkpoint.mode == "min" else -1
+        self._previous: tuple[float | None, int] = (None, 0)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continues with the best epoch of a checkpoint."""
+        self.value, self.epoch = checkpoint.best, checkpoint.best_epoch
+
+    def update(self, value: float, epoch: int) -> bool:
+        """Takes the epoch if its value is the best so far, which NaN never is, and returns whether it is.
+
+        To be called before the save, since the checkpoint contains the best value.
+        """
+        self._previous = self.value, self.epoch
+        if math.isnan(value) or (self.value is not None and self._sign * value >= self._sign * self.value):
+            return False
+        self.value, self.epoch = value, epoch
+        return True
+
+    def revert(self) -> None:
+        """Undoes the last update: the weights of that epoch were not saved."""
+        self.value, self.epoch = self._previous
+
+    @property
+    def suffix(self) -> str:
+        """`; best loss: 0.194 (epoch 3)`, to follow another sentence; empty if there is no best epoch."""
+        return "" if self.value is None else f"; best {self._monitor}: {self.value:.6g} (epoch {self.epoch})"
+
+
+class CheckpointManager:
+    """Saves the state of a run when a save is due or requested, and answers the requests."""
+
+    def __init__(
+        self, config: RunConfig, events: EventEmitter, store: CheckpointStore, state: Callable[[], Checkpoint]
+    ) -> None:
+        """`state` returns the current state."""
+        self.best = BestEpoch(config)
+        self._config = config
+        self._events = events
         self._store = store
         self._state = state
         self._good_step: int | None = None
+        """Step of the newest checkpoint with finite weights."""
         self._unfit = ""
-        self.reservation = ""
-        """What is wrong with the weights that were saved last, to follow another sentence; empty where nothing is."""
+        self._unfit_suffix = ""
+        """What is wrong with the weights that were saved last, to follow another sentence; empty if they are finite."""
 
-    def serve(self, asked: list[Request], at: Position) -> None:
-        """Serves requests in the middle of an epoch, all with one save. Raises `Stopped` where one of them says so."""
+    def serve_requests(self, requests: list[Request], at: Position) -> None:
+        """Serves requests in the middle of an epoch, all with one save. Raises `Stopped` if one asks for it."""
         try:
-            saved = self._save(_reason(asked), best=False)
+            saved = self._save(_reason(requests), best=False)
         except SaveFailed as error:
-            self._refuse(asked, error)
+            self._refuse(requests, error)
         else:
-            self.answer(asked, saved, at, last=False)
+            self.acknowledge(requests, saved, at)
 
-    def end_epoch(self, asked: list[Request], *, best: bool, must: bool) -> Saved | None:
-        """Saves at the end of an epoch; a failure ends training only where the result would be lost."""
-        try:
-            return self._save(_reason(asked) if asked else "epoch", best=best)
-        except SaveFailed as error:
-            self._refuse(asked, error)
-            if must:
-                raise
-            self._announcer.warn(f"{error}; training goes on")
-            return None
+    def end_epoch(self, epoch: int, requests: list[Request], *, is_best: bool) -> Saved | None:
+        """Saves at the end of an epoch if a save is due or requested; None if nothing was saved.
 
-    def answer(self, asked: list[Request], saved: Saved, at: Position, *, last: bool) -> None:
-        """Tells that requests were served by a save at a position.
-
-        Raises `Stopped` where one of them says so and there is more to train, so it is not the `last` epoch's.
+        A failed save ends training only in the last epoch, whose result would be lost. If `is_best` and the weights
+        were not saved, or are not finite, `best` is reverted.
         """
-        for request in asked:
-            self._announcer.applied(request, at, saved)
-        if _reason(asked) == "stop" and not last:
-            raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self.reservation}")
+        is_last = epoch == self._config.epochs
+        is_due = is_last or is_best or epoch % self._config.checkpoint.every_epochs == 0
+        saved = self._save_epoch(requests, best=is_best, required=is_last) if is_due or requests else None
+        if is_best and (saved is None or saved.unfit):
+            self.best.revert()
+        return saved
+
+    def acknowledge(self, requests: list[Request], saved: Saved, at: Position) -> None:
+        """Reports that requests were served by a save at a position.
+
+        Raises `Stopped` if one of them asks to stop and there is an epoch left to train.
+        """
+        for request in requests:
+            self._events.request_applied(request, at, saved)
+        if _reason(requests) == "stop" and at.epoch <= self._config.epochs:
+            raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self._unfit_suffix}")
 
     def conclude(self, trained: str) -> str:
-        """The sentence of a training that reached its end. Raises `NotFinite` if its final weights are NaN or infinite:
-        whoever waits for the run must not take it for one with a result."""
+        """Returns the sentence of a training that reached its end, with the best epoch. Raises `NotFinite` if the final
+        weights are NaN or infinite, so that the run is not taken for one with a result."""
+        trained += self.best.suffix
         if self._unfit:
             raise NotFinite(f"the final weights are NaN or infinite ({self._unfit}): {trained}; {self._good()}")
         return trained
 
-    def mind(self, found: str | None, policy: str, at: Position, settle: Callable[[Position], None]) -> None:
-        """Ends training where loss or gradient were `found` not finite and the policy says so, once `settle` has
-        reported every step up to there. Raises `NotFinite`."""
-        if found is not None and policy != "continue":
-            settle(at)
-            self._break_off(found, at, policy)
+    def enforce_finite(self, found: str | None, at: Position, report: Callable[[Position], None]) -> None:
+        """Ends training if a NaN or infinity was `found` and `non_finite.policy` says so, after `report` has reported
+        every step up to `at`. Raises `NotFinite`."""
+        if found is not None and self._config.non_finite.policy != "continue":
+            report(at)
+            self._end_training(found, at)
 
-    def _break_off(self, why: str, at: Position, policy: str) -> NoReturn:
-        """Ends training for `why`, as the policy says: at once, or with a save. Raises `NotFinite`."""
-        asked = f"{why}; training ended after step {at.step}, as non_finite.policy = {policy} says"
+    def _end_training(self, found: str, at: Position) -> NoReturn:
+        policy = self._config.non_finite.policy
+        ended = f"{found}; training ended after step {at.step} (non_finite.policy = {policy})"
         if policy != "save-stop":
-            raise NotFinite(f"{asked}, and nothing was saved for it; {self._good()}")
+            raise NotFinite(f"{ended} without a save; {self._good()}")
         try:
             saved = self._save("non-finite", best=False)
         except SaveFailed as error:
-            raise NotFinite(f"{asked}; {error}; {self._good()}") from error
-        raise NotFinite(f"{asked}; saved as {saved.path}{self.reservation}")
+            raise NotFinite(f"{ended}; {error}; {self._good()}") from error
+        raise NotFinite(f"{ended}; saved as {saved.path}{self._unfit_suffix}")
+
+    def _save_epoch(self, requests: list[Request], *, best: bool, required: bool) -> Saved | None:
+        try:
+            return self._save(_reason(requests) if requests else "epoch", best=best)
+        except SaveFailed as error:
+            self._refuse(requests, error)
+            if required:
+                raise
+            self._events.warn(f"{error}; training goes on")
+            return None
 
     def _save(self, reason: str, *, best: bool) -> Saved:
-        with self._announcer.sections.section("save"):
+        with self._events.sections.section("save"):
             state = self._state()
             saved = self._store.save(state, periodic=reason == "epoch", best=best)
         at = state.position
         epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
         reason = "non-finite" if saved.unfit else reason
-        self._announcer.saved(saved, at, epoch=epoch, reason=reason, best=best and not saved.unfit)
-        self._note_fitness(saved, at)
+        self._events.checkpoint_saved(saved, at, epoch=epoch, reason=reason, best=best and not saved.unfit)
+        self._check_weights(saved, at)
         return saved
 
-    def _note_fitness(self, saved: Saved, at: Position) -> None:
-        """Says so where the weights are no numbers, once until they are again."""
+    def _check_weights(self, saved: Saved, at: Position) -> None:
+        """Warns of weights that are not finite, once until they are finite again."""
         self._unfit = saved.unfit
         if not saved.unfit:
-            self._good_step, self.reservation = at.step, ""
+            self._good_step, self._unfit_suffix = at.step, ""
             return
-        first_time = not self.reservation
-        why = f"its weights are not finite ({saved.unfit}), so they were kept apart, to look into"
-        self.reservation = f"; {why}; {self._good()}"
-        if first_time:
-            self._announcer.warn(f"the checkpoint of step {at.step} is {saved.path}: {why}; {self._good()}")
+        is_new = not self._unfit_suffix
+        what = f"contains NaN/inf weights ({saved.unfit}); saved separately for inspection"
+        self._unfit_suffix = f"; it {what}; {self._good()}"
+        if is_new:
+            self._events.warn(f"the checkpoint of step {at.step}, {saved.path}, {what}; {self._good()}")
 
     def _good(self) -> str:
-        """Where there are weights to go on from."""
+        """Which finite weights can be resumed from."""
         if self._good_step is None:
-            return "this run has saved no checkpoint to go on from"
-        return f"{CHECKPOINTS}/{LAST} holds step {self._good_step}"
+            return "this run has no checkpoint to resume from"
+        return f"{CHECKPOINTS}/{LAST} contains step {self._good_step}"
 
-    def _refuse(self, asked: list[Request], error: SaveFailed) -> None:
-        for request in asked:
-            stop = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
-            self._announcer.refused(request, f"{error}{stop}")
+    def _refuse(self, requests: list[Request], error: SaveFailed) -> None:
+        for request in requests:
+            hint = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
+            self._events.request_refused(request, f"{error}{hint}")
 
 
-def best_words(monitor: str, best: float | None, epoch: int) -> str:
-    """The best epoch, to follow another sentence; empty where there is none."""
-    return "" if best is None else f"; best {monitor}: {best:.6g} (epoch {epoch})"
+class SharedCheckpointStore(CheckpointStore):
+    """The checkpoints of a run of several processes: the first one writes them, and all get the same result."""
+
+    def __init__(self, run_dir: Path, plan: Plan, strategy: Strategy, identity: Mapping[str, str]) -> None:
+        super().__init__(run_dir, plan, identity)
+        self._strategy = strategy
+
+    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
+        """As `CheckpointStore.save`. Collective."""
+        saved = self._in_first(partial(CheckpointStore.save, self, checkpoint, periodic=periodic, best=best))
+        assert saved is not None
+        return saved
+
+    def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
+        """As `CheckpointStore.adopt_best`. Collective."""
+        self._in_first(partial(CheckpointStore.adopt_best, self, resumed, source))
+
+    def _in_first(self, work: Callable[[], Saved | None]) -> Saved | None:
+        """Returns the result of `work` in the first process, or raises its `SaveFailed`, in every process."""
+        outcome = _Outcome()
+        if self._strategy.is_first:
+            try:
+                outcome = _Outcome(saved=work())
+            except SaveFailed as error:
+                outcome = _Outcome(failed=str(error))
+        outcome = msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(outcome)), type=_Outcome)
+        if outcome.failed is not None:
+            raise SaveFailed(outcome.failed)
+        return outcome.saved
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the first process."""
+
+    saved: Saved | None = None
+    failed: str | None = None
 
 
 def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
-    """The checkpoint with its best figure where the run now has the weights for it; else without, and that is told."""
+    """Copies the best weights so far into the new run. Returns the checkpoint, without its best epoch and with a
+    warning if those weights were not found."""
     if resumed.best is None:
         return resumed
     try:
         store.adopt_best(resumed, source)
     except SaveFailed as error:
-        warn(f"the best weights so far were not found: {error}; the best is chosen anew from here on")
+        warn(f"the best weights so far were not found: {error}; the best epoch is chosen from new epochs only")
         return resumed._replace(best=None, best_epoch=0)
     return resumed
 
 
-def tidy(source: Path) -> None:
-    """Removes what a run that was killed in a save left half written, before another run goes on from `source`.
+def remove_partial_writes(source: Path) -> None:
+    """Removes what a run that was killed in a save left half written, before another run resumes from `source`.
 
-    Whatever this host does not know to be gone is left alone.
+    Does nothing if a process of that run may still be alive.
     """
     run_dir = source.resolve().parent.parent
     try:
         writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
     except OSError:
-        # A checkpoint may lie behind a link, below what this user cannot list.
+        # A checkpoint may be behind a link, in a folder that this user cannot list.
         return
-    if writers and all(_is_gone(path) for _, path in writers):
+    if writers and all(_has_exited(path) for _, path in writers):
         rundir.clear_half_written(run_dir)
 
 
-def _is_gone(journal: Path) -> bool:
-    """Whether the process that a journal's head names is known not to live."""
+def _has_exited(journal: Path) -> bool:
+    """Whether the process that wrote a journal is known to have exited."""
     try:
         head = head_of(journal)
     except OSError:
@@ -167,6 +262,6 @@ def _is_gone(journal: Path) -> bool:
     return head is not None and rundir.is_alive(rundir.process_of(head)) is False
 
 
-def _reason(asked: list[Request]) -> str:
-    """What a save for these requests is for."""
-    return "stop" if any(request.kind != "checkpoint" for request in asked) else "request"
+def _reason(requests: list[Request]) -> str:
+    """Why these requests cause a save."""
+    return "stop" if any(request.kind != "checkpoint" for request in requests) else "request"

@@ -1,6 +1,6 @@
-"""What an evaluation says besides its meters: scores of the whole split, and pictures of a few of its examples.
+"""Evaluation of the validation split: meters, scores of the whole split, and pictures of a few of its examples.
 
-The task's tensors stay on the device until the next report, and are then read in one transfer. Must not sync.
+The task's tensors stay on the device until the next report and are then read together.
 """
 
 from __future__ import annotations
@@ -11,21 +11,92 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.checkpoint.position import Position
 from engine.data.feed import Batch
-from engine.loop.train_step import Evaluation, TaskError
+from engine.errors import TaskError
+from engine.loop.events import EventEmitter
+from engine.loop.pictures import present_rows, rows_by_batch, spread
+from engine.loop.reporting import make_buffer
+from engine.loop.train_step import Evaluation
+from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
+from engine.parallel.coordinator import Coordinator
 from engine.task import Picture, Plan, Task
+from engine.xla import backend
+from tputui.telemetry import events as ev
 
 Arrays = dict[str, npt.NDArray[Any]]
+"""By name, [rows, ...] each."""
 _Present = npt.NDArray[np.bool_] | None
-_Kept = tuple[dict[str, torch.Tensor], _Present]
+"""[rows] whether a row of a batch holds an example; None if all do."""
 
-PLACES_MAX = 8
-"""Places of the split that pictures are taken from: the batch of each stays on the device until the next report."""
+
+class EvalResult(NamedTuple):
+    """The result of an evaluation."""
+
+    meters: dict[str, ev.MeterReading]
+    scores: dict[str, float]
+    pictures: list[Picture]
+
+    def value(self, name: str) -> float:
+        """The average of a meter, or a score."""
+        return self.meters[name].avg if name in self.meters else self.scores[name]
+
+
+class EvalReporter:
+    """Runs evaluation steps and reports them."""
+
+    def __init__(self, plan: Plan, strategy: Strategy, events: EventEmitter, coordinator: Coordinator) -> None:
+        self.buffer = make_buffer(plan, strategy, plan.task.meters)
+        self._events = events
+        self._coordinator = coordinator
+        self._detector = NonFiniteDetector("valid", strategy.core_ids, plan.config.non_finite.policy, events.emit)
+        self._collector = EvalCollector(plan, strategy)
+
+    @property
+    def not_finite(self) -> str | None:
+        """Sentence about a loss that is NaN or infinite; None if all that were read are finite. The same in every
+        process."""
+        return self._detector.found
+
+    def begin(self) -> None:
+        """Begins an evaluation."""
+        self.buffer.restart()
+        self._collector.restart()
+        self._events.restart_pace()
+
+    def run(self, evaluation: Evaluation, batch: Batch, at: Position) -> None:
+        """Runs a traced evaluation step, and reports if a report is due."""
+        self.buffer.append(evaluation.outcomes, batch)
+        self._collector.append(evaluation, batch)
+        self._events.programs.run("evaluate")
+        if self._coordinator.is_report_due(self.buffer):
+            self.report_pending(at)
+
+    def report_pending(self, at: Position) -> None:
+        """Reports every evaluation batch since the last report."""
+        steps, events = self.buffer.pending, self._events
+        if not steps:
+            return
+        with events.sections.section("report"):
+            with events.sections.section("evaluate"):
+                backend.wait()
+            # Sums, since a core without an example has no mean.
+            self._detector.look(at.step, self.buffer.fetch(self.buffer.detach()).sums)
+            self._collector.fetch()
+            self.buffer.interval.retune(events.step_s(steps))
+            events.report_meters(at, "valid", self.buffer.meters.readings(), self.buffer.meters.reduced)
+            events.report_runtime()
+        events.restart_pace()
+
+    def result(self) -> EvalResult:
+        """The result of the evaluation. Raises `TaskError` if the task leaves a score out."""
+        with self._events.sections.section("evaluate"):
+            return EvalResult(self.buffer.meters.readings(), self._collector.scores(), self._collector.pictures())
 
 
 class _Shown(NamedTuple):
-    """A batch with examples that are shown."""
+    """A batch with examples of which pictures are drawn."""
 
     rows: list[int]
     inputs: dict[str, torch.Tensor]
@@ -34,7 +105,7 @@ class _Shown(NamedTuple):
 
 
 class EvalCollector:
-    """Judges one evaluation after the other."""
+    """Collects what scores and pictures are made of, from one evaluation after the other."""
 
     def __init__(self, plan: Plan, strategy: Strategy) -> None:
         self._task = plan.task
@@ -42,41 +113,42 @@ class EvalCollector:
         draws = type(plan.task).pictures is not Task.pictures
         self._size = plan.config.batch_per_core * len(strategy.own)
         shown = spread(plan.config.report.pictures, plan.sizes.valid) if draws else []
-        self._rows = by_batch(shown, plan.config.global_batch)
-        """By batch of an evaluation: the rows that are shown."""
+        self._rows = rows_by_batch(shown, plan.config.global_batch)
+        """Rows of which pictures are drawn, by number of the batch."""
         self.restart()
 
     def restart(self) -> None:
         """Begins an evaluation."""
-        self._pending: list[_Kept] = []
+        self._pending: list[tuple[dict[str, torch.Tensor], _Present]] = []
         self._judged: list[Arrays] = []
         self._num_batches = 0
         self._predicted: dict[str, torch.Tensor] = {}
-        """What the newest step left, which lives until that was run."""
-        self._kept: list[_Shown] = []
+        """Predictions of the newest step, which must live until that step has run."""
+        self._pending_shown: list[_Shown] = []
         self._shown: list[tuple[Arrays, Arrays]] = []
+        """Inputs and predictions of the rows of which pictures are drawn."""
 
-    def add(self, evaluation: Evaluation, batch: Batch) -> None:
-        """Keeps what a traced evaluation step left; to be called before it runs."""
+    def append(self, evaluation: Evaluation, batch: Batch) -> None:
+        """Takes the tensors of a traced evaluation step; must be called before the step runs."""
         if self._task.scores:
             self._pending.append((self._sharded(evaluation.judged, "judged"), batch.present))
         if self._rows:
-            # Of every batch, and by row on the host: what is asked of one batch alone makes one more program.
+            # Of every batch, and rows are chosen on the host: another choice for one batch is one more program.
             self._predicted = self._sharded(evaluation.predictions, "predict")
             if rows := self._rows.get(self._num_batches):
-                self._kept.append(_Shown(rows, batch.tensors, self._predicted, batch.present))
+                self._pending_shown.append(_Shown(rows, batch.tensors, self._predicted, batch.present))
         self._num_batches += 1
 
     def fetch(self) -> None:
-        """Reads what has run since the last call."""
+        """Reads the steps that have run since the last call."""
         for tensors, present in self._pending:
-            self._judged.append(self._read(tensors, self._chosen(present)))
+            self._judged.append(self._read(tensors, self._examples(present)))
         self._pending = []
-        self._shown += [self._read_shown(kept) for kept in self._kept]
-        self._kept, self._predicted = [], {}
+        self._shown += [self._read_shown(shown) for shown in self._pending_shown]
+        self._pending_shown, self._predicted = [], {}
 
     def scores(self) -> dict[str, float]:
-        """The scores of the split. Raises `TaskError` where the task leaves one out."""
+        """The scores of the split. Raises `TaskError` if the task leaves one out."""
         if not self._judged:
             return {}
         scores = {name: float(score) for name, score in self._task.score(_joined(self._judged)).items()}
@@ -85,69 +157,36 @@ class EvalCollector:
         return scores
 
     def pictures(self) -> list[Picture]:
-        """The pictures of the examples that are shown."""
+        """Pictures of the chosen examples."""
         if not self._shown:
             return []
         inputs, predictions = (_joined([arrays[side] for arrays in self._shown]) for side in (0, 1))
         return self._task.pictures(inputs, predictions)
 
-    def _read_shown(self, kept: _Shown) -> tuple[Arrays, Arrays]:
-        present = None if kept.present is None else self._strategy.gather(kept.present, 0)
-        rows = sound(kept.rows, present)
-        return self._read(kept.inputs, rows), self._read(kept.predictions, rows)
+    def _read_shown(self, shown: _Shown) -> tuple[Arrays, Arrays]:
+        present = None if shown.present is None else self._strategy.gather(shown.present, 0)
+        rows = present_rows(shown.rows, present)
+        return self._read(shown.inputs, rows), self._read(shown.predictions, rows)
 
     def _sharded(self, tensors: dict[str, torch.Tensor], method: str) -> dict[str, torch.Tensor]:
+        """The tensors, [rows of the own cores, ...] each, marked as sharded. Raises `TaskError` for another shape."""
         for name, tensor in tensors.items():
             if tensor.dim() == 0 or len(tensor) != self._size:
                 shape = list(tensor.shape)
-                raise TaskError(f'{method}() returned "{name}" of shape {shape}; its first dimension is [{self._size}]')
-        # Numpy knows no bfloat16.
+                raise TaskError(
+                    f'{method}() returned "{name}" of shape {shape}; its first dimension must be {self._size}'
+                )
+        # Numpy has no bfloat16.
         plain = {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
         return {name: self._strategy.shard(tensor, 0) for name, tensor in plain.items()}
 
-    def _chosen(self, present: _Present) -> npt.NDArray[np.bool_] | slice:
-        """Which rows of a batch are examples: what stands in the place of a bad one is shown and judged by itself."""
+    def _examples(self, present: _Present) -> npt.NDArray[np.bool_] | slice:
+        """The rows of a batch that hold an example: whatever replaces a bad one must not count twice."""
         return slice(None) if present is None else self._strategy.gather(present, 0)
 
-    def _read(self, tensors: dict[str, torch.Tensor], chosen: npt.NDArray[np.bool_] | slice | list[int]) -> Arrays:
-        rows = self._strategy.read_rows(list(tensors.values()))
-        return {name: array[chosen] for name, array in zip(tensors, rows, strict=True)}
-
-
-def spread(count: int, total: int) -> list[int]:
-    """`count` of `total` examples, evenly over the split since neighbours are often alike; of more than there are
-    places, those right behind too."""
-    places = min(count, PLACES_MAX)
-    found: dict[int, None] = {}
-    behind = 0
-    while len(found) < min(count, total):
-        for place in range(places):
-            if len(found) < count:
-                found[((2 * place + 1) * total // (2 * places) + behind) % total] = None
-        behind += 1
-    return sorted(found)
-
-
-def by_batch(examples: list[int], size: int) -> dict[int, list[int]]:
-    """By batch of `size` examples: which of its rows these are."""
-    found: dict[int, list[int]] = {}
-    for example in examples:
-        found.setdefault(example // size, []).append(example % size)
-    return found
-
-
-def sound(rows: list[int], present: _Present) -> list[int]:
-    """These rows of a batch; in place of one without an example the next that has one, else the last, if there is
-    any that is not shown yet."""
-    if present is None:
-        return rows
-    free = [row for row in range(len(present)) if present[row]]
-    found: list[int] = []
-    for row in rows:
-        if free:
-            found.append(next((one for one in free if one >= row), free[-1]))
-            free.remove(found[-1])
-    return sorted(found)
+    def _read(self, tensors: dict[str, torch.Tensor], rows: npt.NDArray[np.bool_] | slice | list[int]) -> Arrays:
+        arrays = self._strategy.read_rows(list(tensors.values()))
+        return {name: array[rows] for name, array in zip(tensors, arrays, strict=True)}
 
 
 def _joined(parts: list[Arrays]) -> Arrays:

@@ -1,17 +1,18 @@
-"""What every loop tells in the same words, ours and Lightning's: facts of saves, requests, pace, meters and runtime.
+"""`EventEmitter`: writes the journal events of a training loop, ours or Lightning's, and measures the pace of steps.
 
-Must not decide anything about training, nor read what a step left on the device.
+Must not decide anything about training or read a tensor.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from engine.checkpoint.checkpoint_files import Saved
 from engine.checkpoint.position import Position
 from engine.errors import BadExample
-from engine.loop.meters import Float32s
+from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
 from engine.process.requests import Progress
 from engine.section_timer import SectionTimer
@@ -23,51 +24,172 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request
 
-_LEAST_S = 1e-6
-"""Clocks of compiler and loop differ; time does not run backwards for it."""
+_MIN_S = 1e-6
+"""Compiler and loop have different clocks; no step takes less than this."""
+
+
+class TrainingFacts(NamedTuple):
+    """What is to be trained."""
+
+    task: str
+    steps_per_epoch: int
+    valid_steps: int
+    train_examples: int
+    valid_examples: int
+    num_parameters: int
+    precision: str
+    lr: float
+    lr_rule: str
 
 
 class EventEmitter:
-    """Puts facts in the journal, and keeps the clock between two reports."""
+    """Emits the events of one run, in the thread of its loop."""
 
     def __init__(
         self,
         plan: Plan,
-        cores: Strategy,
+        strategy: Strategy,
         reporter: Reporter,
         progress: Progress,
         warm_up_runs: Mapping[str, int] = WARM_UP_RUNS,
+        *,
+        telemetry: bool = True,
     ) -> None:
+        """`warm_up_runs` are the runs of each program in which it may be compiled. Without `telemetry` no step is
+        recorded, to measure what telemetry costs."""
         self.sections = SectionTimer(self._enter_section)
-        self.programs = ProgramCounters(self.sections, self.warn, warm_up_runs, leads=cores.own.start == 0)
+        self.programs = ProgramCounters(self.sections, self.warn, warm_up_runs, leads=strategy.is_first)
         self.progress = progress
+        self.telemetry = telemetry
         self.served: set[str] = set()
         """Ids of the requests that were answered."""
         self._plan = plan
-        self._cores = cores
+        self._strategy = strategy
         self._reporter = reporter
-        self._memory = DeviceMemory(cores.core_ids, cores.device)
-        self._hbm: ev.MemorySampled | None = None
-        self._since = 0.0
-        self._compiled_s = 0.0
+        self._memory = DeviceMemory(strategy.core_ids, strategy.device)
+        self._newest_memory: ev.MemorySampled | None = None
+        self._pace_since = 0.0
+        self._pace_compile_s = 0.0
         self._reported_compile_s = 0.0
 
-    def kept(self, at: Position, pictures: list[ev.PictureKept]) -> None:
-        """Pictures of the evaluation are on disk."""
+    def emit(self, event: ev.Event) -> None:
+        """Writes an event to the journal."""
+        self._reporter.emit(event)
+
+    def warn(self, text: str) -> None:
+        """Emits a warning for the user."""
+        self.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def begin_training(self, at: Position, facts: TrainingFacts) -> None:
+        """Training begins at the position: emits topology, plan and device memory."""
+        config = self._plan.config
+        self.progress.reported_step = at.step if self.telemetry else None
+        self._declare_topology()
+        self.emit(
+            ev.TrainingPlanned(
+                t=time.time(),
+                num_epochs=config.epochs,
+                first_step=at.step + 1,
+                batch_per_core=config.batch_per_core,
+                global_batch=config.global_batch,
+                **facts._asdict(),
+            )
+        )
+        self._report_memory()
+
+    def begin_epoch(self, at: Position) -> None:
+        """Restarts the section timer and the pace."""
+        self.sections.restart()
+        self.progress.epoch = at.epoch
+        self.restart_pace()
+        self.emit(ev.EpochStarted(t=time.time(), epoch=at.epoch, first_step=at.step + 1))
+
+    def end_epoch(
+        self,
+        at: Position,
+        train: dict[str, ev.MeterReading],
+        valid: dict[str, ev.MeterReading],
+        *,
+        train_s: float,
+        valid_s: float,
+        lr: float,
+        best: bool,
+        scores: Mapping[str, float] | None = None,
+        trace_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """The epoch ended at its last position; `trace_s` are the parts of the section `trace`."""
+        self.emit(
+            ev.EpochEnded(
+                t=time.time(),
+                epoch=at.epoch,
+                step=at.step,
+                train=train,
+                valid=valid,
+                train_s=train_s,
+                valid_s=valid_s,
+                sections_s=self.sections.totals(),
+                lr=lr,
+                best=best,
+                scores=dict(scores or {}),
+                trace_s=dict(trace_s or {}),
+            )
+        )
+
+    def restart_pace(self) -> None:
+        """Measures `step_s` from now on."""
+        self._pace_since = time.perf_counter()
+        self._pace_compile_s = self.programs.compile_s
+
+    def step_s(self, steps: int) -> float:
+        """Mean wall time of the steps since `restart_pace`, without the time of compiling."""
+        wall_s = time.perf_counter() - self._pace_since
+        compile_s = self.programs.compile_s - self._pace_compile_s
+        return max(wall_s - compile_s, _MIN_S) / steps
+
+    def report_steps(self, at: Position, losses: Float32s, step_s: float, *, lr: float, report_steps: int) -> None:
+        """Records the losses, [steps, cores or 1], of the steps up to `at`, and emits their pace."""
+        self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
+        self.progress.reported_step = at.step
+        self.emit(
+            ev.ProgressReported(
+                t=time.time(),
+                epoch=at.epoch,
+                epoch_step=at.batch,
+                step=at.step,
+                step_s=step_s,
+                examples_per_s=self._plan.config.global_batch / step_s,
+                lr=lr,
+                report_steps=report_steps,
+            )
+        )
+
+    def report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
+        """Emits meters of a split; `reduced` says how they were computed."""
+        self.emit(
+            ev.MetersReported(t=time.time(), epoch=at.epoch, step=at.step, split=split, meters=meters, reduced=reduced)
+        )
+
+    def report_runtime(self) -> None:
+        """Emits the counters of the runtime, and the device memory if it has changed."""
+        self.programs.warn_of_steps()
+        self._report_programs()
+        self._report_memory()
+
+    def pictures_written(self, at: Position, pictures: list[ev.PictureKept]) -> None:
+        """Pictures of the epoch are on disk."""
         if pictures:
             legend = self._plan.task.pictures_legend
-            event = ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures, legend=legend)
-            self._reporter.emit(event)
+            self.emit(ev.PicturesKept(t=time.time(), epoch=at.epoch, step=at.step, pictures=pictures, legend=legend))
 
-    def skipped(self, split: ev.Split, bad: BadExample, skipped: int, limit: int) -> None:
-        """An example is left out. May be called from any thread."""
-        self._reporter.emit(
+    def example_skipped(self, split: ev.Split, bad: BadExample, skipped: int, limit: int) -> None:
+        """An example is left out, the `skipped`-th of at most `limit`. Thread-safe."""
+        self.emit(
             ev.ExampleSkipped(t=time.time(), split=split, where=bad.where, why=bad.why, skipped=skipped, limit=limit)
         )
 
-    def saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
-        """A checkpoint is on disk, and those are gone that it takes the place of."""
-        self._reporter.emit(
+    def checkpoint_saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
+        """A checkpoint is on disk, and the older ones that it replaces are removed."""
+        self.emit(
             ev.CheckpointSaved(
                 t=time.time(),
                 path=saved.path,
@@ -81,15 +203,15 @@ class EventEmitter:
             )
         )
         for path in saved.dropped:
-            self._reporter.emit(ev.CheckpointDropped(t=time.time(), path=path))
-        # A save that compiled something may be the last that is heard of the run.
+            self.emit(ev.CheckpointDropped(t=time.time(), path=path))
+        # A save may compile a program, and may be the last event of the run.
         if self.programs.compile_s > self._reported_compile_s:
             self._report_programs()
 
-    def applied(self, request: Request, at: Position, saved: Saved) -> None:
-        """A request was served."""
+    def request_applied(self, request: Request, at: Position, saved: Saved) -> None:
+        """A request was served by a save."""
         self.served.add(request.id)
-        self._reporter.emit(
+        self.emit(
             ev.RequestApplied(
                 t=time.time(),
                 request=request.id,
@@ -101,81 +223,38 @@ class EventEmitter:
             )
         )
 
-    def refused(self, request: Request, why: str) -> None:
+    def request_refused(self, request: Request, why: str) -> None:
         """A request cannot be served."""
         self.served.add(request.id)
-        self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-        self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+        self.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
 
     def _enter_section(self, name: str) -> None:
         self.progress.enter_section(name)
         self.programs.entered(name)
 
     def _declare_topology(self) -> None:
-        self._reporter.emit(
+        self.emit(
             ev.TopologyDeclared(
                 t=time.time(),
-                strategy=self._cores.name,
+                strategy=self._strategy.name,
                 device=backend.kind(),
                 device_reason=self._plan.machine.reason,
                 device_warning=self._plan.machine.warning,
                 num_cores=self._plan.config.num_cores,
                 num_hosts=1,
                 host_index=0,
-                cores=self._cores.core_ids,
+                cores=self._strategy.core_ids,
             )
         )
         if self._plan.machine.warning is not None:
             self.warn(self._plan.machine.warning)
 
-    def _restart_pace(self) -> None:
-        self._since = time.perf_counter()
-        self._compiled_s = self.programs.compile_s
-
-    def _step_s(self, steps: int) -> float:
-        """Mean wall time of a step since the last report. A compile is left out: it says nothing of the next step."""
-        wall_s = time.perf_counter() - self._since
-        compiled_s = self.programs.compile_s - self._compiled_s
-        return max(wall_s - compiled_s, _LEAST_S) / steps
-
-    def _report_steps(self, at: Position, losses: Float32s, step_s: float, *, lr: float, report_steps: int) -> None:
-        """Tells of the steps up to `at`: their losses, [steps, cores], and their pace."""
-        self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
-        self.progress.reported_step = at.step
-        self._reporter.emit(
-            ev.ProgressReported(
-                t=time.time(),
-                epoch=at.epoch,
-                epoch_step=at.batch,
-                step=at.step,
-                step_s=step_s,
-                examples_per_s=self._plan.config.global_batch / step_s,
-                lr=lr,
-                report_steps=report_steps,
-            )
-        )
-
-    def _report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
-        event = ev.MetersReported(
-            t=time.time(), epoch=at.epoch, step=at.step, split=split, meters=meters, reduced=reduced
-        )
-        self._reporter.emit(event)
-
-    def _report_runtime(self) -> None:
-        self.programs.warn_of_steps()
-        self._report_programs()
-        self._report_memory()
-
     def _report_programs(self) -> None:
         self._reported_compile_s = self.programs.compile_s
-        self._reporter.emit(self.programs.totals())
+        self.emit(self.programs.totals())
 
     def _report_memory(self) -> None:
-        """Tells the device's memory where it has changed."""
-        sampled, known = self._memory.sample(), self._hbm
-        if known is None or (sampled.hbm, sampled.hbm_reason) != (known.hbm, known.hbm_reason):
-            self._hbm = sampled
-            self._reporter.emit(sampled)
+        sampled, newest = self._memory.sample(), self._newest_memory
+        if newest is None or (sampled.hbm, sampled.hbm_reason) != (newest.hbm, newest.hbm_reason):
+            self._newest_memory = sampled
+            self.emit(sampled)

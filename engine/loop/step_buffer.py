@@ -1,8 +1,8 @@
-"""What every step leaves on the device, fetched once a report: each core's sums over its examples.
+"""Per-step results on the device, fetched once a report: `StepBuffer`, and the `Meters` that are made of them.
 
-A step shifts its sums into a register of fixed shape that stays on the device, so that a step after a report and
-a step after a step are the same program, and a report is one transfer of a tensor that is there already: it runs
-nothing, and may be read while the next step runs.
+A step shifts its sums into a register of fixed shape that stays on the device. So every step is the same program,
+whether a report came before it or not, and a report is one transfer of an existing tensor: it runs nothing, and can be
+read while the next step runs.
 """
 
 from __future__ import annotations
@@ -15,46 +15,84 @@ import numpy.typing as npt
 import torch
 
 from engine.data.feed import Batch
-from engine.loop.meters import Float32s, Meters
 from engine.parallel.base import Strategy
 from engine.report_interval import DEPTH, ReportInterval
+from tputui.telemetry.events import MeterReading
+from tputui.telemetry.meters import AverageMeter
+
+Float32s = npt.NDArray[np.float32]
 
 
-class Held(NamedTuple):
-    """Steps that wait on the device to be read."""
+class Meters:
+    """The meters of one pass over a split.
+
+    Sums are folded on the host in float64 and strictly in the order of steps, so that the values do not depend on when
+    reports were due, and a resumed epoch continues exactly where it stopped.
+    """
+
+    def __init__(self, names: tuple[str, ...], num_cores: int) -> None:
+        self._meters = {name: AverageMeter() for name in names}
+        self.reduced = f"sum over the examples of {num_cores} cores divided by their number, padding not counted"
+        """How a reading is computed, in words."""
+
+    def add(self, sums: Float32s, counts: npt.NDArray[np.int64]) -> None:
+        """Adds steps in order: `sums` [steps, meters, cores], and the number of examples `counts` [steps, cores]."""
+        totals = sums.sum(axis=2, dtype=np.float64)
+        numbers = counts.sum(axis=1)
+        for row, number in zip(totals.tolist(), numbers.tolist(), strict=True):
+            for meter, total in zip(self._meters.values(), row, strict=True):
+                meter.add(total, number)
+
+    def readings(self) -> dict[str, MeterReading]:
+        """Readings of the meters that have seen an example."""
+        return {name: meter.reading() for name, meter in self._meters.items() if meter.count}
+
+    def state(self) -> dict[str, list[float]]:
+        """State for `restore`."""
+        return {name: [meter.val, meter.sum, float(meter.count)] for name, meter in self._meters.items()}
+
+    def restore(self, state: dict[str, list[float]]) -> None:
+        """Continues from a saved state."""
+        for name, (val, total, count) in state.items():
+            meter = self._meters[name]
+            meter.val, meter.sum, meter.count = val, total, int(count)
+
+
+class Detached(NamedTuple):
+    """Steps on the device that are to be read as one report."""
 
     register: torch.Tensor
-    """[DEPTH x rows of a step, own cores], the oldest step first; the newest rows are theirs."""
+    """[DEPTH x rows of a step, own cores], oldest step first; the newest rows belong to these steps."""
     counts: npt.NDArray[np.int64]
     """[steps, own cores] examples."""
 
 
-class Steps(NamedTuple):
-    """Steps that were read."""
+class StepValues(NamedTuple):
+    """The values of steps that were fetched."""
 
     sums: Float32s
-    """[steps, cores] sum of the first meter over each core's examples."""
+    """[steps, cores] sum of the first meter over the examples of each core."""
     means: Float32s
-    """[steps, cores] its mean; NaN where a core had no example."""
+    """[steps, cores] mean of the first meter; NaN for a core without an example."""
     norms: list[float]
-    """Norm of the gradient in each step; empty where it is not kept."""
+    """Gradient norm of each step; empty if norms are not kept."""
 
 
 class StepBuffer:
-    """The steps of one pass over a split, from the device to the meters."""
+    """The steps of one pass over a split, on their way from the device to the meters."""
 
     def __init__(
-        self, names: tuple[str, ...], strategy: Strategy, cadence: ReportInterval, *, with_norm: bool = False
+        self, names: tuple[str, ...], strategy: Strategy, interval: ReportInterval, *, with_norm: bool = False
     ) -> None:
-        """`with_norm` says that each step has the norm of its gradient besides the meters."""
+        """`names` are the meters. With `with_norm` each step also keeps the norm of its gradient."""
         self.meters = Meters(names, len(strategy.core_ids))
-        self.cadence = cadence
+        self.interval = interval
         self._names = names
         self._strategy = strategy
         self._num_cores = len(strategy.core_ids)
         self._num_own = len(strategy.own)
         self._counts: list[npt.NDArray[np.int64]] = []
-        self._held_at = time.perf_counter()
+        self._detached_at = time.perf_counter()
         self._with_norm = with_norm
         self._num_rows = len(names) + with_norm
         empty = torch.zeros(DEPTH * self._num_rows, self._num_own)
@@ -62,30 +100,26 @@ class StepBuffer:
 
     @property
     def pending(self) -> int:
-        """Steps on the device that were not held yet."""
+        """Number of steps since the last `detach`."""
         return len(self._counts)
 
-    @property
-    def due(self) -> bool:
-        """Whether a report is due."""
-        return self.cadence.due(self.pending, time.perf_counter() - self._held_at)
-
     def is_due_after(self, steps: int) -> bool:
-        """Whether a report of so many steps is due, by what the clock says now."""
-        return self.cadence.due(steps, time.perf_counter() - self._held_at)
+        """Whether a report of that many steps is due now, by the clock of this process."""
+        return self.interval.due(steps, time.perf_counter() - self._detached_at)
 
     def restart(self) -> None:
-        """Begins a new pass; what was not read is given up."""
+        """Begins a new pass; steps that were not fetched are dropped."""
         self._counts = []
-        self._held_at = time.perf_counter()
+        self._detached_at = time.perf_counter()
         self.meters = Meters(self._names, self._num_cores)
 
-    def push(self, outcomes: dict[str, torch.Tensor], batch: Batch, norm: torch.Tensor | None = None) -> None:
-        """Traces what keeps one step's outcomes, [global_batch] each, and the norm of its gradient. Reads nothing."""
+    def append(self, outcomes: dict[str, torch.Tensor], batch: Batch, norm: torch.Tensor | None = None) -> None:
+        """Traces the shift of one step into the register: its outcomes, [rows of the batch] for each meter, and the
+        norm of its gradient, []. Reads nothing."""
         with torch.no_grad():
             values = torch.stack([outcomes[name].float() for name in self._names])
             if batch.real is not None:
-                # Not a product: padding may well come to NaN.
+                # Not a product: the outcome of padding may be NaN.
                 values = torch.where(batch.real > 0, values, 0.0)
             sums = values.view(len(self._names), self._num_own, -1).sum(-1)
             rows = [self._register[self._num_rows :], sums]
@@ -93,25 +127,25 @@ class StepBuffer:
                 norm = torch.zeros((), device=sums.device) if norm is None else norm
                 rows.append(norm.float().expand(1, self._num_own))
             register = torch.cat(rows)
-        # Marked each time: left to the compiler, the sharding changes between steps, and with it the program.
+        # Marked in each step: the sharding that the compiler would choose changes between steps, and so the program.
         self._register = self._strategy.shard(register, 1)
         self._counts.append(batch.counts)
 
-    def hold(self) -> Held:
-        """Sets the pending steps aside, to be read at any later moment. They must have been dispatched."""
-        held = Held(self._register, np.stack(self._counts))
+    def detach(self) -> Detached:
+        """Takes the pending steps, which must have been dispatched, to be fetched at any later moment."""
+        detached = Detached(self._register, np.stack(self._counts))
         self._counts = []
-        self._held_at = time.perf_counter()
-        return held
+        self._detached_at = time.perf_counter()
+        return detached
 
-    def read(self, held: Held) -> Steps:
-        """Folds the held steps into the meters; one transfer, which waits until they have run."""
-        rows = self._strategy.read(held.register).reshape(DEPTH, self._num_rows, self._num_cores)
-        counts = self._strategy.gather(held.counts, 1)
+    def fetch(self, detached: Detached) -> StepValues:
+        """Reads detached steps into the meters; one transfer, which waits until they have run."""
+        rows = self._strategy.read(detached.register).reshape(DEPTH, self._num_rows, self._num_cores)
+        counts = self._strategy.gather(detached.counts, 1)
         rows = rows[DEPTH - len(counts) :]
         sums = rows[:, : len(self._names)]
         self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):
             means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
         norms = rows[:, -1, 0].tolist() if self._with_norm else []
-        return Steps(sums[:, 0, :], means, norms)
+        return StepValues(sums[:, 0, :], means, norms)

@@ -1,15 +1,16 @@
-"""The loop: epochs of training steps, each followed by an evaluation and a save.
+"""The training loop: epochs of training steps, each followed by an evaluation and a save.
 
-One sync a step and no read; what a step leaves is fetched by `StepReporter`. Requests are looked for at every boundary,
-where the state is whole. Must know neither the runtime nor a task.
+Each step is one sync and no read; `StepReporter` reads what steps leave on the device. Requests are polled at every
+boundary between steps, where the state is complete. Must not import the runtime or a task.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+
+from torch import nn
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.position import Position
@@ -18,229 +19,260 @@ from engine.data.readers import Waiting
 from engine.errors import OutOfMemory
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.batches import BatchFeeds
-from engine.loop.checkpoint_manager import CheckpointManager, Stopped, best_words
-from engine.loop.reporting import EvalResult, StepReporter
+from engine.loop.checkpoint_manager import CheckpointManager
+from engine.loop.evaluation import EvalReporter, EvalResult
+from engine.loop.events import EventEmitter, TrainingFacts
+from engine.loop.reporting import StepReporter
 from engine.loop.train_step import TrainStep
 from engine.memory.layer_table import Recorder
+from engine.parallel.coordinator import Coordinator, ReportSchedule
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 
-__all__ = ["Stopped", "Trainer"]
-
-HEED_S = 0.2
-"""Between two looks at the requests while no batch comes."""
+POLL_S = 0.2
+"""Interval at which requests are polled while the loop waits for a batch."""
 
 
 class Trainer:
-    """Trains a plan to its end, or to the point where it is told to stop."""
+    """Trains a plan to its end, or until a request stops it."""
 
     def __init__(
         self,
         plan: Plan,
         feeds: BatchFeeds,
-        learner: TrainStep,
-        reports: StepReporter,
-        control: RequestQueue,
+        train_step: TrainStep,
+        events: EventEmitter,
+        requests: RequestQueue,
         store: CheckpointStore,
-        keepsakes: RunArtifacts,
+        artifacts: RunArtifacts,
         explain: Callable[[BaseException], str | None],
     ) -> None:
-        """`explain` tells what to do where an error means that memory ran out."""
-        self.at = Position(epoch=1, batch=0, step=0, evaluating=False)
+        """`explain` returns what to change if an error means that memory ran out, else None."""
+        strategy = train_step.strategy
+        self.position = Position(epoch=1, batch=0, step=0, evaluating=False)
+        self.events = events
         self._plan = plan
+        self._strategy = strategy
         self._feeds = feeds
-        self._learner = learner
-        self._reports = reports
-        self._control = control
-        self._saver = CheckpointManager(reports, store, self._state)
-        self._keepsakes = keepsakes
+        self._train_step = train_step
+        self._coordinator = Coordinator(strategy, events.sections, events.programs.run)
+        self.reporter = StepReporter(
+            plan, strategy, events, self._coordinator, self._lr, meters=plan.task.meters, with_norm=plan.keeps_norms
+        )
+        self._evaluation = EvalReporter(plan, strategy, events, self._coordinator)
+        self._requests = requests
+        self._manager = CheckpointManager(plan.config, events, store, self._state)
+        self._artifacts = artifacts
         self._explain = explain
         self._waiting = Waiting(feeds.remedy)
-        self._layers: Recorder | None = Recorder(learner.model)
-        """Follows the network through its first step."""
-        self._best: float | None = None
-        self._best_epoch = 0
+        self._layers: Recorder | None = Recorder(train_step.model)
+        """Records the layers during the first step."""
         self._losses: list[tuple[float, float]] = []
         self._meters: dict[str, list[float]] = {}
+        """State of the meters of an epoch that another run began."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint instead of from the start."""
-        self._learner.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
-        self.at = checkpoint.position
-        self._best = checkpoint.best
-        self._best_epoch = checkpoint.best_epoch
+        """Continues from a checkpoint. Raises `Refused` if it belongs to another network."""
+        self._train_step.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
+        self.position = checkpoint.position
+        self._manager.best.restore(checkpoint)
         self._losses = list(checkpoint.losses)
         self._meters = checkpoint.meters
-        self._reports.progress.step = self.at.step
+        self.events.progress.step = self.position.step
+
+    def begin(self) -> None:
+        """Reports what is to be trained."""
+        config, at = self._plan.config, self.position
+        self.events.begin_training(
+            at,
+            TrainingFacts(
+                task=config.task,
+                steps_per_epoch=self._plan.steps_per_epoch,
+                valid_steps=self._plan.valid_steps,
+                train_examples=self._plan.sizes.train,
+                valid_examples=self._plan.sizes.valid,
+                num_parameters=self._train_step.num_parameters,
+                precision=str(config.device.precision),
+                lr=self._plan.learning_rate(at.epoch, at.batch),
+                lr_rule=config.lr_rule,
+            ),
+        )
 
     def train(self) -> str:
-        """Trains every epoch that is left and says so in one sentence. Raises `Stopped`, `NotFinite`, `OutOfMemory`."""
-        self._reports.open(self.at)
+        """Trains every epoch that is left and returns the result in one sentence.
+
+        Raises `Stopped`, `NotFinite` and `OutOfMemory`.
+        """
+        self.begin()
         try:
-            while self.at.epoch <= self._plan.config.epochs:
+            while self.position.epoch <= self._plan.config.epochs:
                 self.train_epoch()
         except BaseException as error:
             page = self._explain(error) if isinstance(error, RuntimeError | MemoryError) else None
             if page is not None:
                 raise OutOfMemory(page) from error
-            self._reports.report_before_failure(self.at)
+            self.reporter.report_before_failure(self.position)
             raise
-        best = best_words(self._plan.config.checkpoint.monitor, self._best, self._best_epoch)
-        return self._saver.conclude(f"{self._plan.config.epochs} epochs trained{best}")
+        return self._manager.conclude(f"{self._plan.config.epochs} epochs trained")
 
     def train_epoch(self) -> None:
-        """Trains, evaluates and saves the epoch that is due. Raises `Stopped`."""
-        self._reports.begin_epoch(self.at, self._meters)
-        self._meters = {}
+        """Trains, evaluates and saves one epoch, or what is left of it. Raises `Stopped` and `NotFinite`."""
+        self.begin_epoch()
         began = time.perf_counter()
-        if not self.at.evaluating:
-            self._train_steps()
-            self.at = self.at._replace(evaluating=True)
+        if not self.position.evaluating:
+            self.train_steps()
+            self.position = self.position._replace(evaluating=True)
         trained = time.perf_counter()
         self._evaluate()
         evaluated = time.perf_counter()
         self._end_epoch(trained - began, evaluated - trained)
 
-    def _train_steps(self) -> None:
-        self._learner.model.train()
-        sections = self._reports.sections
-        with self._feeds.training(self.at.epoch, self.at.batch) as feed:
+    def begin_epoch(self) -> None:
+        """Restarts the clocks and meters of an epoch."""
+        self._train_step.trace_timer.restart()
+        self.reporter.begin_epoch(self._meters)
+        self.events.begin_epoch(self.position)
+        self._meters = {}
+
+    def train_steps(self) -> None:
+        """Trains the steps of the epoch that are left."""
+        self._train_step.model.train()
+        sections = self.events.sections
+        with self._feeds.training(self.position.epoch, self.position.batch) as feed:
             batches = iter(feed)
-            for _ in range(self.at.batch, self._plan.steps_per_epoch):
-                self._heed()
+            for _ in range(self.position.batch, self._plan.steps_per_epoch):
+                self._serve_requests(self.reporter.buffer)
                 if not feed.ready:
-                    self._reports.settle()
+                    self.reporter.flush()
                 began = time.perf_counter()
                 with sections.section("data"):
                     self._wait_for(feed)
                     batch = next(batches)
                 waited_s = time.perf_counter() - began
                 with sections.section("trace"):
-                    outcomes = self._learner.step(
-                        batch.tensors, self.at, partial(self._reports.reduce_gradients, self._control.asked)
-                    )
-                    self._reports.note_step(outcomes, batch)
+                    outcomes = self._train_step.step(batch.tensors, self.position, self._reduce_gradients)
+                    self.reporter.append(outcomes, batch, self._train_step.take_gradient_norm())
                     del outcomes
-                self._keep_layers()
-                at = self.at._replace(batch=self.at.batch + 1, step=self.at.step + 1)
-                self._reports.run_step(at)
-                self.at = at
-                self._note_wait(waited_s, time.perf_counter() - began)
-                self._mind()
-        self._reports.report_training(self.at)
-        self._mind()
+                self._write_layers()
+                at = self.position._replace(batch=self.position.batch + 1, step=self.position.step + 1)
+                self.reporter.run("step" if self._plan.updates(at.batch - 1) else "accumulate", at)
+                self.position = at
+                self._warn_of_waiting(waited_s, time.perf_counter() - began)
+                self._check_finite()
+        self.reporter.report_pending(self.position)
+        self._check_finite()
 
     def _evaluate(self) -> None:
-        self._learner.begin_evaluation()
-        self._reports.begin_evaluation()
-        with self._reports.sections.section("evaluate"), self._feeds.validation() as feed:
+        self._train_step.begin_evaluation()
+        self._evaluation.begin()
+        with self.events.sections.section("evaluate"), self._feeds.validation() as feed:
             self._wait_for(feed)
             for batch in feed:
-                self._heed()
-                outcomes = self._learner.evaluate(batch.tensors, self.at.step)
-                self._reports.evaluation_step(outcomes, batch, self.at)
-                self._mind()
+                self._serve_requests(self._evaluation.buffer)
+                evaluation = self._train_step.evaluate(batch.tensors, self.position.step)
+                self._evaluation.run(evaluation, batch, self.position)
+                self._check_finite()
                 self._wait_for(feed)
-            self._reports.report_evaluation(self.at)
-            self._mind()
+            self._evaluation.report_pending(self.position)
+            self._check_finite()
 
     def _end_epoch(self, train_s: float, valid_s: float) -> None:
-        ended, config = self.at, self._plan.config
-        verdict = self._reports.judge()
-        best_before = self._best, self._best_epoch
-        figure = verdict.figure(config.checkpoint.monitor)
-        best = self._is_best(figure)
-        if math.isnan(figure):
-            self._reports.warn(f"{config.checkpoint.monitor} is no number, so epoch {ended.epoch} cannot be the best")
-        # The checkpoint tells all of this, so it stands before it is saved.
-        if best:
-            self._best, self._best_epoch = figure, ended.epoch
-        self._losses.append((self._reports.train_loss, verdict.meters["loss"].avg))
-        self.at = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
-        last = ended.epoch == config.epochs
-        asked = self._control.take(epoch_end=True)
-        due = last or best or ended.epoch % config.checkpoint.every_epochs == 0
-        saved = self._saver.end_epoch(asked, best=best, must=last) if due or asked else None
-        if saved is None or saved.unfit:
-            # Weights that were not kept, or are no numbers, are not the best ones to have.
-            (self._best, self._best_epoch), best = best_before, False
-        self._reports.end_epoch(ended, verdict, train_s=train_s, valid_s=valid_s, best=best)
-        self._keep(ended, verdict)
+        ended, monitor = self.position, self._plan.config.checkpoint.monitor
+        result, best = self._evaluation.result(), self._manager.best
+        value = result.value(monitor)
+        if math.isnan(value):
+            self.events.warn(f"{monitor} is NaN, so epoch {ended.epoch} cannot be the best")
+        is_best = best.update(value, ended.epoch)
+        self._losses.append((self.reporter.mean_loss, result.meters["loss"].avg))
+        self.position = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
+        requests = self._coordinator.share_requests(self._requests.take(epoch_end=True))
+        saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
+        self.events.end_epoch(
+            ended,
+            self.reporter.buffer.meters.readings(),
+            result.meters,
+            train_s=train_s,
+            valid_s=valid_s,
+            lr=self._lr(ended),
+            best=best.epoch == ended.epoch,
+            scores=result.scores,
+            trace_s=self._train_step.trace_s(),
+        )
+        self._write_artifacts(ended, result)
         if saved is not None:
-            self._saver.answer(asked, saved, self.at, last=last)
+            self._manager.acknowledge(requests, saved, self.position)
 
-    def _keep_layers(self) -> None:
-        """Writes the table of layers once the first step was traced: before it is compiled, which may take long."""
+    def _write_layers(self) -> None:
+        """Writes the table of layers after the first step was traced, before its compilation, which may take long."""
         recorder, self._layers = self._layers, None
         if recorder is None:
             return
         recorder.close()
-        size = self._plan.config.batch_per_core * len(self._learner.strategy.own)
+        size = self._plan.config.batch_per_core * len(self._strategy.own)
         try:
-            self._keepsakes.layers(recorder.table(size))
+            self._artifacts.layers(recorder.table(size))
         except OSError as error:
-            self._reports.warn(f"the table of layers could not be written: {error.strerror}")
+            self.events.warn(f"the table of layers could not be written: {error.strerror}")
 
-    def _keep(self, ended: Position, verdict: EvalResult) -> None:
-        """Writes the user's files; training does not depend on them."""
+    def _write_artifacts(self, ended: Position, result: EvalResult) -> None:
+        """Writes losses and pictures; training does not depend on them."""
         try:
-            with self._reports.sections.section("save"):
-                self._keepsakes.losses(self._losses)
-                self._reports.kept(ended, self._keepsakes.pictures(ended.epoch, verdict.pictures))
+            with self.events.sections.section("save"):
+                self._artifacts.losses(self._losses)
+                self.events.pictures_written(ended, self._artifacts.pictures(ended.epoch, result.pictures))
         except OSError as error:
-            self._reports.warn(f"the losses or pictures of epoch {ended.epoch} could not be kept: {error.strerror}")
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether no gradient waits for its update: only then the state can be saved."""
-        return self.at.batch % self._plan.config.optim.accumulate == 0
-
-    def _is_best(self, figure: float) -> bool:
-        """Whether the figure beats all before it; NaN never does."""
-        if math.isnan(figure):
-            return False
-        sign = 1 if self._plan.config.checkpoint.mode == "min" else -1
-        return self._best is None or sign * figure < sign * self._best
+            self.events.warn(f"the losses or pictures of epoch {ended.epoch} could not be written: {error.strerror}")
 
     def _wait_for(self, feed: Feed) -> None:
-        """Waits for a batch. Data that do not come hold up no request and no report, but where other processes are in
-        the step.
+        """Waits for a batch. If this is the only process, requests are served and steps reported meanwhile.
 
-        In an evaluation too the wait is one for data: in that phase it is seen where it lasts too long.
+        The phase is `data` in an evaluation as well, so that a wait that lasts too long is noticed.
         """
-        progress = self._reports.progress
+        progress = self.events.progress
         phase, began = progress.doing.phase, time.monotonic()
-        while not feed.wait(HEED_S):
-            # Since it began to wait, whatever was reported and saved meanwhile.
+        while not feed.wait(POLL_S):
+            # From the beginning of the wait, whatever was reported and saved meanwhile.
             progress.enter("data", began)
-            if self._learner.strategy.alone:
-                self._reports.report_training(self.at)
-                self._heed()
+            if self._strategy.is_only:
+                self.reporter.report_pending(self.position)
+                self._serve_requests(self.reporter.buffer)
         progress.enter(phase)
 
-    def _note_wait(self, waited_s: float, took_s: float) -> None:
-        """Says once if most of the time goes by waiting for data. Of several processes the first one does."""
-        said = self._waiting.add(waited_s, took_s)
-        if said is not None and self._learner.strategy.own.start == 0:
-            self._reports.warn(said)
+    def _warn_of_waiting(self, waited_s: float, took_s: float) -> None:
+        """Warns once if most of the time is spent waiting for data; the first process warns for all."""
+        warning = self._waiting.add(waited_s, took_s)
+        if warning is not None and self._strategy.is_first:
+            self.events.warn(warning)
 
-    def _heed(self) -> None:
-        """Serves the requests that wait, all with one save, once the gradients of every batch are in the weights."""
-        if not self._reports.agree(self._control.asked and self._is_whole):
-            return
-        asked = self._control.take()
-        self._reports.report_training(self.at)
-        self._saver.serve(asked, self.at)
+    def _reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        requested = self._requests.asked
+        self._coordinator.reduce_gradients(self.reporter.buffer, parameters, requested=requested)
 
-    def _mind(self) -> None:
-        """Ends training where loss or gradient are not finite and the configuration says so. Raises `NotFinite`."""
-        if not self._is_whole:
+    def _serve_requests(self, schedule: ReportSchedule) -> None:
+        """Serves pending requests, all with one save, if the weights contain the gradients of every batch."""
+        if not self._coordinator.should_serve(schedule, requested=self._requests.asked and self._is_complete):
             return
-        policy = self._plan.config.non_finite.policy
-        self._saver.mind(self._reports.not_finite, policy, self.at, self._reports.report_training)
+        requests = self._coordinator.share_requests(self._requests.take())
+        self.reporter.report_pending(self.position)
+        self._manager.serve_requests(requests, self.position)
+
+    def _check_finite(self) -> None:
+        """Ends training if a loss or gradient is not finite and the configuration says so. Raises `NotFinite`."""
+        if self._is_complete:
+            found = self.reporter.not_finite or self._evaluation.not_finite
+            self._manager.enforce_finite(found, self.position, self.reporter.report_pending)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether no accumulated gradient waits for its update: only then the state can be saved."""
+        return self.position.batch % self._plan.config.optim.accumulate == 0
+
+    def _lr(self, at: Position) -> float:
+        """Learning rate of the step that ended at a position."""
+        return self._plan.learning_rate(at.epoch, at.batch - 1)
 
     def _state(self) -> Checkpoint:
-        meters = self._reports.train_meters.state() if self.at.batch else {}
-        losses = tuple(self._losses)
-        state, buffers = self._learner.state(), self._learner.buffers
-        return Checkpoint(self.at, state, meters, self._best, self._best_epoch, losses, buffers)
+        meters = self.reporter.buffer.meters.state() if self.position.batch else {}
+        state, best = self._train_step.state(), self._manager.best
+        losses, buffers = tuple(self._losses), self._train_step.buffer_names
+        return Checkpoint(self.position, state, meters, best.value, best.epoch, losses, buffers)

@@ -1,8 +1,8 @@
-"""How the cores run one program: what the rest of the engine needs of a strategy.
+"""The `Strategy` protocol: how the cores of a run execute one program, on one process or on several.
 
-Cores are counted by their place among the cores of the run, from 0. One process may drive all of them (`Alone`), or
-several a part each (`replica`); the processes then train in step, and what is said here to be for every process is to
-be called by each of them, in the same order.
+Cores are numbered from 0 over all processes of the run. One process may drive all of them (`OneProcess`), or several
+processes one part each (`replica`). Those processes train in step: a method marked *collective* must be called by every
+process, in the same order.
 """
 
 from __future__ import annotations
@@ -19,81 +19,86 @@ class Strategy(Protocol):
     """The cores behind one device."""
 
     name: str
-    """As it stands in the journal: `spmd`, `single`, `replica`."""
+    """Its name in the journal: `spmd`, `single` or `replica`."""
     core_ids: list[int]
-    """Global indices of the cores of all processes."""
+    """Global ids of the cores of all processes."""
     own: range
-    """Places of the cores that this process drives."""
-    alone: bool
-    """Whether this process drives all the cores: then nobody needs to be asked, and what falls due by the clock may
-    be done at once."""
+    """Indices in `core_ids` of the cores that this process drives."""
+    is_first: bool
+    """Whether this process drives core 0. The first process reports, saves and receives requests."""
+    is_only: bool
+    """Whether this process drives all cores, so that nothing has to be agreed on with other processes."""
     device: torch.device
-    """What tensors live on."""
+    """The device that tensors are on."""
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves a host batch to the device, its rows shared out among the own cores in order. For any thread."""
+        """Moves host tensors, [rows, ...], to the device and splits their rows evenly over the own cores, in order.
+        Thread-safe."""
         ...
 
     def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Says that dimension `dim` holds one entry an own core, each on its core."""
+        """Marks dimension `dim`, whose size is a multiple of the number of own cores, as split evenly over them."""
         ...
 
     def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Reads what was sharded in its dimension 1, with the columns of all cores; one transfer, which runs and
-        compiles nothing. For every process."""
+        """Reads a tensor, [rows, own cores], that was sharded in dimension 1; returns [rows, all cores]. One transfer,
+        which runs and compiles nothing. Collective."""
         ...
 
     def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """Reads tensors that were sharded in their dimension 0, with the rows of all cores; one transfer. For every
-        process."""
+        """Reads tensors, [own rows, ...], that were sharded in dimension 0; returns [rows of all cores, ...] each.
+        Collective."""
         ...
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Joins what every process has on its host along `axis`, in the order of the cores. For every process."""
+        """Concatenates the host arrays of all processes, which have one shape, along `axis`, in the order of the cores.
+        Collective."""
         ...
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
     ) -> int | None:
-        """Makes every gradient the mean over the processes; `run` runs what was traced, where that is needed. For
-        every process. Where the exchange can carry a word besides, gives that of the first process, as `agree` does."""
+        """Replaces each gradient by its mean over the processes. `run` runs the traced program if the exchange needs
+        its result. Returns the `byte` of the first process if the exchange can carry it, else None. Collective."""
         ...
 
-    def align(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Makes what lies on the device the same as in the first process. For every process, right after a sync."""
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Overwrites tensors on the device by those of the first process. Must be called right after a sync.
+        Collective."""
         ...
 
-    def agree(self, word: int) -> int:
-        """The word, from 0 to 255, of the first process. For every process."""
+    def broadcast_byte(self, byte: int) -> int:
+        """Returns the byte, 0 to 255, of the first process. Collective."""
         ...
 
-    def share(self, text: bytes) -> bytes:
-        """The text of the first process. For every process."""
+    def broadcast(self, payload: bytes) -> bytes:
+        """Returns the payload of the first process. Collective."""
         ...
 
 
-class Alone:
-    """What is simple where one process drives all the cores."""
+class OneProcess:
+    """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
 
-    alone = True
+    is_first = True
+    is_only = True
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """It is all here."""
+        """Returns the array."""
         return array
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
     ) -> int | None:
-        """The program itself takes the mean over the whole batch."""
+        """Does nothing: the program itself takes the mean over the whole batch."""
         return None
 
-    def align(self, tensors: Sequence[torch.Tensor]) -> None:
-        """There is nobody to differ from."""
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Does nothing."""
 
-    def agree(self, word: int) -> int:
-        """Nobody else is asked."""
-        return word
+    def broadcast_byte(self, byte: int) -> int:
+        """Returns the byte."""
+        return byte
 
-    def share(self, text: bytes) -> bytes:
-        """Nobody else is asked."""
-        return text
+    def broadcast(self, payload: bytes) -> bytes:
+        """Returns the payload."""
+        return payload

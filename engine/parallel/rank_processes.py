@@ -1,7 +1,7 @@
-"""The other processes of a run under `replica`: started, watched and ended by the worker, which is the first rank.
+"""The other processes of a `replica` run: the worker, which is the first rank, starts, watches and ends them.
 
-They are started before the runtime is imported, so that all import it at the same time. The first one to break is
-named; those that only lost their connection to it are not. Must not touch a device, and must not import torch.
+They are started before the worker imports the runtime, so that all import it at the same time. The first process to
+fail is reported; those that only lost their connection to it are not. Must not touch a device or import torch.
 """
 
 from __future__ import annotations
@@ -21,85 +21,85 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
 ROLE = "rank"
-"""Role of a rank's journal, `rank-3.jsonl`; the first rank's is the worker's."""
+"""Role of a rank's journal, `rank-3.jsonl`; the first rank writes to the journal of the worker."""
 GRACE_S = 2.0
-"""What a rank has for its last words before it is killed."""
+"""Time that a rank has to report its end before it is killed."""
 LAST_STEP_S = 15.0
-"""By so much the ranks may come to a regular end later than the first."""
-BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
-"""Signals by which native code ends its own process."""
-SECOND_LOOK_S = 3.0
-"""Where only ranks have ended that lost another one, or that refused, the one behind it shows within this time."""
+"""How much later than the first rank the others may reach their regular end."""
+CRASH_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+"""Signals of a crash in native code."""
+ROOT_CAUSE_S = 3.0
+"""If only ranks have exited that lost another one, or that refused their configuration, the rank that caused it
+shows within this time."""
 
 
 class LostRank(NamedTuple):
-    """A process of the run that has ended when it should not have."""
+    """A process of the run that exited before its regular end."""
 
     who: str
     """`rank 3 (core 3, pid 123)`."""
-    words: str
-    """What became of it."""
+    exit_text: str
+    """How it ended, as a verb phrase: `was ended by SIGKILL`."""
     failure: ev.FailureRaised | None
-    """What it said itself."""
+    """The failure in its own journal."""
     code: ExitCode
     process: str
-    """Writer name of it, `rank-3`."""
+    """Writer name of its journal, `rank-3`."""
     pid: int
     kind: ev.FailureKind
-    """How it broke."""
 
     @property
     def sentence(self) -> str:
-        """Who broke, and why."""
+        """Which rank failed, and why."""
         if self.failure is not None:
             return f"{self.who}: {self.failure.error}: {self.failure.message}"
-        return f"{self.who} {self.words}"
+        return f"{self.who} {self.exit_text}"
 
 
 class RankProcess:
-    """A process that drives one or more ranks."""
+    """A process that trains one or more ranks."""
 
-    def __init__(self, run_dir: Path, ranks: range, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, run_dir: Path, ranks: range, popen: subprocess.Popen[bytes]) -> None:
         self._run_dir = run_dir
         self._ranks = ranks
-        self._told = False
-        self.process = process
+        self._exit_reported = False
+        self.popen = popen
 
     @property
-    def broke(self) -> bool:
-        """Whether it has ended, and not as one that was through or that lost another one."""
-        return self.process.poll() not in (None, THROUGH, PEER_LOST)
+    def has_failed(self) -> bool:
+        """Whether it has exited, neither regularly nor because it lost another rank."""
+        return self.popen.poll() not in (None, THROUGH, PEER_LOST)
 
-    def exited(self, *, ending: bool) -> ev.RankExited | None:
-        """The fact that it is gone, once; None where it lives or came to a regular end."""
-        code = self.process.poll()
-        if self._told or code is None or code == THROUGH:
+    def new_exit(self, *, ending: bool) -> ev.RankExited | None:
+        """The event of its exit, once; None if it runs or came to its regular end."""
+        code = self.popen.poll()
+        if self._exit_reported or code is None or code == THROUGH:
             return None
-        self._told = True
+        self._exit_reported = True
         return ev.RankExited(
             t=time.time(),
             process=f"{ROLE}-{self._ranks[0]}",
-            pid=self.process.pid,
+            pid=self.popen.pid,
             exit_code=code if code >= 0 else None,
             signal=_signal_name(-code) if code < 0 else None,
             ending=ending,
         )
 
-    def loss(self) -> LostRank:
-        """What is to be said of its end."""
-        code, failures = self.process.poll(), self._failures()
-        rank, failure = min(failures, key=lambda told: told[1].t, default=(self._ranks[0], None))
+    def lost_rank(self) -> LostRank:
+        """How and why it exited."""
+        code, failures = self.popen.poll(), self._failures()
+        rank, failure = min(failures, key=lambda found: found[1].t, default=(self._ranks[0], None))
         cores = f"core {rank}"
-        words = "lost the others" if code == PEER_LOST else f"ended with exit code {code} during training"
+        exit_text = "lost the others" if code == PEER_LOST else f"ended with exit code {code} during training"
         if code is not None and code < 0:
-            words = f"was ended by {_signal_name(-code)}"
-        # Without a failure in its journal the code is not ours: the user's own code ended the process.
+            exit_text = f"was ended by {_signal_name(-code)}"
+        # Without a failure in its journal the exit code is not ours: the user's own code ended the process.
         exit_code = ExitCode.FAILED
         if failure is not None and code in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
             exit_code = ExitCode(code)
-        who = f"rank {rank} ({cores}, pid {self.process.pid})"
+        who = f"rank {rank} ({cores}, pid {self.popen.pid})"
         kind = failure.kind if failure else _kind_of_end(code)
-        return LostRank(who, words, failure, exit_code, f"{ROLE}-{rank}", self.process.pid, kind)
+        return LostRank(who, exit_text, failure, exit_code, f"{ROLE}-{rank}", self.popen.pid, kind)
 
     def _failures(self) -> list[tuple[int, ev.FailureRaised]]:
         found: list[tuple[int, ev.FailureRaised]] = []
@@ -115,78 +115,78 @@ class RankProcess:
 
 
 class RankProcesses:
-    """The processes besides this one."""
+    """All processes of the run except the worker."""
 
     def __init__(self, run_dir: Path, num_processes: int, ranks_each: int, *, telemetry: bool) -> None:
-        """Starts them. Raises `OSError`."""
+        """Starts the processes. Raises `OSError`."""
         self.num_processes = num_processes
         self.num_ranks = num_processes * ranks_each
         pairs = [socket.socketpair() for _ in range(1, self.num_ranks)]
         self.links = [ours for ours, _ in pairs]
-        """The first rank's link to each other rank, in order."""
-        self.beside = [theirs for _, theirs in pairs[: ranks_each - 1]]
-        """The other ends, of the ranks that are threads of this process."""
-        self._odd_since: float | None = None
-        self._members: list[RankProcess] = []
-        for process in range(1, num_processes):
-            ranks = range(process * ranks_each, (process + 1) * ranks_each)
+        """Links of the first rank to each other rank, in order."""
+        self.local_links = [theirs for _, theirs in pairs[: ranks_each - 1]]
+        """Links to the first rank, of the ranks that are threads of this process."""
+        self._unclear_since: float | None = None
+        self._processes: list[RankProcess] = []
+        for number in range(1, num_processes):
+            ranks = range(number * ranks_each, (number + 1) * ranks_each)
             argv = [sys.executable, "-P", "-m", "engine.rank", str(run_dir)]
-            argv += ["--process", f"{process}/{num_processes}", "--ranks", f"{ranks.start}-{ranks.stop - 1}"]
+            argv += ["--process", f"{number}/{num_processes}", "--ranks", f"{ranks.start}-{ranks.stop - 1}"]
             ends = [pairs[rank - 1][1] for rank in ranks]
             inherited = [end.fileno() for end in ends]
             argv += ["--of", str(self.num_ranks), "--links", ",".join(map(str, inherited))]
             argv += ["--parent", str(os.getpid())]
             argv += [] if telemetry else ["--no-telemetry"]
             started = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=inherited)
-            self._members.append(RankProcess(run_dir, ranks, started))
-            # The process alone holds them now, so that its end closes them.
+            self._processes.append(RankProcess(run_dir, ranks, started))
+            # Only the new process holds them from here on, so that its exit closes them.
             for end in ends:
                 end.close()
 
     def lost(self) -> LostRank | None:
-        """The first process that broke; None where all are well, or where it cannot be told yet."""
-        gone = [member for member in self._members if member.process.poll() not in (None, THROUGH)]
-        if not gone:
+        """The process that failed first; None if none has, or if it is not known yet."""
+        exited = [process for process in self._processes if process.popen.poll() not in (None, THROUGH)]
+        if not exited:
             return None
-        broke = [member.loss() for member in gone if member.broke]
-        if sure := [loss for loss in broke if loss.code == ExitCode.FAILED]:
-            return min(sure, key=lambda loss: loss.failure.t if loss.failure else 0.0)
-        # One that lost another tells nothing, and what one refuses this process refuses too, with a word of its own.
-        self._odd_since = self._odd_since or time.monotonic()
-        if time.monotonic() - self._odd_since < SECOND_LOOK_S:
+        failed = [process.lost_rank() for process in exited if process.has_failed]
+        if causes := [lost for lost in failed if lost.code == ExitCode.FAILED]:
+            return min(causes, key=lambda lost: lost.failure.t if lost.failure else 0.0)
+        # Losing another rank is not the cause, and what a rank refuses is refused and reported by this process as well.
+        self._unclear_since = self._unclear_since or time.monotonic()
+        if time.monotonic() - self._unclear_since < ROOT_CAUSE_S:
             return None
-        return broke[0] if broke else gone[0].loss()
+        return failed[0] if failed else exited[0].lost_rank()
 
-    def exits(self, *, ending: bool) -> list[ev.RankExited]:
-        """Processes that are gone before a regular end and were not told of yet."""
-        return [told for member in self._members if (told := member.exited(ending=ending)) is not None]
+    def new_exits(self, *, ending: bool) -> list[ev.RankExited]:
+        """Events of the processes that have exited, other than regularly, since the last call."""
+        return [event for process in self._processes if (event := process.new_exit(ending=ending)) is not None]
 
-    def end(self, *, patience_s: float = 0.0) -> None:
-        """Waits for those that are about to end by themselves, then ends the rest: asked first, killed then."""
-        self._wait(patience_s)
-        for member in self._members:
-            if member.process.stdin is not None:
-                # What a rank reads there is nothing; the end of it is what it waits for.
-                member.process.stdin.close()
+    def end(self, *, wait_s: float = 0.0) -> None:
+        """Waits for processes that are about to end, then asks the rest to end, and kills them after `GRACE_S`."""
+        self._wait(wait_s)
+        for process in self._processes:
+            if process.popen.stdin is not None:
+                # A rank ends when this pipe is closed.
+                process.popen.stdin.close()
         self._wait(GRACE_S)
-        for member in self._members:
-            member.process.kill()
-            member.process.wait()
+        for process in self._processes:
+            process.popen.kill()
+            process.popen.wait()
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        for member in self._members:
+        for process in self._processes:
             try:
-                member.process.wait(max(0.0, until - time.monotonic()))
+                process.popen.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return
 
 
 def _kind_of_end(code: int | None) -> ev.FailureKind:
-    """How a process broke that left no word."""
+    """The kind of failure of a process that reported none."""
     if code is None or code >= 0:
         return "exited"
-    return "aborted" if -code in BROKEN_CODE else "killed"
+    return "aborted" if -code in CRASH_SIGNALS else "killed"
 
 
 def _signal_name(number: int) -> str:

@@ -1,12 +1,12 @@
-"""Several processes that train one model together, each with a core of its own and a copy of the weights.
+"""The strategy `replica`: several ranks train one model together, each with one core and a copy of the weights.
 
-Each takes its share of every batch; their gradients are averaged before each optimizer step. A layer that looks at
-the whole batch sees the core's share here and the whole batch under `spmd`: BatchNorm normalises by the statistics
-of one core, and evaluates by the running statistics of the first one. Without such layers both train alike, up to
-the order of sums.
+Each rank takes its share of every batch, and gradients are averaged before each optimizer step. A layer that depends on
+the whole batch sees only the share of its core, while under `spmd` it sees the whole batch: BatchNorm normalises by the
+statistics of one core, and evaluates by the running statistics of the first one. Without such layers both strategies
+give the same result, up to the order of sums.
 
-On CPU devices the gradients go through the host: the runtime's own collectives do nothing between processes there.
-On a TPU they are averaged by the program itself; that half was never run, for want of a TPU.
+On CPU devices the gradients are exchanged through the host, since the runtime's own collectives do nothing between
+processes there. On a TPU the program itself averages them; that path has never run on a real TPU.
 """
 
 from __future__ import annotations
@@ -23,43 +23,44 @@ from engine.xla import backend
 
 
 class Replica:
-    """One core of this process, among those of the other processes."""
+    """One core, driven by this rank; the other cores are driven by the other ranks."""
 
     name = "replica"
-    alone = False
+    is_only = False
 
     def __init__(self, place: RankSocket, device_index: int = 0) -> None:
         """Opens the core and waits for the other ranks. Raises `PeerLost`."""
         self.device = backend.device(device_index)
         self.core_ids = list(range(place.num_ranks))
         self.own = range(place.rank, place.rank + 1)
+        self.is_first = place.rank == 0
         self._through_host = backend.kind() == "CPU"
         self._group = Group(place)
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves the core's own rows to it."""
+        """Moves the rows of this core to it."""
         return dict(zip(batch, backend.put(list(batch.values()), self.device), strict=True))
 
     def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """This process has one core: nothing to say."""
+        """Returns the tensor: this rank has one core."""
         return tensor
 
     def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """One transfer, and one exchange of the columns."""
+        """Reads [rows, 1] and returns [rows, ranks]; one transfer and one exchange."""
         return self._group.gather(backend.read(tensor), 1)
 
     def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """A transfer and an exchange each."""
+        """Reads [own rows, ...] and returns [rows, ...] each; one transfer and one exchange a tensor."""
         return [self._group.gather(backend.read(tensor), 0) for tensor in tensors]
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """One exchange."""
+        """Concatenates the arrays of all ranks; one exchange."""
         return self._group.gather(array, axis)
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], word: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
     ) -> int | None:
-        """Averages the gradients, all of them in one exchange."""
+        """Averages all gradients in one exchange."""
         with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
         if not self._through_host:
             backend.reduce_gradients(with_gradients)
@@ -67,34 +68,34 @@ class Replica:
         run()
         gradients = backend.read_all([_gradient(parameter) for parameter in with_gradients])
         flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
-        flat, agreed = self._group.mean(flat, word)
+        flat, first_byte = self._group.mean(flat, byte)
         means = torch.split(flat, [gradient.numel() for gradient in gradients])
         shaped = [mean.view(old.shape).to(old.dtype) for mean, old in zip(means, gradients, strict=True)]
         for parameter, gradient in zip(with_gradients, backend.put(shaped, self.device), strict=True):
             parameter.grad = gradient
-        return agreed
+        return first_byte
 
-    def align(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Takes the first rank's values over, in one exchange."""
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Overwrites the tensors by those of the first rank, in one exchange."""
         if not tensors:
             return
         mine = backend.read_all(list(tensors))
         raw = b"".join(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in mine)
-        theirs = torch.frombuffer(bytearray(self._group.share(raw)), dtype=torch.uint8)
+        theirs = torch.frombuffer(bytearray(self._group.broadcast(raw)), dtype=torch.uint8)
         parts = torch.split(theirs, [tensor.numel() * tensor.element_size() for tensor in mine])
-        # Copied, since a part need not begin where its type wants to.
-        aligned = [part.clone().view(old.dtype).view(old.shape) for part, old in zip(parts, mine, strict=True)]
+        # Copied, since a part may not be aligned for its type.
+        values = [part.clone().view(old.dtype).view(old.shape) for part, old in zip(parts, mine, strict=True)]
         with torch.no_grad():
-            for tensor, value in zip(tensors, backend.put(aligned, self.device), strict=True):
+            for tensor, value in zip(tensors, backend.put(values, self.device), strict=True):
                 tensor.data = value
 
-    def agree(self, word: int) -> int:
-        """The first rank's word."""
-        return self._group.agree(word)
+    def broadcast_byte(self, byte: int) -> int:
+        """Returns the byte of the first rank."""
+        return self._group.broadcast_byte(byte)
 
-    def share(self, text: bytes) -> bytes:
-        """The first rank's text."""
-        return self._group.share(text)
+    def broadcast(self, payload: bytes) -> bytes:
+        """Returns the payload of the first rank."""
+        return self._group.broadcast(payload)
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tputui.telemetry.events import Phase, StepsDropped
@@ -76,8 +75,6 @@ class RequestQueue:
     def __init__(self) -> None:
         self.asked = False
         """Whether a request waits for the next boundary."""
-        self.share: Callable[[list[Request]], list[Request]] = lambda mine: mine
-        """Makes the requests that are taken the same in every process of the run."""
         self._lock = threading.Lock()
         self._waiting: list[Request] = []
         self._ended = False
@@ -94,7 +91,7 @@ class RequestQueue:
             due = [r for r in self._waiting if epoch_end or r.kind != "stop_after_epoch"]
             self._waiting = [r for r in self._waiting if r not in due]
             self.asked = False
-        return self.share(sorted(due, key=lambda request: STRENGTH[request.kind]))
+        return sorted(due, key=lambda request: STRENGTH[request.kind])
 
     def claim_end(self) -> bool:
         """Whether the caller is the first to end the run; only that one may say how it ended."""

@@ -51,7 +51,7 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     reporter.flush()
     store, step, best = CheckpointStore(run_dir, planned_for_ever()), 0, 1.0
     if source is not None:
-        checkpoint_manager.tidy(source)
+        checkpoint_manager.remove_partial_writes(source)
         resumed = checkpoint_manager.adopt_best(
             store, checkpoint_files.load(source, planned_for_ever()), source, sys.exit
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from engine import losses
-from engine.loop.train_step import to_device
+from engine.loop.network import to_device
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
 from engine.models.text import LstmClassifier

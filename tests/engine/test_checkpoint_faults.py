@@ -17,7 +17,7 @@ import torch
 from engine.checkpoint import checkpoint_files, checksums
 from engine.checkpoint.checkpoint_files import CheckpointStore, SaveFailed
 from engine.errors import Refused
-from engine.loop import checkpoint_manager as saves
+from engine.loop import checkpoint_manager
 from tests.another_user import another_user, needs_root
 from tests.engine.test_checkpoint import at_step, names, planned
 from tests.engine.workers import HERE, LINE, Run, make
@@ -199,7 +199,7 @@ def test_what_a_living_run_is_writing_is_left_alone(tmp_path: Path) -> None:
     half.touch()
     reporter = Reporter(run_dir, "worker")
     assert reporter.flush()
-    saves.tidy(run_dir / "checkpoints" / "last.pt")
+    checkpoint_manager.remove_partial_writes(run_dir / "checkpoints" / "last.pt")
     assert reporter.close()
     assert half.exists()
 
@@ -212,7 +212,7 @@ def test_a_checkpoint_below_a_folder_that_cannot_be_listed_is_gone_on_from(tmp_p
     with another_user(folder):
         with pytest.raises(PermissionError):
             os.listdir(folder.parent)
-        saves.tidy(folder / "last.pt")
+        checkpoint_manager.remove_partial_writes(folder / "last.pt")
 
 
 def fill(path: Path) -> None:

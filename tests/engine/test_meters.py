@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.loop.meters import Meters
+from engine.loop.step_buffer import Meters
 
 
 def test_a_meter_is_weighted_by_examples_and_leaves_padding_out() -> None:

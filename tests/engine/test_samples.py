@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine import run_plan
-from engine.loop import sample_pictures
+from engine.loop.pictures import training_examples
 from engine.process import hardware
 from engine.task import Picture, Plan
 from tests.engine.workers import LINE
@@ -46,7 +46,7 @@ def planned(text: str, *overrides: str) -> Plan:
 
 def drawn(text: str, *overrides: str) -> list[Picture]:
     made = planned(text, *overrides)
-    return sample_pictures.draw(made, made.task.load(made.data, 0).train)
+    return training_examples(made, made.task.load(made.data, 0).train)
 
 
 def test_images_are_drawn_with_their_labels() -> None:

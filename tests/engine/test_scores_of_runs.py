@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.evaluation import PLACES_MAX, by_batch, sound, spread
+from engine.loop.pictures import MAX_POSITIONS, present_rows, rows_by_batch, spread
 from engine.task import Picture
 from tests.engine.shades import NUM_VALID
 from tests.engine.workers import Run, make, runs_to_end
@@ -97,17 +97,17 @@ def test_what_is_shown_is_spread_over_the_split(count: int, total: int, examples
 
 
 def test_no_more_batches_are_kept_than_there_are_places() -> None:
-    assert len(by_batch(spread(64, 50_000), 128)) == PLACES_MAX
-    assert by_batch([3, 10, 11, 17], 8) == {0: [3], 1: [2, 3], 2: [1]}
+    assert len(rows_by_batch(spread(64, 50_000), 128)) == MAX_POSITIONS
+    assert rows_by_batch([3, 10, 11, 17], 8) == {0: [3], 1: [2, 3], 2: [1]}
 
 
 def test_the_next_sound_example_takes_the_place_of_a_bad_one() -> None:
     present = np.array([True, False, True, True, False, False])
-    assert sound([1, 2], None) == [1, 2]
-    assert sound([1], present) == [2]
-    assert sound([1, 2], present) == [2, 3]
-    assert sound([3, 5], present) == [2, 3]
-    assert sound([0, 1, 2, 3], present) == [0, 2, 3]
+    assert present_rows([1, 2], None) == [1, 2]
+    assert present_rows([1], present) == [2]
+    assert present_rows([1, 2], present) == [2, 3]
+    assert present_rows([3, 5], present) == [2, 3]
+    assert present_rows([0, 1, 2, 3], present) == [0, 2, 3]
 
 
 def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path) -> None:

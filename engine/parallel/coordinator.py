@@ -1,0 +1,85 @@
+"""Keeps the processes of a run in step: when requests are served, when a report is due, and the mean of the gradients.
+
+Several processes have several clocks and only the first one receives requests, so the first process decides for all.
+Its decision travels with the gradients where possible: an exchange of its own costs as much as a short step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import torch
+
+from engine.parallel.base import Strategy
+from engine.section_timer import SectionTimer
+from tputui.telemetry.requests import Request
+
+_REQUESTED, _REPORT_DUE = 1, 2
+"""Bits of the exchanged byte."""
+
+
+class ReportSchedule(Protocol):
+    """Steps that wait for the next report."""
+
+    @property
+    def pending(self) -> int:
+        """Number of steps since the last report."""
+        ...
+
+    def is_due_after(self, steps: int) -> bool:
+        """Whether a report of that many steps is due, by the clock of this process."""
+        ...
+
+
+class Coordinator:
+    """Decides at each boundary between steps, the same in every process."""
+
+    def __init__(self, strategy: Strategy, sections: SectionTimer, run: Callable[[str], None]) -> None:
+        """`run` runs the traced program of that name; its time is charged to `sections`."""
+        self._strategy = strategy
+        self._sections = sections
+        self._run = run
+        self._byte: int | None = None
+        """Decision of the first process that came with the newest gradients."""
+        self._report_due = False
+
+    def should_serve(self, schedule: ReportSchedule, *, requested: bool) -> bool:
+        """Whether requests are to be served at this boundary: `requested` of the first process. Also decides whether
+        the next step ends a report. Collective."""
+        if self._strategy.is_only:
+            return requested
+        byte, self._byte = self._byte, None
+        if byte is None:
+            byte = self._strategy.broadcast_byte(_encode(requested, schedule.is_due_after(schedule.pending + 1)))
+        self._report_due = bool(byte & _REPORT_DUE)
+        return bool(byte & _REQUESTED)
+
+    def is_report_due(self, schedule: ReportSchedule) -> bool:
+        """Whether the step that has just run ends a report."""
+        return schedule.is_due_after(schedule.pending) if self._strategy.is_only else self._report_due
+
+    def reduce_gradients(
+        self, schedule: ReportSchedule, parameters: Sequence[torch.nn.Parameter], *, requested: bool
+    ) -> None:
+        """Replaces each gradient by its mean over all processes. The decision for the next boundary travels along, with
+        `requested` as in `should_serve`. Collective."""
+        if self._strategy.is_only:
+            return
+        # The running step is not pending yet, and never will be if it ends a report.
+        steps = 1 if self._report_due else schedule.pending + 2
+        byte = _encode(requested, schedule.is_due_after(steps))
+        with self._sections.section("execute"):
+            self._byte = self._strategy.reduce_gradients(parameters, partial(self._run, "gradients"), byte)
+
+    def share_requests(self, requests: list[Request]) -> list[Request]:
+        """Returns the requests that the first process has received. Collective."""
+        if self._strategy.is_only:
+            return requests
+        return msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(requests)), type=list[Request])
+
+
+def _encode(requested: bool, report_due: bool) -> int:
+    return _REQUESTED * requested + _REPORT_DUE * report_due
