@@ -86,8 +86,8 @@ class Rank:
         self._monitor.beat()
 
     def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
-        """Trains to the end; gives the exit code. `link` leads to the first rank. What breaks is told here, and never
-        raised."""
+        """Trains to the end and returns the exit code; failures are reported, never raised. `link` leads to the first
+        rank."""
         try:
             return self._train(planned, num_ranks, link, device_index)
         except PeerLost:
@@ -96,7 +96,7 @@ class Rank:
             return self.failed(error, ExitCode.USAGE)
         except Unable as error:
             return self.failed(error, ExitCode.ENVIRONMENT)
-        except BaseException as error:  # noqa: BLE001, RUF100 - told in the journal and the log, then the process ends
+        except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
             return self.failed(error, ExitCode.FAILED)
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:

@@ -222,7 +222,7 @@ class Worker:
 
     def _report_failure(self, failure: ev.FailureRaised) -> None:
         self._reporter.emit(failure)
-        # It is in the journal already; a full disk under the log, or a closed stderr, must not prevent the end of the run.
+        # The journal has it already; a log on a full disk, or a closed stderr, must not prevent the end of the run.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
 
@@ -237,9 +237,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -P -m engine.worker", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
-    parser.add_argument(
-        "--no-telemetry", action="store_true", help="do not record steps, to measure what telemetry costs"
-    )
+    parser.add_argument("--no-telemetry", action="store_true", help="do not record steps (to measure overhead)")
     arguments = parser.parse_args(argv)
     faulthandler.enable()
     try:

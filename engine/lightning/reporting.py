@@ -58,8 +58,8 @@ class LightningReporter:
             if not self._has_losses and self._num_cores > 1:
                 given = f"of shape {list(losses.shape)}" if isinstance(losses, torch.Tensor) else "missing"
                 self._events.warn(
-                    "one loss is shown for all cores, since training_step returns their mean; to see each core, return a "
-                    f'dict that also has "losses", one value per example [{self._batch_shape[0]}] (it is {given})'
+                    "one loss is shown for all cores, since training_step returns their mean; to see each core, return "
+                    f'a dict with "losses", one value per example [{self._batch_shape[0]}] (it is {given})'
                 )
         return self._has_losses
 

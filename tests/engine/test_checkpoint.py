@@ -276,7 +276,7 @@ def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(
     assert (loaded.best, loaded.best_epoch) == (None, 0)
     (note,) = loaded.notes
     assert "checkpoint.monitor was loss (min)" in note
-    assert "chosen anew" in note
+    assert "chosen from new epochs only" in note
     assert checkpoint_files.load(path, planned()).best == 0.5
 
 

@@ -230,9 +230,9 @@ def test_a_loss_that_is_no_number_ends_training_where_that_is_the_policy(runs_di
     found, failure = run.one(ev.NonFiniteFound), run.one(ev.FailureRaised)
     assert (found.metric, found.step, found.cores, found.gradient_norms) == ("loss", 6, [], [])
     assert failure.kind == "non_finite"
-    names = "its weights are not finite (encoder.weight, decoder.weight)"
+    names = "it contains NaN/inf weights (encoder.weight, decoder.weight)"
     assert f"saved as checkpoints/non-finite.pt; {names}" in failure.message
-    assert "checkpoints/last.pt holds step 4" in failure.message
+    assert "checkpoints/last.pt contains step 4" in failure.message
     steps = {
         name: torch.load(run.dir / "checkpoints" / name, weights_only=True)["global_step"]
         for name in ("last.pt", "best.pt", "non-finite.pt")
@@ -254,8 +254,8 @@ def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
 
 REFUSED = {
     "model.module=mylit:Nobody": '"mylit:Nobody" cannot be imported',
-    "model.module=fractions:Fraction": "is no subclass of lightning.pytorch.LightningModule",
-    "model.module=": "it is missing: name your LightningModule",
+    "model.module=fractions:Fraction": "is not a subclass of lightning.pytorch.LightningModule",
+    "model.module=": "missing: name your LightningModule",
     "data.arguments.rows=3": "there is no data.module that could take them",
     "optim.step_size=3": "Tied configures its own optimizer",
 }
