@@ -16,10 +16,10 @@ import polars as pl
 from engine.data.options import SourceOptions
 from engine.data.row_errors import refuse
 from engine.data.rows import Names, Raw
-from engine.data.validate import OTHER, TRAIN, VALID
+from engine.data.rows import TRAIN, VALID, TEST
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
-SPLITS = TRAIN + VALID + OTHER
+SPLITS = TRAIN + VALID + TEST
 LABEL, SPLIT = "folder", "split"
 """Columns that stand for what the folders are called."""
 
@@ -61,7 +61,7 @@ def read_images(source: str, classes: Collection[str] = ()) -> Raw:
 def test_folder(source: str) -> Path | None:
     """The folder of the test split in a folder."""
     root = _root(source)
-    return next((root / name for name in _folders(root) if name.lower() in OTHER), None)
+    return next((root / name for name in _folders(root) if name.lower() in TEST), None)
 
 
 def _class_of(parts: tuple[str, ...], classes: Collection[str]) -> str:

@@ -19,6 +19,9 @@ from engine.errors import BadExample
 
 Ints = npt.NDArray[np.int64]
 
+TRAIN, VALID, TEST = ("train", "training"), ("valid", "val", "validation"), ("test",)
+"""Names of a split, in a column or of a folder."""
+
 
 class Raw(NamedTuple):
     """A source as it was read."""

@@ -20,7 +20,8 @@ from engine.data.place import located
 from engine.data.row_errors import listed, refuse
 from engine.data.rows import Ints, Raw, Rows
 from engine.data.table import IN_BRACES, SUFFIXES, filled, read_table, texts
-from engine.data.validate import OTHER, assemble, images_folder
+from engine.data.rows import TEST
+from engine.data.validate import assemble, images_folder
 from engine.task import Sizes
 
 SHOWN_IN_NOTE = 3
@@ -96,7 +97,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
     records = isinstance(options, ImageData) and tfrecord.is_tfrecord(source)
     raw = tfrecord.read_records(options) if isinstance(options, ImageData) and records else read_table(options)
     said = texts(raw, options.split_column, "split_column").str.to_lowercase()
-    which = np.flatnonzero(said.is_in(list(OTHER)).fill_null(False).to_numpy())
+    which = np.flatnonzero(said.is_in(list(TEST)).fill_null(False).to_numpy())
     if not len(which):
         refuse(f'{source}: no row says "test" in column {options.split_column}, so there is no test split')
     return _with_what_is_there(raw.take(which), _for_predictions(options), classes)

@@ -18,10 +18,9 @@ from engine.data.labels import EMPTY, Labels, read_labels
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.place import located
 from engine.data.row_errors import RowErrors, refuse
-from engine.data.rows import Ints, Raw, Rows
+from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, Rows
 from engine.data.table import column, filled, texts
 
-TRAIN, VALID, OTHER = ("train", "training"), ("valid", "val", "validation"), ("test",)
 
 
 class _Files(NamedTuple):
@@ -213,7 +212,7 @@ def _split(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
     column(raw, name, "split_column")
     cells = texts(raw, name, "split_column")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
-    number = {word: part for words, part in ((TRAIN, 0), (VALID, 1), (OTHER, -1)) for word in words}
+    number = {word: part for words, part in ((TRAIN, 0), (VALID, 1), (TEST, -1)) for word in words}
     values = np.array([number.get((cell or "test").lower(), -2) for cell in cells.to_list()], dtype=np.int64)
     wrong = np.flatnonzero(values == -2)
     findings.add(wrong, name, [f'"{cells[int(row)]}" is neither train nor valid nor test' for row in wrong])
