@@ -24,7 +24,7 @@ import msgspec
 from engine import run_plan
 from engine.errors import PEER_LOST, THROUGH, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.parallel.rank_processes import ROLE
-from engine.process import crash_report, hardware, monitor, stacks, versions
+from engine.process import crash_report, hardware, monitor, stacks
 from engine.process.monitor import POLL_INTERVAL_S, WorkerMonitor
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
@@ -194,7 +194,7 @@ class Process:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
         found = hardware.find(os.environ)
         os.environ.update(hardware.environment(config, found))
-        versions.require()
+        hardware.require()
         return run_plan.make(config, found, self._manifest.config_path)
 
     def _end(self, code: int) -> None:

@@ -21,7 +21,7 @@ import torch
 
 from engine import non_finite
 from engine.checkpoint import atomic_write, checksums, resume
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.task import Plan
 from tputui.telemetry.rundir import CHECKPOINTS

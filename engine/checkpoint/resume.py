@@ -18,8 +18,22 @@ from tputui.config import OPTIMIZER_KEYS, SCHEDULE_KEYS, OptimConfig
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine.checkpoint.position import Position
+    pass
     from engine.task import Plan
+
+
+class Position(NamedTuple):
+    """How far training is."""
+
+    epoch: int
+    """Epoch in training."""
+    batch: int
+    """Steps of that epoch that are done."""
+    step: int
+    """Steps of the run that are done."""
+    evaluating: bool
+    """Whether the epoch's training is done and its evaluation is not."""
+
 
 FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
 """Keys that may differ: they say how examples are read and how many may fail, and change none that trains."""

@@ -24,7 +24,7 @@ import msgspec
 
 from engine import run_plan, task_registry
 from engine.errors import Problem, Refused
-from engine.process import hardware, user_code, versions
+from engine.process import hardware, user_code
 from engine.task import Options, Plan
 from tputui.check_result import CheckResult, Option, TaskDescription
 from tputui.config import ConfigError, RunConfig, from_builtins, load
@@ -97,7 +97,7 @@ def _layers(config: RunConfig, source: str) -> str:
     if planned.has_own_loop:
         message = "a task with a loop of its own alone knows its network; `tputui show RUN --model` lists its layers"
         raise Refused([Problem("task", message)])
-    if (lacking := versions.problem()) is not None:
+    if (lacking := hardware.problem()) is not None:
         raise Refused([Problem("", lacking)])
     from engine.memory import estimate, layer_table
     from tputui.telemetry.layer_table import text
@@ -123,7 +123,7 @@ def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
     except Refused:
         raise
     except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
-        lacking = versions.problem() if isinstance(error, ImportError) else None
+        lacking = hardware.problem() if isinstance(error, ImportError) else None
         return None, lacking or task_registry.reason(error)
 
 

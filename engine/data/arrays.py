@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import array_files, identity
+from engine.data import sources, table
 from engine.data.options import ArrayData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
@@ -39,7 +39,7 @@ def load(options: ArrayData, seed: int) -> Splits:
     parts = cut(options, seed)
     features = _features(options.source, parts.rows)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
-    of = identity.of(parts, features=features)
+    of = sources.digests(parts, features=features)
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
 
 
@@ -59,7 +59,7 @@ def _all(source: str, rows: Rows) -> Arrays:
 
 
 def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
-    return array_files.mapped(source) if rows.features is None else rows.features
+    return table.mapped(source) if rows.features is None else rows.features
 
 
 class Arrays:

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.bad_examples import BadExamples
-from engine.data.readers import Reader, WrongBatch
+from engine.data.readers import BadExamples, Reader, WrongBatch
 from engine.data.sampler import Indices, Share
 from engine.errors import BadExample, text_of
 from engine.task import Dataset

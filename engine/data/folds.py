@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.options import SplitOptions
-from engine.data.row_errors import refuse
-from engine.data.rows import Ints, Rows
+from engine.data.rows import Ints, Rows, refuse
 from engine.data.sampler import permutation
 
 FOLDS = 0

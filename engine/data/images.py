@@ -5,21 +5,169 @@ Must not touch a device: pixels are uint8 here, and `engine.data.images.scaled` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data import identity
-from engine.data.image_cache import ImageCache
+from engine.data import decode, sources
+from engine.data.decode import Shape, Unreadable
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
 from engine.errors import BadExample
 from engine.task import Splits
+
+MIB = 2**20
+
+
+class Layer(NamedTuple):
+    """One tensor that a row gives."""
+
+    dtype: torch.dtype
+    shape: tuple[int, int, int]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+class ImageCache:
+    """Decodes rows by their number, for any number of threads at once."""
+
+    def __init__(self, rows: Rows, options: ImageData) -> None:
+        self.rows = rows
+        self._options = options
+        self._shape = Shape(options.channels, *options.size, options.resize)
+        self._layers = layers(rows, options)
+        self._lock = threading.Lock()
+        self._filled: npt.NDArray[np.bool_] | None = None
+        self._cache: dict[str, torch.Tensor] = {}
+
+    def __getstate__(self) -> tuple[Rows, ImageData]:
+        """Threads and decoded images stay behind: another process decodes for itself."""
+        return self.rows, self._options
+
+    def __setstate__(self, state: tuple[Rows, ImageData]) -> None:
+        ImageCache.__init__(self, *state)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of all rows when decoded."""
+        return len(self.rows) * sum(layer.row_bytes for layer in self._layers.values())
+
+    @property
+    def caches(self) -> bool:
+        """Whether every row is decoded once and kept."""
+        return self.needed_bytes <= self._options.cache_mb * MIB
+
+    @property
+    def arithmetic(self) -> str:
+        """Why rows are kept or not, in words."""
+        per_row = sum(layer.row_bytes for layer in self._layers.values())
+        verdict = "kept in memory" if self.caches else "decoded anew each epoch"
+        return (
+            f"{len(self.rows):,} examples of {per_row:,} bytes are {self.needed_bytes / MIB:,.1f} MiB; "
+            f"cache_mb = {self._options.cache_mb:,}: {verdict}"
+        )
+
+    def fetch(self, wanted: Ints) -> dict[str, torch.Tensor]:
+        """The layers of the rows, [n, channels, height, width] each. Raises `BadExample` with the row's number."""
+        if not self.caches:
+            batch = self._empty(len(wanted))
+            self._decode_all(wanted, np.arange(len(wanted)), batch)
+            return batch
+        filled = self._prepared()
+        # A row that two threads lack at once is decoded twice, to the same bytes.
+        lacking = np.array(list(dict.fromkeys(wanted[~filled[wanted]].tolist())), dtype=np.int64)
+        self._decode_all(lacking, lacking, self._cache, filled)
+        places = torch.from_numpy(wanted)
+        return {name: kept.index_select(0, places) for name, kept in self._cache.items()}
+
+    def _prepared(self) -> npt.NDArray[np.bool_]:
+        """[rows] which rows are in the cache, which has room for all of them from the first call on."""
+        with self._lock:
+            if self._filled is None:
+                self._cache = self._empty(len(self.rows))
+                self._filled = np.zeros(len(self.rows), dtype=bool)
+            return self._filled
+
+    def _empty(self, count: int) -> dict[str, torch.Tensor]:
+        return {name: torch.empty((count, *layer.shape), dtype=layer.dtype) for name, layer in self._layers.items()}
+
+    def _decode_all(
+        self, rows: Ints, places: Ints, into: dict[str, torch.Tensor], done: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Decodes `rows` into the `places` of the tensors, and marks them in `done`. Raises `BadExample` for the first
+        bad one."""
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            for name, tensor in into.items():
+                tensor[place] = self._layer(name, row)
+            if done is not None:
+                done[place] = True
+
+    def _bad(self, row: int, name: str, why: str) -> BadExample:
+        path = self.rows.files[name][row]
+        where = self.rows.names.place(row, self.rows.columns[name])
+        return BadExample(row, where if where == path or self.rows.spans is not None else f"{where} ({path})", why)
+
+    def _layer(self, name: str, row: int) -> torch.Tensor:
+        shape, options = self._shape, self._options
+        if name == "image":
+            return self._decoded(name, row, lambda data: decode.image(data, shape))
+        if name == "mask":
+            return self._decoded(name, row, lambda data: decode.mask(data, shape, options.mask_above))
+        values = self._decoded(name, row, lambda data: decode.depth(data, shape, options.depth_scale))
+        if "depth_valid" in self.rows.files:
+            values *= self._decoded("depth_valid", row, lambda data: decode.mask(data, shape, 0))
+        return values
+
+    def _decoded(self, name: str, row: int, how: Callable[[bytes], torch.Tensor]) -> torch.Tensor:
+        """A file of the row as `how` decodes it. Raises `BadExample`."""
+        try:
+            return how(self._read(name, row))
+        except Unreadable as error:
+            raise self._bad(row, name, str(error)) from error
+        except OSError as error:
+            raise self._bad(row, name, f"the file cannot be read: {error.strerror or error}") from error
+
+    def _read(self, name: str, row: int) -> bytes:
+        with open(self.rows.files[name][row], "rb", buffering=0, opener=_regular) as file:
+            if self.rows.spans is None or name != "image":
+                return file.read()
+            start, size = self.rows.spans[row]
+            file.seek(int(start))
+            return file.read(int(size))
+
+
+def _regular(path: str, flags: int) -> int:
+    """Opens a file, and nothing that never ends or has to be waited for. Raises `OSError`."""
+    fd = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
+def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
+    """What each row gives: `image`, and `mask` and `depth` where the rows have them."""
+    height, width = options.size
+    kinds = {
+        "image": (torch.uint8, options.channels),
+        "mask": (torch.uint8, 1),
+        "depth": (torch.float32, 1),
+    }
+    return {
+        name: Layer(dtype, (channels, height, width)) for name, (dtype, channels) in kinds.items() if name in rows.files
+    }
 
 
 class Images:
@@ -72,7 +220,7 @@ def load(options: ImageData, seed: int) -> Splits:
     """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
     parts = cut(options, seed)
     store = ImageCache(parts.rows, options)
-    of = identity.of(parts)
+    of = sources.digests(parts)
     return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes, of)
 
 
@@ -95,3 +243,23 @@ def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.T
     """uint8 images as float32 from -1 to 1; on the device, inside the step's program. `engine.models.scaling` scales
     each channel by its own."""
     return (pixels.float() / 255 - mean) / std
+
+
+BYTE_MAX = 255.0
+
+
+def mirrored(batch: dict[str, torch.Tensor], names: Sequence[str], dim: int) -> dict[str, torch.Tensor]:
+    """The batch with each example mirrored in a dimension or not, with equal chances; all of `names`, each
+    [examples, channels, height, width], alike."""
+    first = batch[names[0]]
+    coins = torch.rand(len(first), 1, 1, 1, device=first.device) < 0.5
+    return {**batch, **{name: torch.where(coins, batch[name].flip(dim), batch[name]) for name in names}}
+
+
+def relit(images: torch.Tensor, share: float) -> torch.Tensor:
+    """uint8 images [examples, channels, height, width], each brighter or darker, and of more or less contrast, by up to
+    `share`."""
+    pixels = images.float()
+    light, contrast = (1 + share * (2 * torch.rand(2, len(images), 1, 1, 1, device=images.device) - 1)).unbind()
+    middle = pixels.mean(dim=(1, 2, 3), keepdim=True)
+    return ((pixels - middle) * contrast + middle * light).clamp(0, BYTE_MAX).to(images.dtype)

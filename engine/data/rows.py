@@ -7,15 +7,16 @@ Folds, datasets and predictions know `Rows` alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.errors import BadExample
+from engine.errors import BadExample, BadSource
 
 Ints = npt.NDArray[np.int64]
 
@@ -135,3 +136,48 @@ class Rows:
         if self.names.numbers is not None and (self.spans is not None or not found):
             found[self.names.unit] = self.names.numbers[which]
         return found
+
+
+MOST_SHOWN = 10
+
+
+class RowErrors:
+    """Bad rows of one source; a row counts once, by what was found first."""
+
+    def __init__(self, names: Names, limit: int) -> None:
+        """At most `limit` rows may be left out."""
+        self._names = names
+        self._limit = limit
+        self._found: dict[int, tuple[str, str]] = {}
+
+    def add(self, rows: Iterable[int], column: str, why: str | list[str]) -> None:
+        """Bad rows with one reason for all, or one for each."""
+        for place, row in enumerate(rows):
+            self._found.setdefault(int(row), (column, why if isinstance(why, str) else why[place]))
+
+    def usable(self, num_rows: int) -> npt.NDArray[np.bool_]:
+        """[num_rows] which rows are not bad so far."""
+        usable = np.ones(num_rows, dtype=bool)
+        usable[list(self._found)] = False
+        return usable
+
+    def settle(self) -> tuple[BadExample, ...]:
+        """The rows to leave out. Raises `BadSource`, a `ValueError`, where they are too many."""
+        bad = [
+            BadExample(row, self._names.place(row, column), why) for row, (column, why) in sorted(self._found.items())
+        ]
+        if len(bad) > self._limit:
+            allowed = f"; max_bad_rows = {self._limit} may be left out" if self._limit else ""
+            raise BadSource(listed([str(example) for example in bad]) + allowed)
+        return tuple(bad)
+
+
+def listed(problems: list[str]) -> str:
+    """Up to ten problems in one line, and how many more there are."""
+    more = len(problems) - MOST_SHOWN
+    return "; ".join(problems[:MOST_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def refuse(*problems: str) -> NoReturn:
+    """Raises `BadSource`, a `ValueError`, with the problems."""
+    raise BadSource(listed(list(problems)))

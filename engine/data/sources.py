@@ -5,24 +5,26 @@ The strict check calls `sizes` before anything starts; a task's `load` calls `cu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import array_files, folders, tfrecord
+from engine.data import table, tfrecord
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
-from engine.data.place import located
-from engine.data.row_errors import listed, refuse
-from engine.data.rows import Ints, Raw, Rows
-from engine.data.table import IN_BRACES, SUFFIXES, filled, read_table, texts
-from engine.data.rows import TEST
+from engine.data.rows import TEST, Ints, Raw, Rows, listed, refuse
+from engine.data.table import IN_BRACES, SUFFIXES, filled, located, read_table, texts
 from engine.data.validate import assemble, images_folder
 from engine.task import Sizes
+
+if TYPE_CHECKING:
+    pass
 
 SHOWN_IN_NOTE = 3
 
@@ -46,14 +48,14 @@ def open_rows(options: SourceOptions) -> Rows:
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return assemble(array_files.read_arrays(options), array_files.renamed(options))
+        return assemble(table.read_arrays(options), table.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
             return assemble(tfrecord.read_records(options), options)
         if Path(source).expanduser().is_dir():
-            split = folders.SPLIT if folders.has_splits(source) else ""
-            renamed = msgspec.structs.replace(options, label=folders.LABEL, label_kind="class", split_column=split)
-            return assemble(folders.read_folders(options), renamed)
+            split = table.FOLDER_SPLIT if table.has_splits(source) else ""
+            renamed = msgspec.structs.replace(options, label=table.FOLDER_LABEL, label_kind="class", split_column=split)
+            return assemble(table.read_folders(options), renamed)
     _refuse_unknown(source)
     return assemble(read_table(options), options)
 
@@ -69,12 +71,12 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
     classes = _classes(options) if classes is None else classes
     plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
     if isinstance(plain, ArrayData) and plain.is_array:
-        return _with_what_is_there(array_files.read_arrays(plain), plain, classes)
+        return _with_what_is_there(table.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
         return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
     if isinstance(plain, ImageData) and not name.lower().endswith(SUFFIXES):
-        labelled = msgspec.structs.replace(plain, label=folders.LABEL, label_kind="class", id="")
-        return _with_what_is_there(folders.read_images(name, classes), labelled, classes)
+        labelled = msgspec.structs.replace(plain, label=table.FOLDER_LABEL, label_kind="class", id="")
+        return _with_what_is_there(table.read_images(name, classes), labelled, classes)
     _refuse_unknown(name)
     return _with_what_is_there(read_table(plain), plain, classes)
 
@@ -88,7 +90,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
     source = options.source
     classes = _classes(options) if classes is None else classes
     if isinstance(options, ImageData) and Path(source).expanduser().is_dir():
-        folder = folders.test_folder(source)
+        folder = table.test_folder(source)
         if folder is None:
             refuse(f"{source} has no folder test, so there is no test split")
         return open_inputs(options, folder, classes)
@@ -118,7 +120,7 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
     """The options without what matters to training alone."""
     plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
     if isinstance(plain, ArrayData):
-        named = array_files.renamed(plain) if plain.labels_file else plain
+        named = table.renamed(plain) if plain.labels_file else plain
         return msgspec.structs.replace(named, group="", groups_file="")
     return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
 
@@ -207,7 +209,7 @@ def num_folds(options: SourceOptions) -> int:
         return int(folds.max()) + 1 if folds is not None else 0
     source = located(options.source)
     folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
-    presplit = bool(options.split_column) or (folder and folders.has_splits(source))
+    presplit = bool(options.split_column) or (folder and table.has_splits(source))
     return 0 if presplit else options.folds
 
 
@@ -246,3 +248,54 @@ def _refuse_unknown(source: str) -> None:
     path = Path(source).expanduser()
     if not source.lower().endswith(SUFFIXES) and path.exists():
         refuse(f"data.source: {source} is no table, known by its name: {', '.join(SUFFIXES)}")
+
+
+SAMPLES_MAX = 2_000
+"""Files whose sizes are looked at, and rows of features that are read, evenly spread over all."""
+
+
+def digests(
+    parts: Split, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
+) -> dict[str, str]:
+    """A digest of each kind of thing that the examples are made of: `ids`, `labels`, `texts`, `files`, `split`, and of
+    `features` [rows, ...] and the `vocabulary` where they are given."""
+    rows = parts.rows
+    found = {"split": _digest([parts.train.tobytes(), b"|", parts.valid.tobytes()])}
+    if rows.ids is not None:
+        found["ids"] = _text_digest(rows.ids)
+    if rows.labels is not None:
+        found["labels"] = _digest([np.ascontiguousarray(rows.labels).tobytes(), repr(rows.label_names).encode()])
+    if rows.texts is not None:
+        found["texts"] = _text_digest(rows.texts)
+    paths = [path for name in sorted(rows.files) for path in rows.files[name]]
+    if paths:
+        spans = rows.spans.tobytes() if rows.spans is not None else b""
+        found["files"] = _digest([*_file_sizes(paths), spans])
+    if features is not None:
+        sample = features[:: -(-len(features) // SAMPLES_MAX)]
+        found["features"] = _digest([repr((features.shape, features.dtype)).encode(), sample.tobytes()])
+    if vocabulary is not None:
+        found["vocabulary"] = _text_digest(vocabulary)
+    return found
+
+
+def _text_digest(texts: Iterable[str]) -> str:
+    return _digest(f"{len(text)}:{text}".encode("utf-8", "surrogatepass") for text in texts)
+
+
+def _file_sizes(paths: list[str]) -> Iterable[bytes]:
+    """Name and size of each file; its folder may have another name today."""
+    each = -(-len(paths) // SAMPLES_MAX)
+    for path in paths[::each]:
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            size = -1
+        yield f"{os.path.basename(path)}:{size}\n".encode("utf-8", "surrogateescape")
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

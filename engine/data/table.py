@@ -6,15 +6,20 @@ Cells of a CSV are kept as text, so that `007` stays a name and a wrong cell can
 from __future__ import annotations
 
 import difflib
+import os
 import re
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from engine.data.options import SourceOptions
-from engine.data.row_errors import refuse
-from engine.data.rows import Names, Raw
+from engine.data.options import ArrayData, SourceOptions
+from engine.data.rows import TEST, TRAIN, VALID, Names, Raw, refuse
+from engine.datasets import cache, catalog
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
 FIRST_ROW = 2
@@ -137,3 +142,168 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     while end and blank[end - 1]:
         end -= 1
     return frame.head(end)
+
+
+SCHEME = "set:"
+
+
+def located(source: str) -> str:
+    """`set:NAME/FILE` as a path; anything else as it is. Raises `ValueError` where the set is not there."""
+    if not source.startswith(SCHEME):
+        return source
+    name, _, file = source.removeprefix(SCHEME).partition("/")
+    try:
+        entry = catalog.find(name)
+    except KeyError as error:
+        refuse(f"data.source: {error.args[0]}")
+    place = cache.root(os.environ) / entry.name
+    if not cache.is_there(entry, place):
+        refuse(f"data.source: the set {name} is not there; `tputui data fetch {name}` gets it")
+    return str(place / file)
+
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
+SPLITS = TRAIN + VALID + TEST
+FOLDER_LABEL, FOLDER_SPLIT = "folder", "split"
+"""Columns that stand for what the folders are called."""
+
+
+def read_folders(options: SourceOptions) -> Raw:
+    """The images of a folder for each class, sorted by path, with the columns `folder` and `split`.
+
+    Raises `ValueError` where there are none, `FileNotFoundError` where there is no such folder.
+    """
+    root = _root(options.source)
+    parts = [name for name in _folders(root) if name.lower() in SPLITS]
+    found = [(split, row) for split in parts or [""] for row in _class_rows(root / split)]
+    if not found:
+        refuse(f"{options.source} holds no images in a folder for each class, such as {options.source}/cat/1.png")
+    frame = pl.DataFrame({FOLDER_LABEL: [row[0] for _, row in found], FOLDER_SPLIT: [split for split, _ in found]})
+    return _raw(options.source, root, frame, [row[1] for _, row in found])
+
+
+def has_splits(source: str) -> bool:
+    """Whether the folder has folders such as `train` and `valid`."""
+    return any(name.lower() in SPLITS for name in _folders(_root(source)))
+
+
+def read_images(source: str, classes: Collection[str] = ()) -> Raw:
+    """Every image below the folder, or the one image, sorted by path. Raises as `read_folders` does.
+
+    The column `folder` has the class of each image that is in a folder of one of the `classes`, and else is empty.
+    """
+    path = Path(source).expanduser()
+    if path.is_file():
+        return _raw(source, path.parent, pl.DataFrame({FOLDER_LABEL: [""]}), [str(path)])
+    paths = _images(_root(source))
+    if not paths:
+        refuse(f"{source} holds no images; known are {', '.join(IMAGES)}")
+    labels = [_class_of(Path(one).relative_to(path).parts, classes) for one in paths]
+    return _raw(source, path, pl.DataFrame({FOLDER_LABEL: labels}), paths)
+
+
+def test_folder(source: str) -> Path | None:
+    """The folder of the test split in a folder."""
+    root = _root(source)
+    return next((root / name for name in _folders(root) if name.lower() in TEST), None)
+
+
+def _class_of(parts: tuple[str, ...], classes: Collection[str]) -> str:
+    """The class that the path of an image says, below a folder of a split or not; empty where it says none."""
+    folder = parts[1] if len(parts) > 2 and parts[0].lower() in SPLITS and parts[0] not in classes else parts[0]
+    return folder if len(parts) > 1 and folder in classes else ""
+
+
+def _raw(source: str, root: Path, frame: pl.DataFrame, paths: list[str]) -> Raw:
+    return Raw(source, frame, Names(source, own=paths), root, paths)
+
+
+def _root(source: str) -> Path:
+    root = Path(source).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"{source}: no such folder; data.source names it from the folder the run is started in")
+    return root
+
+
+def _folders(root: Path) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _class_rows(root: Path) -> list[tuple[str, str]]:
+    return [(name, path) for name in _folders(root) for path in _images(root / name)]
+
+
+def _images(root: Path) -> list[str]:
+    found = [
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name.lower().endswith(IMAGES) and not name.startswith(".")
+    ]
+    return sorted(found)
+
+
+GROUP = "group"
+SUFFIX = ".npy"
+
+
+def read_arrays(options: ArrayData) -> Raw:
+    """The labels and groups as columns, a row for each row of the features, counted from 0.
+
+    Raises `ValueError` where the files do not fit each other, `OSError` where one cannot be read.
+    """
+    count = len(mapped(options.source))
+    columns: dict[str, pl.Series] = {}
+    if options.labels_file:
+        labels = _fitting(options.labels_file, options.source, count)
+        wide = labels.reshape(count, -1)
+        for place, name in enumerate(label_columns(options, wide.shape[1])):
+            columns[name] = pl.Series(name, np.ascontiguousarray(wide[:, place]))
+    if options.groups_file:
+        columns[GROUP] = pl.Series(GROUP, np.array(_fitting(options.groups_file, options.source, count)))
+    numbers = np.arange(count, dtype=np.int64)
+    frame = pl.DataFrame(columns) if columns else pl.DataFrame({"row": numbers})
+    called = options.labels_file or options.source
+    return Raw(called, frame, Names(called, numbers), Path(options.source).parent)
+
+
+def renamed(options: ArrayData) -> ArrayData:
+    """The options with the columns that `read_arrays` makes; those of a table as they are. Raises `ValueError` where
+    labels are missing."""
+    if not options.is_array:
+        return options
+    if not options.labels_file:
+        refuse("data.labels_file: name the .npy file of the labels")
+    labels = mapped(options.labels_file)
+    names = label_columns(options, 1 if labels.ndim == 1 else int(np.prod(labels.shape[1:])))
+    group = GROUP if options.groups_file else ""
+    return msgspec.structs.replace(options, label=names if len(names) > 1 else names[0], group=group)
+
+
+def label_columns(options: ArrayData, count: int) -> list[str]:
+    """Names of the label columns: the user's where there are as many, else `label_0` onwards."""
+    given = [options.label] if isinstance(options.label, str) else options.label
+    return given if len(given) == count else [f"label_{place}" for place in range(count)]
+
+
+def mapped(name: str) -> npt.NDArray[Any]:
+    """The array in the file, mapped. Raises `ValueError` or `FileNotFoundError`."""
+    path = Path(located(name)).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        refuse(f"{name} cannot be read as .npy: {error}")
+    if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
+        refuse(f"{name} must hold one array of numbers with a row for each example")
+    return array
+
+
+def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
+    """The array in the file `name`, which must have as many rows as `source`."""
+    array = mapped(name)
+    if len(array) != count:
+        refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; each row needs its own")
+    return array

@@ -12,16 +12,83 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import identity
+from engine.data import sources
 from engine.data.options import TextData
-from engine.data.place import located
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
-from engine.data.vocabulary import PADDING, Vocabulary
+from engine.data.table import located
 from engine.task import Splits
 
 if TYPE_CHECKING:
     import torch
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from engine.data.rows import refuse
+
+WORD = re.compile(r"\w+(?:'\w+)*")
+PADDING, UNKNOWN = 0, 1
+FIRST_WORD = 2
+"""Numbers below it are reserved."""
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text, in lower case; a typographic apostrophe counts as a plain one."""
+    return WORD.findall(text.lower().replace("\u2019", "'"))
+
+
+class Vocabulary:
+    """Which number each word has: 2 and upwards, the most frequent word first."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        """`words` in the order of their numbers."""
+        self.words = tuple(words)
+        self._numbers = {word: number for number, word in enumerate(self.words, start=FIRST_WORD)}
+
+    def __len__(self) -> int:
+        """How many numbers there are, the reserved ones too: rows of an embedding."""
+        return len(self.words) + FIRST_WORD
+
+    @classmethod
+    def of(cls, texts: Iterable[str], max_words: int, min_count: int = 1) -> Vocabulary:
+        """The most frequent words of the texts, at most `max_words` numbers; equally frequent ones by the alphabet."""
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(tokens(text))
+        ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        return cls(word for _, word in ranked[: max(0, max_words - FIRST_WORD)])
+
+    def numbers(self, text: str) -> list[int]:
+        """The number of each word of a text; 1 for a word that is not in the vocabulary."""
+        known = self._numbers
+        return [known.get(word, UNKNOWN) for word in tokens(text)]
+
+    def text(self, numbers: Iterable[int]) -> str:
+        """The words of the numbers, padding left away, `?` for an unknown word."""
+        found = (number for number in numbers if number != PADDING)
+        return " ".join(self.words[number - FIRST_WORD] if number >= FIRST_WORD else "?" for number in found)
+
+    def save(self, path: Path) -> None:
+        """Writes JSON: the list of the words in the order of their numbers."""
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text(json.dumps({"first": FIRST_WORD, "words": self.words}, ensure_ascii=False), "utf-8")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        """Reads what `save` wrote. Raises `ValueError` or `OSError`."""
+        try:
+            held = json.loads(path.read_text("utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            refuse(f"{path} is no vocabulary: {error}")
+        words = held.get("words") if isinstance(held, dict) and held.get("first") == FIRST_WORD else None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            refuse(f'{path} is no vocabulary: it must hold {{"first": {FIRST_WORD}, "words": [...]}}')
+        if len(set(words)) < len(words):
+            refuse(f"{path} is no vocabulary: a word stands there twice")
+        return cls(words)
 
 
 class Encoded(NamedTuple):
@@ -89,7 +156,7 @@ def load(options: TextData, seed: int) -> Splits:
     parts = cut(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
     halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
-    of = identity.of(parts, vocabulary=vocabulary.words)
+    of = sources.digests(parts, vocabulary=vocabulary.words)
     return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
 
 

@@ -19,8 +19,7 @@ import numpy as np
 import polars as pl
 
 from engine.data.options import ImageData
-from engine.data.row_errors import refuse
-from engine.data.rows import Names, Raw
+from engine.data.rows import Names, Raw, refuse
 
 SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)
 HEAD_BYTES, FOOT_BYTES = 12, 4

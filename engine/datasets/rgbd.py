@@ -13,11 +13,155 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.datasets import scenes
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+import xml.etree.ElementTree
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+LEVELS = 256
+"""Levels of nearness among which the one is sought that parts a scene best."""
+METRES_PER_COUNT = 0.000124986647
+"""Unit of the depth camera's counts, as ViSP's own examples for these files have it."""
+CASTLE_NEAREST_M = 0.18
+
+
+class Scene(NamedTuple):
+    """One picture, all arrays of one height and width."""
+
+    name: str
+    image: npt.NDArray[np.uint8]
+    """[row, column, 3] red, green, blue."""
+    nearness: npt.NDArray[np.float32]
+    """[row, column] 0 to 1, 0 where unknown."""
+    valid: npt.NDArray[np.bool_]
+    """Where nearness is known."""
+    foreground_from: float
+    """Nearness from which a pixel is foreground."""
+
+
+class Camera(NamedTuple):
+    """A pinhole, in pixels."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+
+
+def motorcycle(left: Path, disparity: Path) -> Scene:
+    """The left picture of scikit-image's stereo pair, 741 x 500."""
+    import numpy as np
+
+    with np.load(disparity) as file:
+        found = file["arr_0"].astype(np.float32)
+    return _of_disparity("motorcycle", _read(left), found, np.isfinite(found))
+
+
+def aloe(root: Path) -> Scene:
+    """The left picture of OpenCV's sample pair at half its size, 641 x 555."""
+    import numpy as np
+
+    folder = next(root.glob("**/aloeGT.png")).parent
+    image = _read(folder / "aloeL.jpg")
+    found = _read(folder / "aloeGT.png")[..., 0].astype(np.float32)
+    half = np.s_[: found.shape[0] // 2 * 2 : 2, : found.shape[1] // 2 * 2 : 2]
+    rows, columns = found[half].shape
+    small = image[: rows * 2, : columns * 2].reshape(rows, 2, columns, 2, 3).mean((1, 3)).round().astype(np.uint8)
+    # Disparity is picked, not averaged: a mean over an edge would be a distance at which there is nothing.
+    return _of_disparity("aloe", small, found[half], found[half] > 0)
+
+
+def castle(root: Path) -> list[Scene]:
+    """The frames of ViSP's depth camera at half their size, 320 x 240: grey, with the depth moved to the picture."""
+    import numpy as np
+
+    folder = next(root.glob("**/depth_M_color.txt")).parent
+    pose = np.loadtxt(folder / "depth_M_color.txt")
+    cameras = _camera(folder / "chateau_depth.xml"), _camera(folder / "chateau.xml")
+    found = []
+    for path in sorted((folder / "castel").glob("image_*.pgm")):
+        counts = _read_counts(path.with_name(f"depth_{path.stem}.bin"))
+        near = _registered(counts * METRES_PER_COUNT, pose, *cameras)
+        image = _read(path)
+        rows, columns = near.shape
+        small = image.reshape(rows, 2, columns, 2, 3).mean((1, 3)).round().astype(np.uint8)
+        found.append((path.stem.removeprefix("image_"), small, near))
+    known = np.concatenate([near[near > 0] for _, _, near in found])
+    start = parting(known)
+    return [Scene(f"castle-{number}", image, near, near > 0, start) for number, image, near in found]
+
+
+def _of_disparity(
+    name: str, image: npt.NDArray[np.uint8], disparity: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]
+) -> Scene:
+    import numpy as np
+
+    near = np.where(valid, disparity / disparity[valid].max(), 0).astype(np.float32)
+    return Scene(name, image, near, valid, parting(near[valid]))
+
+
+def parting(nearness: npt.NDArray[np.float32]) -> float:
+    """The nearness that parts known pixels, 0 to 1, best into near and far: by the method of Otsu (1979), at which the
+    means of both lie farthest apart, weighted by how many there are."""
+    import numpy as np
+
+    counts, edges = np.histogram(nearness, LEVELS, (0, 1))
+    far = np.cumsum(counts)[:-1]
+    near = len(nearness) - far
+    sums = np.cumsum(counts * (edges[:-1] + edges[1:]) / 2)
+    gap = sums[:-1] / np.maximum(far, 1) - (sums[-1] - sums[:-1]) / np.maximum(near, 1)
+    return float(edges[1:-1][np.argmax(far * near * gap**2)])
+
+
+def _registered(metres: npt.NDArray[Any], pose: npt.NDArray[Any], depth: Camera, color: Camera) -> npt.NDArray[Any]:
+    """Nearness [row, column] as the picture's camera sees it, at half its size; 0 where no depth falls.
+
+    `pose` takes the picture's camera coordinates to the depth camera's. Of several points that fall on one pixel the
+    nearest is seen.
+    """
+    import numpy as np
+
+    rows, columns = np.nonzero(metres > 0)
+    z = metres[rows, columns]
+    points = np.stack([(columns - depth.cx) / depth.fx * z, (rows - depth.cy) / depth.fy * z, z])
+    x, y, z = pose[:3, :3].T @ (points - pose[:3, 3:])
+    u = ((x / z * color.fx + color.cx) / 2).round().astype(int)
+    v = ((y / z * color.fy + color.cy) / 2).round().astype(int)
+    near = np.zeros((metres.shape[0] // 2, metres.shape[1] // 2), np.float32)
+    seen = (z > 0) & (u >= 0) & (v >= 0) & (u < near.shape[1]) & (v < near.shape[0])
+    np.maximum.at(near, (v[seen], u[seen]), np.minimum(CASTLE_NEAREST_M / z[seen], 1).astype(np.float32))
+    return near
+
+
+def _read(path: Path) -> npt.NDArray[np.uint8]:
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _read_counts(path: Path) -> npt.NDArray[np.uint16]:
+    """A depth frame: height and width as 32-bit numbers, then the counts."""
+    import numpy as np
+
+    body = path.read_bytes()
+    height, width = np.frombuffer(body, "<u4", 2)
+    return np.frombuffer(body, "<u2", offset=8).reshape(height, width)
+
+
+def _camera(path: Path) -> Camera:
+    found = xml.etree.ElementTree.parse(path).find("camera")
+    if found is None:
+        raise ValueError(f"{path.name}: no camera in it")
+    fx, fy, cx, cy = (float(found.findtext(key, "nan")) for key in ("px", "py", "u0", "v0"))
+    return Camera(fx, fy, cx, cy)
+
 
 CROP_PX = 96
 NUM_BANDS = 4
@@ -37,7 +181,7 @@ class Stride(NamedTuple):
 class Region(NamedTuple):
     """Columns `left` to below `right` of a scene, from which crops of one group are cut."""
 
-    scene: scenes.Scene
+    scene: Scene
     group: str
     split: str
     left: int
@@ -46,14 +190,14 @@ class Region(NamedTuple):
 
 def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> list[str]:
     """The crops of every scene whose package is there."""
-    stereo = [scenes.motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])]
+    stereo = [motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])]
     if "opencv-doc" in sources:
-        stereo.append(scenes.aloe(sources["opencv-doc"]))
+        stereo.append(aloe(sources["opencv-doc"]))
     cut = [bands(scene) for scene in stereo]
     notes = [_tell_bands(regions) for regions in cut]
     strides = [(region, Stride(24, 16)) for regions in cut for region in regions]
     if "visp-images-data" in sources:
-        frames = scenes.castle(sources["visp-images-data"])
+        frames = castle(sources["visp-images-data"])
         strides += [(region, Stride(72, 72)) for region in _frames(frames, notes)]
     rows = write(strides, into, crop_px)
     for split in ("train", "valid"):
@@ -106,7 +250,7 @@ def _crops(region: Region, stride: Stride, crop_px: int) -> Iterator[tuple[str, 
             )
 
 
-def bands(scene: scenes.Scene) -> list[Region]:
+def bands(scene: Scene) -> list[Region]:
     """A stereo picture as bands of columns, each a group; the last is held out."""
     width = scene.nearness.shape[1]
     edges = [width * band // NUM_BANDS for band in range(NUM_BANDS + 1)]
@@ -126,7 +270,7 @@ def _tell_bands(regions: list[Region]) -> str:
     )
 
 
-def _frames(frames: list[scenes.Scene], notes: list[str]) -> list[Region]:
+def _frames(frames: list[Scene], notes: list[str]) -> list[Region]:
     """Frames of a video, in groups of neighbours; the last group is held out."""
     size = len(frames) // (NUM_BANDS + 1)
     held_out = len(frames) - size

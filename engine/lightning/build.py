@@ -14,7 +14,7 @@ from lightning.pytorch import Trainer
 
 from engine.checkpoint import checkpoint_files
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.lightning import data_loaders, fake_devices, user_module
 from engine.lightning.callback import LoopCallback

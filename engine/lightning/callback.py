@@ -14,7 +14,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.data.readers import Waiting
 from engine.lightning.reporting import LightningReporter
 from engine.loop import network

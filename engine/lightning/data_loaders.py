@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from tputui.config import RunConfig
 

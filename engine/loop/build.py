@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.checkpoint import checkpoint_files, resume
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.loop import network, pictures
 from engine.loop.artifacts import NoArtifacts, RunArtifacts
@@ -19,7 +19,7 @@ from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer
 from engine.memory import advice
-from engine.models.check import unrolled
+from engine.models.scan_lstm import unrolled
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket

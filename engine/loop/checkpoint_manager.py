@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from engine.checkpoint.checkpoint_files import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import NotFinite
 from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy

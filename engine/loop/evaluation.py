@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
 from engine.errors import TaskError
 from engine.loop.events import EventEmitter

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.checkpoint.checkpoint_files import Saved
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import BadExample
 from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy

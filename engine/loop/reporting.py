@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
 from engine.loop.events import EventEmitter
 from engine.loop.step_buffer import Detached, StepBuffer, StepValues

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused, TaskError
 from engine.loop import network
 from engine.loop.optimizer import optimizer, update

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.data.feed import Feed
 from engine.data.readers import Waiting
 from engine.errors import OutOfMemory

@@ -7,13 +7,15 @@ Torch-free: the strict check asks it before anything starts. Must not touch `os.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.errors import Problem
+from engine.errors import Problem, Unable
 from tputui import tpu_hardware
 from tputui.config import RunConfig
 from tputui.tpu_hardware import DEV, PCI_DEVICES
+from tputui.versions import version_problem
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
@@ -119,3 +121,22 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     else:
         return []
     return [Problem("device.cores", message)]
+
+
+def require() -> None:
+    """Raises `Unable` where training cannot be tried."""
+    why_not = problem()
+    if why_not is not None:
+        raise Unable(why_not)
+
+
+def problem() -> str | None:
+    """Why training cannot be tried, with what to type; None where it can."""
+    return version_problem(_installed("torch"), _installed("torch_xla"))
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -97,10 +97,10 @@ class ImageLabels(Labelled):
         """Mirrors each image or not."""
         if self._flips == "none":
             return batch
-        from engine.data import augment
+        from engine.data import images
 
-        batch = augment.mirrored(batch, ["image"], 3)
-        return augment.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
+        batch = images.mirrored(batch, ["image"], 3)
+        return images.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`logits` [examples, labels]; of numbers `values`, with their `spread` in training."""

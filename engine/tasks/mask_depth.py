@@ -115,12 +115,12 @@ class MaskDepth(Task):
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Mirrors each image or not, and lights it anew."""
-        from engine.data import augment
+        from engine.data import images
 
         if self._data.flips != "none":
-            batch = augment.mirrored(batch, ["image", "mask", "depth", "depth_valid"], 3)
+            batch = images.mirrored(batch, ["image", "mask", "depth", "depth_valid"], 3)
         if self._data.relight:
-            batch = {**batch, "image": augment.relit(batch["image"], self._data.relight)}
+            batch = {**batch, "image": images.relit(batch["image"], self._data.relight)}
         return batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from engine import scores
 from engine.data import text
 from engine.data.options import SourceOptions, TextData
-from engine.data.vocabulary import Vocabulary
+from engine.data.text import Vocabulary
 from engine.errors import Problem, Refused
 from engine.task import Dataset, Options, Sizes, Splits
 from engine.tasks.labelled import Labelled

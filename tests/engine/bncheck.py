@@ -47,7 +47,7 @@ def main(num_cores: int) -> None:
     here = hardware.find({"PJRT_DEVICE": "CPU"})
     os.environ.update(hardware.environment(checked, here))
     planned = run_plan.make(checked, here, "bncheck")
-    from engine.checkpoint.position import Position
+    from engine.checkpoint.resume import Position
     from engine.loop import build
     from engine.loop.train_step import TrainStep
     from engine.xla import backend

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.models.check import unrolled
+from engine.models.scan_lstm import unrolled
 from engine.parallel.spmd import Spmd
 from engine.xla import backend
 

@@ -19,7 +19,7 @@ import torch
 
 from engine.checkpoint import checkpoint_files
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.loop import checkpoint_manager
 from engine.task import Plan
 from tests import recorded

@@ -59,7 +59,7 @@ def main() -> None:
 
 def measured(planned: Any, strategy: Any) -> dict[str, Any]:
     """What the engine made of a setting."""
-    from engine.checkpoint.position import Position
+    from engine.checkpoint.resume import Position
     from engine.loop.train_step import TrainStep
     from engine.xla import backend
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from tests.engine.workers import make
 from tputui.config import from_builtins
 from tputui.telemetry.rundir import read_manifest

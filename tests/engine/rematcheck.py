@@ -29,7 +29,7 @@ def main() -> None:
     here = hardware.find({"PJRT_DEVICE": "CPU"})
     os.environ.update(hardware.environment(checked, here))
     planned = run_plan.make(checked, here, "test.toml")
-    from engine.checkpoint.position import Position
+    from engine.checkpoint.resume import Position
     from engine.loop import build
     from engine.loop.train_step import TrainStep
     from engine.memory import remat

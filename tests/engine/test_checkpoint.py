@@ -17,7 +17,7 @@ import torch
 from engine import run_plan
 from engine.checkpoint import atomic_write, checkpoint_files, checksums, resume
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore, SaveFailed
-from engine.checkpoint.position import Position
+from engine.checkpoint.resume import Position
 from engine.errors import Refused
 from engine.process import hardware
 from engine.task import Plan

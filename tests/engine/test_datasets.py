@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from engine.datasets import cache, catalog
+from engine.datasets.cache import CannotFetch
 from engine.datasets.catalog import CATALOGUE, FetchedSet
-from engine.datasets.errors import CannotFetch
-from engine.datasets.fetch import fetch
-from engine.datasets.unpack import unpack
+from engine.datasets.fetch import fetch, unpack
 from tests.engine.archives import CONTENT, NAME, Registry, made_up, package, tar_of
 from tputui.exit_codes import ExitCode
 

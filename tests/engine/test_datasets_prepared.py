@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.data import sources
 from engine.data.options import ImageData, TextData
-from engine.datasets import ct, dermoscopy, digits, reviews, rgbd, scenes, volumes
+from engine.datasets import ct, dermoscopy, digits, reviews, rgbd
 from tests.fixtures.rgbd import write_crops
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -124,13 +124,13 @@ class TestVolumes:
     def test_nrrd_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         write_nrrd(tmp_path / "made.nrrd", self.VOXELS)
 
-        assert np.array_equal(volumes.read_nrrd(tmp_path / "made.nrrd"), self.VOXELS)
+        assert np.array_equal(ct.read_nrrd(tmp_path / "made.nrrd"), self.VOXELS)
 
     def test_another_nrrd_is_refused(self, tmp_path: Path) -> None:
         write_nrrd(tmp_path / "made.nrrd", self.VOXELS, kind="float")
 
         with pytest.raises(ValueError, match=r"made\.nrrd: type is float, expected short"):
-            volumes.read_nrrd(tmp_path / "made.nrrd")
+            ct.read_nrrd(tmp_path / "made.nrrd")
 
     @pytest.mark.parametrize("signs", [(1, 1, 1), (-1, -1, 1), (-1, 1, -1)])
     def test_nifti_is_turned_to_the_same_view_however_it_was_stored(
@@ -141,7 +141,7 @@ class TestVolumes:
         stored = self.VOXELS.transpose(2, 1, 0)[:: -signs[0], :: -signs[1], :: signs[2]]
         nibabel.save(nibabel.Nifti1Image(stored, np.diag([*signs, 1]).astype(float)), tmp_path / "made.nii.gz")
 
-        assert np.array_equal(volumes.read_nifti(tmp_path / "made.nii.gz"), self.VOXELS)
+        assert np.array_equal(ct.read_nifti(tmp_path / "made.nii.gz"), self.VOXELS)
 
 
 class TestCt:
@@ -194,14 +194,14 @@ class TestCt:
 
 
 @pytest.fixture
-def scene() -> scenes.Scene:
+def scene() -> rgbd.Scene:
     """A picture 40 x 30 that is nearer to the right, unknown in its top row."""
     near = np.tile(np.linspace(0.1, 1, 40, dtype=np.float32), (30, 1))
     valid = np.ones((30, 40), np.bool_)
     valid[0] = False
     image = np.zeros((30, 40, 3), np.uint8)
     image[..., 0], image[..., 1] = np.arange(40), np.arange(30)[:, None]
-    return scenes.Scene("made", image, np.where(valid, near, 0).astype(np.float32), valid, 0.6)
+    return rgbd.Scene("made", image, np.where(valid, near, 0).astype(np.float32), valid, 0.6)
 
 
 class TestRgbd:
@@ -209,10 +209,10 @@ class TestRgbd:
     def test_near_and_far_are_parted_in_the_gap_between_them_however_many_there_are(self, far: int, near: int) -> None:
         drawn = np.random.default_rng(0)
         scene = np.concatenate([drawn.uniform(0.2, 0.3, far), drawn.uniform(0.6, 0.8, near)]).astype(np.float32)
-        assert 0.29 < scenes.parting(scene) <= 0.61
+        assert 0.29 < rgbd.parting(scene) <= 0.61
 
     @pytest.fixture
-    def rows(self, scene: scenes.Scene, tmp_path: Path) -> list[dict[str, str]]:
+    def rows(self, scene: rgbd.Scene, tmp_path: Path) -> list[dict[str, str]]:
         """The table of its crops of 8 pixels."""
         rgbd.write([(region, rgbd.Stride(5, 1)) for region in rgbd.bands(scene)], made(tmp_path / "set"), 8)
         return rows_of(tmp_path / "set/frames.csv")
@@ -229,7 +229,7 @@ class TestRgbd:
         assert {row["split"] for row in rows if row["group"] != "made-3"} == {"train"}
 
     def test_depth_mask_and_validity_are_of_the_crop(
-        self, rows: list[dict[str, str]], scene: scenes.Scene, tmp_path: Path
+        self, rows: list[dict[str, str]], scene: rgbd.Scene, tmp_path: Path
     ) -> None:
         for row in rows:
             image, mask, depth, valid = (
@@ -241,7 +241,7 @@ class TestRgbd:
             assert np.allclose(depth / rgbd.FULL, scene.nearness[where], atol=1e-5)
             assert np.array_equal(mask, np.where(scene.nearness[where] >= 0.6, 255, 0))
 
-    def test_crops_of_mostly_unknown_depth_are_left_out(self, scene: scenes.Scene, tmp_path: Path) -> None:
+    def test_crops_of_mostly_unknown_depth_are_left_out(self, scene: rgbd.Scene, tmp_path: Path) -> None:
         blind = scene._replace(valid=np.zeros_like(scene.valid))
 
         assert (
@@ -253,18 +253,18 @@ class TestRgbd:
         Image.new("L", (8, 6), 100).save(folder / "image_0000.pgm")
         counts = np.zeros((6, 8), "<u2")
         # 0.36 m away, twice as far as the nearest that is counted: nearness one half.
-        counts[2, 4] = round(2 * scenes.CASTLE_NEAREST_M / scenes.METRES_PER_COUNT)
+        counts[2, 4] = round(2 * rgbd.CASTLE_NEAREST_M / rgbd.METRES_PER_COUNT)
         (folder / "depth_image_0000.bin").write_bytes(np.array([6, 8], "<u4").tobytes() + counts.tobytes())
         camera = "<conf><camera><px>10</px><py>10</py><u0>4</u0><v0>2</v0></camera></conf>"
         for name in ("chateau.xml", "chateau_depth.xml"):
             (folder.parent / name).write_text(camera)
         # The depth camera stands so that the picture sees its axis 2 pixels further left, at half size 1.
-        shift = 2 / 10 * 2 * scenes.CASTLE_NEAREST_M
+        shift = 2 / 10 * 2 * rgbd.CASTLE_NEAREST_M
         pose = np.eye(4)
         pose[0, 3] = shift
         np.savetxt(folder.parent / "depth_M_color.txt", pose)
 
-        (frame,) = scenes.castle(tmp_path)
+        (frame,) = rgbd.castle(tmp_path)
 
         assert np.argwhere(frame.valid).tolist() == [[1, 1]]
         assert frame.nearness[1, 1] == pytest.approx(0.5, abs=1e-4)

@@ -12,10 +12,9 @@ from torch import nn
 
 from engine.errors import Refused
 from engine.models import weights
-from engine.models.check import unrolled
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
-from engine.models.scan_lstm import LSTM
+from engine.models.scan_lstm import LSTM, unrolled
 from engine.models.text import LstmClassifier
 from engine.models.unet import UNet
 from tests.engine.netcheck import WARM_UP

@@ -163,7 +163,7 @@ def test_an_unreadable_image_in_a_record_is_named(tmp_path: Path) -> None:
     rows[2]["image"] = b"\xff\xd8\xff\xe0 cut"
     source = write_records(tmp_path / "a.tfrec", rows)
     rows_read = sources.open_rows(ImageData(source=source, label="target", size=(4, 5)))
-    from engine.data.image_cache import ImageCache
+    from engine.data.images import ImageCache
 
     with pytest.raises(BadExample, match=r"a\.tfrec record 2, feature image: the image cannot be decoded"):
         ImageCache(rows_read, ImageData(size=(4, 5))).fetch(np.arange(4))

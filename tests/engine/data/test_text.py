@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from engine.data import text
 from engine.data.options import TextData
-from engine.data.text import encode
-from engine.data.vocabulary import Vocabulary, tokens
+from engine.data.text import Vocabulary, encode, tokens
 from tests.engine.data.files import write_table
 
 PADS: tuple[Literal["left", "right"], ...] = ("left", "right")
