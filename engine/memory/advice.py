@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.errors import text_of
-from engine.memory import device_limits, estimate
-from engine.memory.device_limits import MemoryLimit
+from engine.memory import estimate
 from engine.memory.estimate import MemoryEstimate, Settings, Shapes, Unpredictable
+from engine.process import hardware
+from engine.process.hardware import MemoryLimit
 from engine.task import Dataset, Plan
 from tputui.telemetry import events as ev
 
@@ -40,7 +41,7 @@ class MemoryAdvice(NamedTuple):
 def make(plan: Plan, dataset: Dataset) -> MemoryAdvice:
     """Predicts the memory of the plan's training step. Raises `Unpredictable`."""
     batch, settings = estimate.shapes(dataset), estimate.settings(plan)
-    limit = device_limits.of_core(plan.machine, plan.config.num_cores)
+    limit = hardware.memory_limit(plan.machine, plan.config.num_cores)
     return MemoryAdvice(plan, batch, settings, estimate.measure(plan, batch, settings), limit)
 
 

@@ -42,7 +42,7 @@ def planned(*overrides: str, text: str = DEEP) -> Any:
 def forecast(plan: Any, limit: int | None = None) -> Any:
     """A forecast on cores of so much memory."""
     from engine.memory import advice as forecast
-    from engine.memory.device_limits import MemoryLimit
+    from engine.process.hardware import MemoryLimit
 
     made = forecast.make(plan, plan.task.load(plan.data, 0).train)
     return made._replace(limit=MemoryLimit(limit, "the HBM of a core"))
@@ -201,14 +201,14 @@ def test_too_little_memory_is_warned_of_before_the_start() -> None:
 def test_the_memory_of_a_chip_is_known_by_its_kind(
     device: str, subsystem: str, gib: int | None, tmp_path: Path
 ) -> None:
-    from engine.memory import device_limits
+    from engine.process import hardware
     from engine.process.hardware import Machine
 
     slot = tmp_path / "0000:00:04.0"
     slot.mkdir()
     for name, value in (("vendor", "0x1ae0"), ("device", device), ("subsystem_device", subsystem)):
         (slot / name).write_text(f"{value}\n")
-    found = device_limits.of_core(Machine("TPU", 4, 1, None), 4, tmp_path)
+    found = hardware.memory_limit(Machine("TPU", 4, 1, None), 4, tmp_path)
     assert found.bytes == (gib * GIB if gib else None)
     assert found.what
 
