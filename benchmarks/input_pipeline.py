@@ -27,10 +27,10 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from engine.data import decode
+from engine.data.batch_reader import BadExamples, Budget
 from engine.data.feed import Feed
 from engine.data.images import Images, load
 from engine.data.options import ImageData
-from engine.data.readers import BadExamples, Budget
 from engine.data.sampler import train_shares
 
 SIDE, SIZE, BATCH = 512, 256, 32

@@ -25,7 +25,7 @@ from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights, Workload
 from engine.commands.prediction_writers import STDOUT, Arrays, PredictionWriter, open_table
 from engine.commands.protocol import ProgressWriter, serve
-from engine.data.readers import Reader, WrongBatch
+from engine.data.batch_reader import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.task import Dataset, Identified, Options, Task
 from tputui.config import RunConfig

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import sources, table
+from engine.data import file_readers, sources
 from engine.data.options import ArrayData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
@@ -59,7 +59,7 @@ def _all(source: str, rows: Rows) -> Arrays:
 
 
 def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
-    return table.mapped(source) if rows.features is None else rows.features
+    return file_readers.mapped(source) if rows.features is None else rows.features
 
 
 class Arrays:

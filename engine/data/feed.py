@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.readers import BadExamples, Reader, WrongBatch
+from engine.data.batch_reader import BadExamples, Reader, WrongBatch
 from engine.data.sampler import Indices, Share
 from engine.errors import BadExample, text_of
 from engine.task import Dataset
@@ -56,7 +56,7 @@ class Feed:
         self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: BadExamples, workers: int = 0
     ) -> None:
         """`put` moves host tensors to the device; `skips` tells which examples are left out; `workers` threads read,
-        see `engine.data.readers`."""
+        see `engine.data.batch_reader`."""
         self._dataset = dataset
         self._reader = Reader(dataset, workers)
         self._shares = shares

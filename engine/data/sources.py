@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import table, tfrecord
+from engine.data import file_readers, tfrecord
+from engine.data.file_readers import IN_BRACES, SUFFIXES, filled, located, read_table, texts
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, listed, refuse
-from engine.data.table import IN_BRACES, SUFFIXES, filled, located, read_table, texts
 from engine.data.validate import assemble, images_folder
 from engine.task import Sizes
 
@@ -48,14 +48,16 @@ def open_rows(options: SourceOptions) -> Rows:
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return assemble(table.read_arrays(options), table.renamed(options))
+        return assemble(file_readers.read_arrays(options), file_readers.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
             return assemble(tfrecord.read_records(options), options)
         if Path(source).expanduser().is_dir():
-            split = table.FOLDER_SPLIT if table.has_splits(source) else ""
-            renamed = msgspec.structs.replace(options, label=table.FOLDER_LABEL, label_kind="class", split_column=split)
-            return assemble(table.read_folders(options), renamed)
+            split = file_readers.FOLDER_SPLIT if file_readers.has_splits(source) else ""
+            renamed = msgspec.structs.replace(
+                options, label=file_readers.FOLDER_LABEL, label_kind="class", split_column=split
+            )
+            return assemble(file_readers.read_folders(options), renamed)
     _refuse_unknown(source)
     return assemble(read_table(options), options)
 
@@ -71,12 +73,12 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
     classes = _classes(options) if classes is None else classes
     plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
     if isinstance(plain, ArrayData) and plain.is_array:
-        return _with_what_is_there(table.read_arrays(plain), plain, classes)
+        return _with_what_is_there(file_readers.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
         return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
     if isinstance(plain, ImageData) and not name.lower().endswith(SUFFIXES):
-        labelled = msgspec.structs.replace(plain, label=table.FOLDER_LABEL, label_kind="class", id="")
-        return _with_what_is_there(table.read_images(name, classes), labelled, classes)
+        labelled = msgspec.structs.replace(plain, label=file_readers.FOLDER_LABEL, label_kind="class", id="")
+        return _with_what_is_there(file_readers.read_images(name, classes), labelled, classes)
     _refuse_unknown(name)
     return _with_what_is_there(read_table(plain), plain, classes)
 
@@ -90,7 +92,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
     source = options.source
     classes = _classes(options) if classes is None else classes
     if isinstance(options, ImageData) and Path(source).expanduser().is_dir():
-        folder = table.test_folder(source)
+        folder = file_readers.test_folder(source)
         if folder is None:
             refuse(f"{source} has no folder test, so there is no test split")
         return open_inputs(options, folder, classes)
@@ -120,7 +122,7 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
     """The options without what matters to training alone."""
     plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
     if isinstance(plain, ArrayData):
-        named = table.renamed(plain) if plain.labels_file else plain
+        named = file_readers.renamed(plain) if plain.labels_file else plain
         return msgspec.structs.replace(named, group="", groups_file="")
     return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
 
@@ -209,7 +211,7 @@ def num_folds(options: SourceOptions) -> int:
         return int(folds.max()) + 1 if folds is not None else 0
     source = located(options.source)
     folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
-    presplit = bool(options.split_column) or (folder and table.has_splits(source))
+    presplit = bool(options.split_column) or (folder and file_readers.has_splits(source))
     return 0 if presplit else options.folds
 
 

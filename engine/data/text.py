@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data import sources
+from engine.data.file_readers import located
 from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import cut, open_inputs, open_test
-from engine.data.table import located
 from engine.task import Splits
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from engine.data.file_readers import column, filled, located, texts
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, RowErrors, Rows, refuse
-from engine.data.table import column, filled, located, texts
 
 
 class _Files(NamedTuple):

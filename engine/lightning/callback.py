@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
-from engine.data.readers import Waiting
+from engine.data.batch_reader import Waiting
 from engine.lightning.reporting import LightningReporter
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts

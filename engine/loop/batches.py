@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.data.batch_reader import BadExamples, Budget, Tell, remedy
 from engine.data.feed import Feed, Put
-from engine.data.readers import BadExamples, Budget, Tell, remedy
 from engine.data.sampler import cut, train_shares, valid_shares
 from engine.task import Plan, Splits
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from engine.data.readers import checked
+from engine.data.batch_reader import checked
 from engine.errors import BadExample, Problem, Refused, TaskError
 from engine.memory import remat
 from engine.models import batchnorm

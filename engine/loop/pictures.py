@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.readers import checked
+from engine.data.batch_reader import checked
 from engine.errors import BadExample
 from engine.task import Dataset, Picture, Plan, Task
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
+from engine.data.batch_reader import Waiting
 from engine.data.feed import Feed
-from engine.data.readers import Waiting
 from engine.errors import OutOfMemory
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.batches import BatchFeeds

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.data.readers import WrongBatch, checked
+from engine.data.batch_reader import WrongBatch, checked
 from engine.errors import BadExample, Problem, Refused
 from engine.memory import remat
 from engine.report_interval import DEPTH

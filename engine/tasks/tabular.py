@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from engine.data import arrays, sources, table
+from engine.data import arrays, file_readers, sources
+from engine.data.file_readers import SUFFIXES
 from engine.data.options import ArrayData, SourceOptions
-from engine.data.table import SUFFIXES
 from engine.errors import Problem, Refused
 from engine.task import Dataset, Options, Sizes, Splits
 from engine.tasks.labelled import Labelled
@@ -58,7 +58,7 @@ class Tabular(Labelled):
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
         """As the files say."""
         assert isinstance(data, TabularData)
-        if not data.source.lower().endswith((table.SUFFIX, *SUFFIXES)):
+        if not data.source.lower().endswith((file_readers.SUFFIX, *SUFFIXES)):
             message = f"name a table ({', '.join(SUFFIXES)}) or the .npy file of the features, [rows, features]"
             raise Refused([Problem("data.source", message)])
         wrong = ("features",) if data.is_array else ("labels_file", "groups_file")
@@ -72,7 +72,7 @@ class Tabular(Labelled):
         splits = arrays.load(data, seed)
         train = splits.train
         assert isinstance(train, arrays.Arrays)
-        self._learn_names(table.renamed(data), train.rows)
+        self._learn_names(file_readers.renamed(data), train.rows)
         self._learn_targets(train.rows, train.which)
         self._features = train.rows.feature_names
         self._moments = train.moments()
@@ -85,7 +85,7 @@ class Tabular(Labelled):
         from engine.models.mlp import Mlp
 
         if not self._names:
-            self._learn_names(table.renamed(data), None)
+            self._learn_names(file_readers.renamed(data), None)
         net = Mlp(self._num_features(data), options.hidden, len(self._names), options.dropout)
         if self._moments is not None:
             net.standardise(*self._moments)
@@ -97,7 +97,7 @@ class Tabular(Labelled):
 
     def inputs(self, data: TabularData, source: Path) -> Dataset:
         """Rows of a table with the columns that train, in any order, or of a `.npy` file with as many features."""
-        if not data.is_array and not str(source).endswith(table.SUFFIX):
+        if not data.is_array and not str(source).endswith(file_readers.SUFFIX):
             return arrays.inputs(self._with_features(data), source, self.classes)
         found, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
         if found.num_features != taken:
@@ -110,7 +110,7 @@ class Tabular(Labelled):
 
     def _num_features(self, data: TabularData) -> int:
         if data.is_array:
-            return math.prod(table.mapped(data.source).shape[1:])
+            return math.prod(file_readers.mapped(data.source).shape[1:])
         return len(self._with_features(data).features)
 
     def _with_features(self, data: TabularData) -> TabularData:

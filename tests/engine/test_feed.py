@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from engine.data.batch_reader import BadExamples, Budget
 from engine.data.feed import DatasetError, Feed
-from engine.data.readers import BadExamples, Budget
 from engine.data.sampler import train_shares, valid_shares
 from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split

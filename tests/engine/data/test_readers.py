@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from engine.data.batch_reader import WINDOW_S, BadExamples, Budget, Reader, Waiting, WrongBatch, remedy
 from engine.data.feed import DatasetError, Feed
-from engine.data.readers import WINDOW_S, BadExamples, Budget, Reader, Waiting, WrongBatch, remedy
 from engine.data.sampler import train_shares
 from engine.errors import BadExample, Refused
 from engine.memory import estimate
