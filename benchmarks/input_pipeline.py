@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from engine.data import decode
-from engine.data.batch_reader import BadExamples, Budget
+from engine.data.batch_reader import BadExampleBudget, BadExamples
 from engine.data.feed import Feed
 from engine.data.images import Images, load
 from engine.data.options import ImageData
@@ -99,7 +99,7 @@ def stages(paths: list[str], images: Images) -> dict[str, float]:
 def ours(images: Images, epoch: int) -> int:
     """One epoch through the feed, with a put that only keeps the tensors. Returns the images seen."""
     shares = train_shares(len(images), 1, BATCH, seed=0, epoch=epoch)
-    skips = BadExamples("train", len(images), Budget(0, lambda *_: None))
+    skips = BadExamples("train", len(images), BadExampleBudget(0, lambda *_: None))
     with Feed(images, shares, lambda tensors: tensors, 4, skips, WORKERS) as feed:
         return sum(len(batch.tensors["image"]) for batch in feed)
 

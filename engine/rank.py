@@ -194,7 +194,7 @@ class Process:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
         found = hardware.find(os.environ)
         os.environ.update(hardware.environment(config, found))
-        hardware.require()
+        hardware.require_packages()
         return run_plan.make(config, found, self._manifest.config_path)
 
     def _end(self, code: int) -> None:

@@ -111,7 +111,7 @@ class Worker:
         # Before the plan, since a user's module may import the runtime.
         _apply_environment(config, found)
         planned = run_plan.make(config, found, self._manifest.config_path)
-        hardware.require()
+        hardware.require_packages()
         self._start_ranks(planned)
         try:
             build = importlib.import_module(planned.task.builder)

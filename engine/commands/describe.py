@@ -97,7 +97,7 @@ def _layers(config: RunConfig, source: str) -> str:
     if planned.has_own_loop:
         message = "a task with a loop of its own alone knows its network; `tputui show RUN --model` lists its layers"
         raise Refused([Problem("task", message)])
-    if (lacking := hardware.problem()) is not None:
+    if (lacking := hardware.package_problem()) is not None:
         raise Refused([Problem("", lacking)])
     from engine.memory import estimate, layer_table
     from tputui.telemetry.layer_table import text
@@ -123,7 +123,7 @@ def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
     except Refused:
         raise
     except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
-        lacking = hardware.problem() if isinstance(error, ImportError) else None
+        lacking = hardware.package_problem() if isinstance(error, ImportError) else None
         return None, lacking or task_registry.reason(error)
 
 

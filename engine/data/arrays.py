@@ -17,7 +17,7 @@ import numpy.typing as npt
 from engine.data import file_readers, sources
 from engine.data.options import ArrayData
 from engine.data.rows import Ints, Rows
-from engine.data.sources import cut, open_inputs, open_test
+from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
 def load(options: ArrayData, seed: int) -> Splits:
     """The splits of the options. Raises as `engine.data.sources.open_rows` does."""
-    parts = cut(options, seed)
+    parts = split_rows(options, seed)
     features = _features(options.source, parts.rows)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
     of = sources.digests(parts, features=features)

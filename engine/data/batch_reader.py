@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.sampler import Share
+from engine.data.sampler import BatchShare
 from engine.errors import BadExample, TooManyBad
 from engine.task import Dataset
 from tputui.telemetry.events import Split
@@ -115,7 +115,7 @@ def _words(kinds: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
     )
 
 
-class Waiting:
+class DataWait:
     """How long training waits for its data. Says so once, where that is most of the time."""
 
     def __init__(self, remedy: str) -> None:
@@ -156,14 +156,14 @@ def remedy(dataset: Dataset, workers: int) -> str:
     )
 
 
-Tell = Callable[[Split, BadExample, int, int], None]
+OnBadExample = Callable[[Split, BadExample, int, int], None]
 """Told of an example that is left out: its split, what is wrong, how many there are now, and the limit."""
 
 
-class Budget:
+class BadExampleBudget:
     """How many examples the run may leave out, over all its splits."""
 
-    def __init__(self, limit: int, tell: Tell) -> None:
+    def __init__(self, limit: int, tell: OnBadExample) -> None:
         self._limit = limit
         self._tell = tell
         self._spent = 0
@@ -180,7 +180,7 @@ class Budget:
 class BadExamples:
     """The examples of one split that are left out; they stay so in every epoch."""
 
-    def __init__(self, split: Split, num_examples: int, budget: Budget) -> None:
+    def __init__(self, split: Split, num_examples: int, budget: BadExampleBudget) -> None:
         self.what = {"train": "training", "valid": "validation"}[split]
         """The split in words."""
         self._split: Split = split
@@ -197,7 +197,7 @@ class BadExamples:
         if len(self._bad) == self._num_examples:
             raise TooManyBad(f"not one {self.what} example is left; the last: {bad}")
 
-    def around(self, share: Share) -> Share:
+    def around(self, share: BatchShare) -> BatchShare:
         """The share with the next usable example in each bad one's place; in an evaluation it counts as padding."""
         hit = np.isin(share.indices, list(self._bad)) if self._bad else np.zeros(len(share.indices), dtype=bool)
         if not hit.any():
@@ -208,7 +208,7 @@ class BadExamples:
             return share._replace(indices=indices)
         real = np.where(hit, np.float32(0), share.real)
         counts = real.reshape(len(share.counts), -1).sum(axis=1).astype(np.int64)
-        return Share(indices, real, counts)
+        return BatchShare(indices, real, counts)
 
     def _next(self, index: int) -> int:
         while index in self._bad:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from engine.data.batch_reader import BadExamples, Reader, WrongBatch
-from engine.data.sampler import Indices, Share
+from engine.data.sampler import BatchShare, Indices
 from engine.errors import BadExample, text_of
 from engine.task import Dataset
 
@@ -53,7 +53,7 @@ class Feed:
     """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
 
     def __init__(
-        self, dataset: Dataset, shares: Iterable[Share], put: Put, depth: int, skips: BadExamples, workers: int = 0
+        self, dataset: Dataset, shares: Iterable[BatchShare], put: Put, depth: int, skips: BadExamples, workers: int = 0
     ) -> None:
         """`put` moves host tensors to the device; `skips` tells which examples are left out; `workers` threads read,
         see `engine.data.batch_reader`."""
@@ -116,7 +116,7 @@ class Feed:
             error = raised
         self._hand_over(_End(error))
 
-    def _batch(self, share: Share) -> Batch:
+    def _batch(self, share: BatchShare) -> Batch:
         share = self._skips.around(share)
         while True:
             try:

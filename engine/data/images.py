@@ -21,7 +21,7 @@ from engine.data import decode, sources
 from engine.data.decode import Shape, Unreadable
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
-from engine.data.sources import cut, open_inputs, open_test
+from engine.data.sources import open_inputs, open_test, split_rows
 from engine.errors import BadExample
 from engine.task import Splits
 
@@ -218,7 +218,7 @@ class Images:
 
 def load(options: ImageData, seed: int) -> Splits:
     """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
-    parts = cut(options, seed)
+    parts = split_rows(options, seed)
     store = ImageCache(parts.rows, options)
     of = sources.digests(parts)
     return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes, of)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 
-class Share(NamedTuple):
+class BatchShare(NamedTuple):
     """The examples of one batch; core r has rows r * batch_per_core onwards."""
 
     indices: Indices
@@ -42,29 +42,29 @@ def train_shares(
     epoch: int,
     start: int = 0,
     end: int | None = None,
-) -> Iterator[Share]:
+) -> Iterator[BatchShare]:
     """The whole batches of an epoch from the batch `start` up to `end`; the ragged end is left out."""
     size = num_cores * batch_per_core
     order = permutation(num_examples, seed, epoch)
     counts = np.full(num_cores, batch_per_core, dtype=np.int64)
     whole = num_examples // size
     for batch in range(start, whole if end is None else min(end, whole)):
-        yield Share(order[batch * size : (batch + 1) * size], None, counts)
+        yield BatchShare(order[batch * size : (batch + 1) * size], None, counts)
 
 
-def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iterator[Share]:
+def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iterator[BatchShare]:
     """Every example exactly once, in order; the last batch is padded to the full size so that no shape is new."""
     size = num_cores * batch_per_core
     for first in range(0, num_examples, size):
         indices = np.arange(first, first + size, dtype=np.int64)
         real = indices < num_examples
         counts = real.reshape(num_cores, batch_per_core).sum(axis=1).astype(np.int64)
-        yield Share(np.where(real, indices, 0), real.astype(np.float32), counts)
+        yield BatchShare(np.where(real, indices, 0), real.astype(np.float32), counts)
 
 
-def cut(shares: Iterable[Share], own: range) -> Iterator[Share]:
+def cut(shares: Iterable[BatchShare], own: range) -> Iterator[BatchShare]:
     """The part of each share that belongs to the cores at the places `own`, and their counts."""
     for indices, real, counts in shares:
         per_core = len(indices) // len(counts)
         rows = slice(own.start * per_core, own.stop * per_core)
-        yield Share(indices[rows], None if real is None else real[rows], counts[own.start : own.stop])
+        yield BatchShare(indices[rows], None if real is None else real[rows], counts[own.start : own.stop])

@@ -1,6 +1,6 @@
 """From a user's files to checked rows, and to which of them train and validate. Torch-free and quick.
 
-The strict check calls `sizes` before anything starts; a task's `load` calls `cut` and makes a dataset of each half.
+The strict check calls `sizes` before anything starts; a task's `load` calls `split_rows` and makes a dataset of each half.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.data.file_readers import IN_BRACES, SUFFIXES, filled, located, read_
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, listed, refuse
-from engine.data.validate import assemble, images_folder
+from engine.data.validate import images_folder, validate
 from engine.task import Sizes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHOWN_IN_NOTE = 3
 
 
-class Split(NamedTuple):
+class SplitRows(NamedTuple):
     """The rows of a source and which of them train and validate."""
 
     rows: Rows
@@ -48,18 +48,18 @@ def open_rows(options: SourceOptions) -> Rows:
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return assemble(file_readers.read_arrays(options), file_readers.renamed(options))
+        return validate(file_readers.read_arrays(options), file_readers.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
-            return assemble(tfrecord.read_records(options), options)
+            return validate(tfrecord.read_records(options), options)
         if Path(source).expanduser().is_dir():
             split = file_readers.FOLDER_SPLIT if file_readers.has_splits(source) else ""
             renamed = msgspec.structs.replace(
                 options, label=file_readers.FOLDER_LABEL, label_kind="class", split_column=split
             )
-            return assemble(file_readers.read_folders(options), renamed)
+            return validate(file_readers.read_folders(options), renamed)
     _refuse_unknown(source)
-    return assemble(read_table(options), options)
+    return validate(read_table(options), options)
 
 
 def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | None = None) -> Rows:
@@ -143,7 +143,7 @@ def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]
         for key in ("mask", "depth", "depth_valid"):
             if getattr(options, key) and not _has_files(raw, options, key):
                 changes[key] = ""
-    return assemble(raw, msgspec.structs.replace(options, **changes))
+    return validate(raw, msgspec.structs.replace(options, **changes))
 
 
 def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
@@ -171,7 +171,7 @@ def _has_files(raw: Raw, options: ImageData, key: str) -> bool:
     return any((images_folder(raw, options) / path).exists() for path in paths) if columns else bool(paths)
 
 
-def cut(options: SourceOptions, seed: int) -> Split:
+def split_rows(options: SourceOptions, seed: int) -> SplitRows:
     """Reads the rows and cuts them; the same for the same options and seed. Raises as `open_rows` does."""
     rows = open_rows(options)
     notes = list(rows.notes)
@@ -195,12 +195,12 @@ def cut(options: SourceOptions, seed: int) -> Split:
     if valid.all() or not valid.any():
         refuse(f"{options.source}: every row is in {'validation' if valid.any() else 'training'}; both need some")
     notes += [*_one_sided(rows, ~valid, "training"), *_one_sided(rows, valid, "validation")]
-    return Split(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
+    return SplitRows(rows, np.flatnonzero(~valid), np.flatnonzero(valid), tuple(notes))
 
 
 def sizes(options: SourceOptions, seed: int) -> Sizes:
     """How many rows train and validate. Raises as `open_rows` does."""
-    parts = cut(options, seed)
+    parts = split_rows(options, seed)
     return Sizes(len(parts.train), len(parts.valid))
 
 
@@ -257,7 +257,7 @@ SAMPLES_MAX = 2_000
 
 
 def digests(
-    parts: Split, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
+    parts: SplitRows, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
 ) -> dict[str, str]:
     """A digest of each kind of thing that the examples are made of: `ids`, `labels`, `texts`, `files`, `split`, and of
     `features` [rows, ...] and the `vocabulary` where they are given."""

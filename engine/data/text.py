@@ -16,7 +16,7 @@ from engine.data import sources
 from engine.data.file_readers import located
 from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
-from engine.data.sources import cut, open_inputs, open_test
+from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Texts:
 
 def load(options: TextData, seed: int) -> Splits:
     """The splits of the options, encoded by `vocabulary_of` them. Raises `ValueError` or `OSError`."""
-    parts = cut(options, seed)
+    parts = split_rows(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
     halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
     of = sources.digests(parts, vocabulary=vocabulary.words)
@@ -174,7 +174,7 @@ def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
     """The vocabulary in the options' file, or that of the training texts. Raises as `load` does."""
     if options.vocabulary:
         return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
-    parts = cut(options, seed)
+    parts = split_rows(options, seed)
     return _vocabulary(options, parts.rows, parts.train)
 
 

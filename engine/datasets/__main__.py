@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.datasets import cache
 from engine.datasets.cache import CannotFetch
-from engine.datasets.catalog import CATALOGUE, FetchedSet, find
+from engine.datasets.catalog import CATALOGUE, DatasetEntry, find
 from engine.datasets.fetch import fetch
 from tputui.exit_codes import ExitCode
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     return ExitCode.DONE
 
 
-def describe(entry: FetchedSet, place: Path) -> dict[str, Any]:
+def describe(entry: DatasetEntry, place: Path) -> dict[str, Any]:
     """One set as it is listed; `path` is None where it was not fetched."""
     there = cache.is_there(entry, place)
     return {

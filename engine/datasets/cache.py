@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.datasets.catalog import FetchedSet
+from engine.datasets.catalog import DatasetEntry
 from tputui.exit_codes import ExitCode
 
 
@@ -43,12 +43,12 @@ def root(environ: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "tputui/data"
 
 
-def recipe_line(entry: FetchedSet) -> str:
+def recipe_line(entry: DatasetEntry) -> str:
     """The line of `SOURCE.txt` by which a copy that an older tputui prepared is told from a current one."""
     return f"set: {entry.name}, recipe {entry.recipe}"
 
 
-def is_there(entry: FetchedSet, place: Path) -> bool:
+def is_there(entry: DatasetEntry, place: Path) -> bool:
     """Whether the set lies at `place` as this version prepares it."""
     try:
         first = (place / SOURCE).read_text().partition("\n")[0]

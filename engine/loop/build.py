@@ -19,7 +19,7 @@ from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer
 from engine.memory import advice
-from engine.models.scan_lstm import unrolled
+from engine.models.scan_lstm import unrolled_modules
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket
@@ -105,7 +105,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         raise Refused([Problem("data", str(error))]) from error
     explain = partial(advice.explain, forecast=predicted)
     built = Trainer(plan, feeds, train_step, events, context.requests, store, artifacts, explain)
-    for note in (*splits.notes, *_notes(plan), *unrolled(train_step.model), *new_head(train_step.model)):
+    for note in (*splits.notes, *_notes(plan), *unrolled_modules(train_step.model), *new_head(train_step.model)):
         events.warn(note)
     if context.telemetry:
         at = resumed.position if resumed is not None else built.position

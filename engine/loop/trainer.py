@@ -14,7 +14,7 @@ from torch import nn
 
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
-from engine.data.batch_reader import Waiting
+from engine.data.batch_reader import DataWait
 from engine.data.feed import Feed
 from engine.errors import OutOfMemory
 from engine.loop.artifacts import RunArtifacts
@@ -64,7 +64,7 @@ class Trainer:
         self._manager = CheckpointManager(plan.config, events, store, self._state)
         self._artifacts = artifacts
         self._explain = explain
-        self._waiting = Waiting(feeds.remedy)
+        self._waiting = DataWait(feeds.remedy)
         self._layers: Recorder | None = Recorder(train_step.model)
         """Records the layers during the first step."""
         self._losses: list[tuple[float, float]] = []

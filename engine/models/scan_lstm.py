@@ -164,7 +164,7 @@ def _step_back(carry: Tensors, row: Tensors) -> tuple[Tensors, Tensors]:
 REMEDY = "engine.models.scan_lstm.LSTM"
 
 
-def unrolled(model: nn.Module) -> list[str]:
+def unrolled_modules(model: nn.Module) -> list[str]:
     """A sentence for each recurrent module that XLA would unroll, one copy a step: minutes to compile for 100 steps.
 
     A cell that the network calls in a loop of its own cannot be seen here.

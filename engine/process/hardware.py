@@ -125,14 +125,14 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     return [Problem("device.cores", message)]
 
 
-def require() -> None:
+def require_packages() -> None:
     """Raises `Unable` where training cannot be tried."""
-    why_not = problem()
+    why_not = package_problem()
     if why_not is not None:
         raise Unable(why_not)
 
 
-def problem() -> str | None:
+def package_problem() -> str | None:
     """Why training cannot be tried, with what to type; None where it can."""
     return version_problem(_installed("torch"), _installed("torch_xla"))
 

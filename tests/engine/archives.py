@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.datasets.catalog import FetchedSet, Manager, Package
+from engine.datasets.catalog import DatasetEntry, Manager, Package
 
 NAME = "made-up-numbers"
 VERSION = "1.0"
@@ -109,7 +109,7 @@ def package(manager: Manager, archive: Path | None = None, *, optional: bool = F
     return Package(manager, NAME, VERSION, digest, 1_000, ("*",), optional)
 
 
-def made_up(*packages: Package, prepare: str = "prepare", restrictions: str = "For counting only.") -> FetchedSet:
+def made_up(*packages: Package, prepare: str = "prepare", restrictions: str = "For counting only.") -> DatasetEntry:
     """A set of made-up packages."""
     where = f"{__name__}:{prepare}"
-    return FetchedSet("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, where)
+    return DatasetEntry("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, where)

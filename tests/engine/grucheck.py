@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.models.scan_lstm import unrolled
+from engine.models.scan_lstm import unrolled_modules
 from engine.parallel.spmd import Spmd
 from engine.xla import backend
 
@@ -32,7 +32,7 @@ def main() -> None:
     backend.sync()
     difference = (model.weight_hh_l0.grad.cpu() - plain.weight_hh_l0.grad).abs().max()
     grus = {"one": scanned(2, 3), "both": scanned(2, 3, bidirectional=True)}
-    sentences = {name: found for name, gru in grus.items() if (found := unrolled(gru))}
+    sentences = {name: found for name, gru in grus.items() if (found := unrolled_modules(gru))}
     print(json.dumps({"sentences": sentences, "difference": float(difference)}))  # noqa: T201
 
 

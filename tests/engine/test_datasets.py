@@ -15,7 +15,7 @@ import pytest
 
 from engine.datasets import cache, catalog
 from engine.datasets.cache import CannotFetch
-from engine.datasets.catalog import CATALOGUE, FetchedSet
+from engine.datasets.catalog import CATALOGUE, DatasetEntry
 from engine.datasets.fetch import fetch, unpack
 from tests.engine.archives import CONTENT, NAME, Registry, made_up, package, tar_of
 from tputui.exit_codes import ExitCode
@@ -30,7 +30,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
-def refused(entry: FetchedSet, place: Path) -> CannotFetch:
+def refused(entry: DatasetEntry, place: Path) -> CannotFetch:
     """Why a set cannot be had; nothing of it may be left."""
     with pytest.raises(CannotFetch) as caught:
         fetch(entry, place, lambda line: None)
@@ -40,7 +40,7 @@ def refused(entry: FetchedSet, place: Path) -> CannotFetch:
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_every_set_is_pinned_and_says_its_terms(entry: FetchedSet) -> None:
+def test_every_set_is_pinned_and_says_its_terms(entry: DatasetEntry) -> None:
     assert entry.licence
     assert entry.num_examples > 0
     assert entry.table.endswith((".csv", ".npy"))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.batch_reader import BadExamples, Budget
+from engine.data.batch_reader import BadExampleBudget, BadExamples
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares, valid_shares
 from engine.errors import BadExample, TooManyBad
@@ -53,7 +53,7 @@ def skips(split: Split = "train", limit: int = 0, told: list[str] | None = None)
         if told is not None:
             told.append(f"{split}: {bad} ({skipped} of {limit})")
 
-    return BadExamples(split, 64, Budget(limit, tell))
+    return BadExamples(split, 64, BadExampleBudget(limit, tell))
 
 
 def stay(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from engine.errors import Refused
 from engine.models import weights
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
-from engine.models.scan_lstm import LSTM, unrolled
+from engine.models.scan_lstm import LSTM, unrolled_modules
 from engine.models.text import LstmClassifier
 from engine.models.unet import UNet
 from tests.engine.netcheck import WARM_UP
@@ -162,17 +162,17 @@ def test_a_pickle_of_a_whole_network_or_of_no_tensors_is_refused(tmp_path: Path)
 
 def test_recurrent_modules_that_xla_unrolls_are_named_with_the_remedy() -> None:
     model = nn.ModuleDict({"ours": LSTM(2, 3), "theirs": nn.LSTM(2, 3), "rnn": nn.RNN(2, 3), "cell": nn.LSTMCell(2, 3)})
-    first, second = unrolled(model)
+    first, second = unrolled_modules(model)
     assert first.startswith('"theirs" is an nn.LSTM')
     assert second.startswith('"rnn" is an nn.RNN')
     assert all("engine.models.scan_lstm.LSTM" in sentence for sentence in (first, second))
-    assert unrolled(nn.LSTM(2, 3))[0].startswith("the network is an nn.LSTM")
-    assert unrolled(LstmClassifier(9)) == []
+    assert unrolled_modules(nn.LSTM(2, 3))[0].startswith("the network is an nn.LSTM")
+    assert unrolled_modules(LstmClassifier(9)) == []
 
 
 def test_of_nn_gru_only_the_one_of_both_directions_is_unrolled() -> None:
     model = nn.ModuleDict({"one": nn.GRU(2, 3), "both": nn.GRU(2, 3, bidirectional=True)})
-    (sentence,) = unrolled(model)
+    (sentence,) = unrolled_modules(model)
     assert sentence.startswith('"both" is an nn.GRU')
     assert "use engine.models.scan_lstm.LSTM in its place" in sentence
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from engine.data import images
-from engine.data.batch_reader import BadExamples, Budget, Reader
+from engine.data.batch_reader import BadExampleBudget, BadExamples, Reader
 from engine.data.feed import Feed
 from engine.data.images import Images
 from engine.data.options import ImageData
@@ -253,7 +253,7 @@ def test_a_bad_image_is_skipped_by_the_feed_within_its_limit(scene: Path) -> Non
     told: list[str] = []
     seen = 0
     splits = images.load(options(scene), 0)
-    budget = Budget(1, lambda split, bad, spent, limit: told.append(bad.why))
+    budget = BadExampleBudget(1, lambda split, bad, spent, limit: told.append(bad.why))
     train_skips, valid_skips = (
         BadExamples("train", len(splits.train), budget),
         BadExamples("valid", len(splits.valid), budget),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.batch_reader import WINDOW_S, BadExamples, Budget, Reader, Waiting, WrongBatch, remedy
+from engine.data.batch_reader import WINDOW_S, BadExampleBudget, BadExamples, DataWait, Reader, WrongBatch, remedy
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares
 from engine.errors import BadExample, Refused
@@ -65,7 +65,7 @@ class Returns(Numbers):
 
 def epoch(dataset: Numbers, workers: int, told: list[str] | None = None) -> list[dict[str, torch.Tensor]]:
     """Two epochs of batches, and what was left out of them."""
-    budget = Budget(
+    budget = BadExampleBudget(
         len(dataset), lambda split, bad, skipped, limit: (told if told is not None else []).append(str(bad))
     )
     skips, found = BadExamples("train", len(dataset), budget), []
@@ -105,7 +105,7 @@ def test_no_more_batches_are_read_ahead_than_there_is_room_for() -> None:
                     third.set()
             return super().fetch(indices)
 
-    skips = BadExamples("train", COUNT, Budget(0, lambda *_: None))
+    skips = BadExamples("train", COUNT, BadExampleBudget(0, lambda *_: None))
     with Feed(Counted(), train_shares(COUNT, 1, BATCH, seed=0, epoch=1), lambda t: t, depth, skips, 8) as feed:
         assert feed.wait(None)
         # The one taken, one that is ready, one that waits for room: all three of the epoch, and no part of a second.
@@ -160,7 +160,7 @@ def test_an_own_dataset_is_read_by_one_thread_unless_more_are_named() -> None:
 
 
 def test_waiting_for_data_most_of_the_time_is_said_once_with_the_key() -> None:
-    waiting = Waiting(remedy(Numbers(), 0))
+    waiting = DataWait(remedy(Numbers(), 0))
     said = [waiting.add(0.96, 1.0) for _ in range(int(WINDOW_S) * 3)]
     assert [text for text in said if text] == [
         "96% of 30 s of training waited for data: data.workers is 1; set it to 8 if fetch() can be called by several "
@@ -169,7 +169,7 @@ def test_waiting_for_data_most_of_the_time_is_said_once_with_the_key() -> None:
 
 
 def test_a_run_that_waits_less_than_half_the_time_says_nothing() -> None:
-    waiting = Waiting(remedy(Numbers(), 8))
+    waiting = DataWait(remedy(Numbers(), 8))
     assert not any(waiting.add(0.4, 1.0) for _ in range(200))
     # A slow minute later on is noticed, however long the run was fast before.
     assert any("data.workers = 8" in (waiting.add(0.9, 1.0) or "") for _ in range(60))

@@ -71,7 +71,7 @@ def test_parquet_and_gzip_give_the_same_rows_as_csv(images: Path) -> None:
 
 def test_a_given_fold_column_cuts(images: Path) -> None:
     wanted = options(images, fold_column="fold", fold=2, group="patient")
-    cut = sources.cut(wanted, 0)
+    cut = sources.split_rows(wanted, 0)
     assert cut.valid.tolist() == [4, 5]
     assert cut.train.tolist() == [0, 1, 2, 3]
     assert sources.num_folds(wanted) == 3
@@ -179,7 +179,7 @@ def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path
     assert 'group "p" is torn apart' in text
     assert "train.csv row 3 and " in text
     assert "train.csv row 7; mend the column fold, or allow it with allow_leaks = true" in text
-    notes = sources.cut(options(images, rows, allow_leaks=True, **leaking), 0).notes
+    notes = sources.split_rows(options(images, rows, allow_leaks=True, **leaking), 0).notes
     assert any("1 group is in training and in validation" in note for note in notes)
 
 
@@ -240,12 +240,12 @@ def test_a_class_that_never_occurs_is_noted(images: Path) -> None:
 
 def test_a_split_without_a_contrast_is_noted(images: Path) -> None:
     rows = [row.replace("dog", "cat") for row in GOOD[:4]] + ["a4,dog,r,2,0,0", "a5,dog,r,2,0,1"]
-    notes = sources.cut(options(images, tuple(rows), fold_column="fold", fold=2), 0).notes
+    notes = sources.split_rows(options(images, tuple(rows), fold_column="fold", fold=2), 0).notes
     assert 'every row of training has the class "cat", so there is nothing to learn of it' in notes
     assert 'every row of validation has the class "dog", so it has no AUC' in notes
     binary = options(images, label=["x", "y"], label_kind="binary", fold_column="fold", fold=2)
-    assert sources.cut(binary, 0).notes == ("every row of validation has x = 0, so it has no AUC",)
-    assert sources.cut(options(images, fold_column="fold"), 0).notes == ()
+    assert sources.split_rows(binary, 0).notes == ("every row of validation has x = 0, so it has no AUC",)
+    assert sources.split_rows(options(images, fold_column="fold"), 0).notes == ()
 
 
 def test_the_check_of_a_table_needs_no_torch(images: Path) -> None:
