@@ -1,6 +1,6 @@
 """From a user's files to checked rows, and to which of them train and validate. Torch-free and quick.
 
-The strict check calls `sizes` before anything starts; a task's `load` calls `split_rows` and makes a dataset of each half.
+The check before a run calls `sizes`; `load` of a task calls `split_rows` and makes a dataset of each half.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.data.file_readers import IN_BRACES, SUFFIXES, filled, located, read_
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, listed, refuse
-from engine.data.validate import images_folder, validate
+from engine.data.validate import checked_rows, images_folder
 from engine.task import Sizes
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def open_rows(options: SourceOptions) -> Rows:
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return validate(file_readers.read_arrays(options), file_readers.renamed(options))
+        return checked_rows(file_readers.read_arrays(options), file_readers.renamed(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
-            return validate(tfrecord.read_records(options), options)
+            return checked_rows(tfrecord.read_records(options), options)
         if Path(source).expanduser().is_dir():
             split = file_readers.FOLDER_SPLIT if file_readers.has_splits(source) else ""
             renamed = msgspec.structs.replace(
                 options, label=file_readers.FOLDER_LABEL, label_kind="class", split_column=split
             )
-            return validate(file_readers.read_folders(options), renamed)
+            return checked_rows(file_readers.read_folders(options), renamed)
     _refuse_unknown(source)
-    return validate(read_table(options), options)
+    return checked_rows(read_table(options), options)
 
 
 def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | None = None) -> Rows:
@@ -143,7 +143,7 @@ def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]
         for key in ("mask", "depth", "depth_valid"):
             if getattr(options, key) and not _has_files(raw, options, key):
                 changes[key] = ""
-    return validate(raw, msgspec.structs.replace(options, **changes))
+    return checked_rows(raw, msgspec.structs.replace(options, **changes))
 
 
 def _is_labelled(raw: Raw, options: SourceOptions) -> bool:

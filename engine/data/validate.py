@@ -24,7 +24,7 @@ class _Files(NamedTuple):
     folder: str
 
 
-def validate(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows:
+def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows:
     """The rows that can be used. Raises `ValueError` with what is wrong where that is more than may be left out.
 
     Without `labelled`, as for a prediction, neither labels nor what belongs to training are looked for.
