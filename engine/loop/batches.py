@@ -11,7 +11,7 @@ from engine.task import Plan, Splits
 class BatchFeeds:
     """The feeds of a run."""
 
-    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, on_skipped: Tell) -> None:
+    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, on_skipped: OnBadExample) -> None:
         """`own` are the indices of the cores that are fed, `put` moves their rows to the device, and `on_skipped` is
         called for every example that is left out.
 
