@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.data.batch_reader import BadExampleBudget, BadExamples, remedy
+from engine.data.batch_reader import BadExampleBudget, BadExamples, OnBadExample, remedy
 from engine.data.feed import Feed, Put
 from engine.data.sampler import cut, train_shares, valid_shares
 from engine.task import Plan, Splits
