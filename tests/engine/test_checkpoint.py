@@ -156,10 +156,10 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from engine.checkpoint.checkpoint_files import SaveFailed, Store
+from engine.checkpoint.checkpoint_files import CheckpointStore, SaveFailed
 from tests.engine.test_checkpoint import at_step, planned
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = Store(Path(sys.argv[1]), planned())
+store = CheckpointStore(Path(sys.argv[1]), planned())
 store.save(at_step(1), periodic=True, best=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 try:
