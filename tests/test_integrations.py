@@ -106,7 +106,7 @@ def test_errors_of_the_callback_are_told_once_and_training_goes_on(tmp_path: Pat
     (tmp_path / "a-file").write_text("where the folder of the runs would be")
     body = """
 class Odd(TputuiCallback):
-    def _report(self, shell, trainer):
+    def _report(self, run, trainer):
         raise RuntimeError("a fault of the callback")
 fit(Odd())
 fit(TputuiCallback(runs_dir="a-file"))
@@ -128,8 +128,8 @@ from tputui.telemetry import requests
 class Asking(TputuiCallback):
     def on_train_start(self, trainer, module):
         super().on_train_start(trainer, module)
-        requests.submit(self._shell.run_dir, "stop", by="test", now=time.time())
-        while b"RequestRefused" not in (self._shell.run_dir / "worker-0.jsonl").read_bytes():
+        requests.submit(self._run.run_dir, "stop", by="test", now=time.time())
+        while b"RequestRefused" not in (self._run.run_dir / "worker-0.jsonl").read_bytes():
             threading.Event().wait(0.05)
 fit(Asking(), fails_at=3)
 """
@@ -146,4 +146,4 @@ fit(Asking(), fails_at=3)
     (request,) = requests.read_all(run_dir)
     (refused,) = [event for event in events if isinstance(event, ev.RequestRefused)]
     assert refused.request == request.id
-    assert "takes no requests" in refused.why
+    assert "cannot be controlled from here" in refused.why

@@ -1,7 +1,7 @@
-"""What every callback shares: a run directory, a journal, a heart that beats, and the promise never to harm training.
+"""Base of callbacks: `CallbackRun`, a run directory with journal and heartbeat, and `harmless` hooks.
 
-A run that a script makes has no supervisor, so it can be watched, replayed and shown, and requests to it are refused
-in words. Must not import a training framework.
+A run that a script creates has no supervisor, so it can be watched, replayed and shown, but requests to it are refused.
+Must not import a training framework.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tputui.telemetry.reporter import Reporter
 
 ROLE = "worker"
 HEARTBEAT_INTERVAL_S = 0.5
-REFUSAL = "this run is told of by a callback in a script of your own, which takes no requests; end it where it runs"
+REFUSAL = "runs reported by TputuiCallback cannot be controlled from here; end the script itself"
 _log = logging.getLogger("tputui")
 _Arguments = ParamSpec("_Arguments")
 _Self = TypeVar("_Self", bound="Harmless")
 
 
 class CallbackRun:
-    """One process of a run, as a script tells of it."""
+    """One process of a run that a script reports."""
 
     def __init__(self, what: str, *, runs_dir: str | None = None, config: Mapping[str, Any] | None = None) -> None:
-        """Makes a run named after the time and `what`, or joins the one that the environment names.
+        """Creates a run named after the time and `what`, or joins the run that the environment names.
 
-        Raises `FileExistsError` where this process is told of already, and `OSError` where nothing can be written.
+        Raises `FileExistsError` if this process is reported already, and `OSError` if nothing can be written.
         """
         named = os.environ.get(rundir.RUN_DIR_VARIABLE)
         self.run_dir = Path(named) if named else _make(what, rundir.runs_dir(runs_dir, os.environ), config or {})
@@ -49,34 +49,34 @@ class CallbackRun:
         self._since = time.monotonic()
         self._inbox = requests.Inbox(self.run_dir)
         self._ended = threading.Event()
-        self._heart = threading.Thread(target=self._beat_until_ended, name="tputui-heart", daemon=True)
-        self._heart.start()
+        self._heartbeat = threading.Thread(target=self._beat_until_ended, name="tputui-heartbeat", daemon=True)
+        self._heartbeat.start()
 
     def enter(self, phase: ev.Phase) -> None:
-        """The script is doing this from now on."""
+        """Begins a phase."""
         if phase != self._phase:
             self._phase, self._since = phase, time.monotonic()
 
     @property
     def phase(self) -> ev.Phase:
-        """What the script is doing."""
+        """The current phase."""
         return self._phase
 
     def emit(self, event: ev.Event) -> None:
-        """Records a fact."""
+        """Writes an event to the journal."""
         self.reporter.emit(event)
 
     def warn(self, text: str) -> None:
-        """Something the user should know."""
+        """Emits a warning for the user."""
         self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def end(self, outcome: ev.Outcome, reason: str) -> None:
-        """Says the last word and closes the journal. Once; later calls do nothing."""
+        """Reports the end and closes the journal. Later calls do nothing."""
         if self._ended.is_set():
             return
         self.enter("ending")
         self._ended.set()
-        self._heart.join(HEARTBEAT_INTERVAL_S)
+        self._heartbeat.join(HEARTBEAT_INTERVAL_S)
         self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
         self.reporter.close()
 
@@ -98,32 +98,32 @@ class CallbackRun:
 
 
 class Harmless:
-    """Base of callbacks whose errors are told once and never reach the training."""
+    """Base of callbacks whose errors are reported once and never reach the training."""
 
-    _shell: CallbackRun | None = None
-    _told = False
+    _run: CallbackRun | None = None
+    _error_reported = False
 
-    def _tell_once(self, error: Exception, where: str) -> None:
-        if self._told:
+    def _report_once(self, error: Exception, where: str) -> None:
+        if self._error_reported:
             return
-        self._told = True
-        text = f"tputui could not follow {where}: {type(error).__name__}: {error}; training goes on, less is shown"
+        self._error_reported = True
+        text = f"TputuiCallback failed in {where}: {type(error).__name__}: {error}; training goes on, some values are missing"
         _log.warning(text, exc_info=error)
-        if self._shell is not None:
-            self._shell.warn(text)
+        if self._run is not None:
+            self._run.warn(text)
 
 
 def harmless(
     hook: Callable[Concatenate[_Self, _Arguments], None],
 ) -> Callable[Concatenate[_Self, _Arguments], None]:
-    """Guards a hook: whatever goes wrong in it must not end a training that it only watches."""
+    """Catches every error of a hook, so that it does not end a training that it only reports."""
 
     @functools.wraps(hook)
     def guarded(self: _Self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         try:
             hook(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001, RUF100 - told once; a callback's error would kill every rank
-            self._tell_once(error, hook.__name__)
+        except Exception as error:  # noqa: BLE001, RUF100 - reported once; an error of a callback would kill every rank
+            self._report_once(error, hook.__name__)
 
     return guarded  # type: ignore[return-value]  # wraps() calls it bound
 

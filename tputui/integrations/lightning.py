@@ -1,10 +1,10 @@
-"""`TputuiCallback` for Lightning's Trainer, in a script of your own: `Trainer(callbacks=[TputuiCallback()])`.
+"""`TputuiCallback` for Lightning's Trainer in your own script: `Trainer(callbacks=[TputuiCallback()])`.
 
-Any accelerator. It makes a run directory under `./runs` (or `$TPUTUI_RUNS`) that `tputui attach`, `show` and `replay`
-read, and never ends a training: an error of its own is told once, in the log and on the screen. Works with `lightning`
-and `pytorch_lightning`; importing this module imports neither, taking the class from it does.
+Works with any accelerator. The callback creates a run directory under `./runs` (or `$TPUTUI_RUNS`) for `tputui attach`,
+`show` and `replay`. It never ends a training: an error of its own is reported once, in the log and on the screen. Works
+with `lightning` and `pytorch_lightning`: importing this module imports neither, accessing the class imports one.
 
-It tells of the process of rank 0. Losses stay on the device and are read about once a second.
+Only the process of rank 0 is reported. Losses stay on the device and are read about once a second.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callback_run import CallbackRun, Harmless, harmless
 from tputui.telemetry import events as ev
+from tputui.telemetry.meters import AverageMeter, logged_meters, newly_logged
 
 REPORT_INTERVAL_S = 1.0
 REDUCED_LOSS = "mean over the batches of this process, weighted by their examples"
-REDUCED_LOGGED = "as Lightning reduced what the module logged; told as one value"
+REDUCED_LOGGED = "as Lightning reduced what the module logged; one value for all"
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_HELD_MAX = 4096
-"""Losses that wait to be read at most, however fast the steps."""
-_LEAST_S = 1e-6
+_MAX_PENDING = 4096
+"""Most losses that wait to be read, however fast the steps are."""
+_MIN_S = 1e-6
 _PRECISIONS = {"32-true": "fp32", "bf16-true": "bf16", "bf16-mixed": "bf16"}
-"""What Lightning calls the formats that we have a word for."""
+"""Our name by Lightning's name of a precision."""
 
 
-class _Watching(Harmless):
-    """The hooks. Trainer and module are looked at by name alone, so that either package will do."""
+class _Hooks(Harmless):
+    """The hooks of the callback. Trainer and module are accessed by name only, so that either package works."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
-        """`runs_dir` is where the run's directory is made; else `$TPUTUI_RUNS`, else `./runs`."""
+        """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._held: list[tuple[Any, int]] = []
-        """Losses that wait to be read, each with the examples of its batch."""
+        self._pending: list[tuple[Any, int]] = []
+        """Losses that wait to be read, with the number of examples of their batch."""
         self._reported_at = 0.0
         self._batch_size: int | None = None
-        """Examples of a whole batch; None where the loader does not say."""
+        """Examples of a complete batch; None if the loader does not have a batch size."""
         self._epoch_step = 0
-        self._newest = float("nan")
-        self._sum = 0.0
-        self._count = 0
+        self._loss = AverageMeter()
         self._began = self._valid_began = 0.0
         self._valid_s = 0.0
-        self._before: dict[str, Any] = {}
+        self._logged_before: dict[str, Any] = {}
+        """What was logged before the validation split."""
         self._valid: dict[str, ev.MeterReading] = {}
         self._valid_names: set[str] = set()
 
     @harmless
     def setup(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
-        """Opens the run, before data and module are set up."""
-        if stage != "fit" or self._shell is not None or trainer.global_rank != 0:
+        """Opens the run before data and module are set up."""
+        if stage != "fit" or self._run is not None or trainer.global_rank != 0:
             return
         what = type(pl_module).__name__
         config = {"task": what, "epochs": trainer.max_epochs}
         try:
-            self._shell = CallbackRun(what, runs_dir=self._runs_dir, config=config)
+            self._run = CallbackRun(what, runs_dir=self._runs_dir, config=config)
         except FileExistsError:
-            # tputui launched this process and tells of it already.
+            # tputui launched this process and reports it already.
             return
 
     @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells what is to be trained, and on what."""
-        shell = self._shell
-        if shell is None:
+        """Reports topology and plan."""
+        run = self._run
+        if run is None:
             return
-        shell.step = int(trainer.fit_loop.epoch_loop.total_batch_idx) + 1
+        run.step = int(trainer.fit_loop.epoch_loop.total_batch_idx) + 1
         device = str(pl_module.device.type).upper()
-        shell.emit(
+        run.emit(
             ev.TopologyDeclared(
                 t=time.time(),
                 strategy=type(trainer.strategy).__name__,
@@ -86,28 +86,28 @@ class _Watching(Harmless):
                 cores=[0],
             )
         )
-        shell.emit(ev.MemorySampled(t=time.time(), hbm=None, hbm_reason="a callback does not read device memory"))
+        run.emit(ev.MemorySampled(t=time.time(), hbm=None, hbm_reason="a callback does not read device memory"))
         if trainer.world_size > 1:
-            shell.warn(f"what is shown is rank 0 of {trainer.world_size}; the others are not told of")
-        self._plan(shell, trainer, pl_module)
+            run.warn(f"only rank 0 of {trainer.world_size} is shown")
+        self._report_plan(run, trainer, pl_module)
 
-    def _plan(self, shell: CallbackRun, trainer: Any, pl_module: Any) -> None:
+    def _report_plan(self, run: CallbackRun, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
         batch_size = getattr(train, "batch_size", None)
         sizes = [_length(getattr(loader, "dataset", None)) for loader in (train, valid)]
         batches = trainer.num_training_batches
         if batch_size is None or sizes[0] is None or batches == float("inf") or trainer.max_epochs in (None, -1):
-            shell.warn("how much is to be trained cannot be told: the loader or the Trainer sets no end")
+            run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
             return
         self._batch_size = batch_size
-        shell.emit(
+        run.emit(
             ev.TrainingPlanned(
                 t=time.time(),
                 task=type(pl_module).__name__,
                 num_epochs=trainer.max_epochs,
                 steps_per_epoch=int(batches),
                 valid_steps=int(sum(trainer.num_val_batches)),
-                first_step=shell.step + 1,
+                first_step=run.step + 1,
                 batch_per_core=batch_size,
                 global_batch=batch_size * trainer.world_size,
                 train_examples=sizes[0],
@@ -121,52 +121,52 @@ class _Watching(Harmless):
 
     @harmless
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """An epoch begins."""
-        shell = self._shell
-        if shell is None:
+        """Begins the epoch."""
+        run = self._run
+        if run is None:
             return
-        shell.epoch = trainer.current_epoch + 1
-        self._epoch_step, self._sum, self._count, self._valid_s = 0, 0.0, 0, 0.0
+        run.epoch = trainer.current_epoch + 1
+        self._epoch_step, self._valid_s = 0, 0.0
+        self._loss = AverageMeter()
         self._valid = {}
         self._began = self._reported_at = time.perf_counter()
-        shell.enter("executing")
-        shell.emit(ev.EpochStarted(t=time.time(), epoch=shell.epoch, first_step=shell.step + 1))
+        run.enter("executing")
+        run.emit(ev.EpochStarted(t=time.time(), epoch=run.epoch, first_step=run.step + 1))
 
     @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keeps the loss where it is, and reads what has gathered about once a second."""
-        shell = self._shell
-        if shell is None:
+        """Keeps the loss on its device, and reads the pending ones about once a second."""
+        run = self._run
+        if run is None:
             return
-        shell.step += 1
+        run.step += 1
         self._epoch_step += 1
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
-            self._held.append((loss.detach(), self._examples(batch)))
+            self._pending.append((loss.detach(), self._examples(batch)))
         waited_s = time.perf_counter() - self._reported_at
-        if waited_s >= REPORT_INTERVAL_S or len(self._held) >= _HELD_MAX:
-            self._report(shell, trainer)
+        if waited_s >= REPORT_INTERVAL_S or len(self._pending) >= _MAX_PENDING:
+            self._report(run, trainer)
 
-    def _report(self, shell: CallbackRun, trainer: Any) -> None:
-        held, self._held = self._held, []
-        if not held:
+    def _report(self, run: CallbackRun, trainer: Any) -> None:
+        pending, self._pending = self._pending, []
+        if not pending:
             return
-        losses = array("f", [float(loss) for loss, _ in held])
-        sizes = [size for _, size in held]
+        losses = array("f", [float(loss) for loss, _ in pending])
+        sizes = [size for _, size in pending]
         now = time.perf_counter()
-        step_s = max(now - self._reported_at, _LEAST_S) / len(losses)
+        step_s = max(now - self._reported_at, _MIN_S) / len(losses)
         self._reported_at = now
-        self._newest = losses[-1]
-        self._sum += sum(loss * size for loss, size in zip(losses, sizes, strict=True))
-        self._count += sum(sizes)
-        shell.reporter.record_steps(shell.step - len(losses) + 1, losses, 1)
-        self._meters(shell, "train", self._train_loss(), REDUCED_LOSS)
-        shell.emit(
+        for loss, size in zip(losses, sizes, strict=True):
+            self._loss.add(loss * size, size)
+        run.reporter.record_steps(run.step - len(losses) + 1, losses, 1)
+        self._report_meters(run, "train", self._train_loss(), REDUCED_LOSS)
+        run.emit(
             ev.ProgressReported(
                 t=time.time(),
-                epoch=shell.epoch,
+                epoch=run.epoch,
                 epoch_step=self._epoch_step,
-                step=shell.step,
+                step=run.step,
                 step_s=step_s,
                 examples_per_s=sum(sizes) / len(sizes) * trainer.world_size / step_s,
                 lr=_lr(trainer),
@@ -175,67 +175,66 @@ class _Watching(Harmless):
         )
 
     def _examples(self, batch: Any) -> int:
-        """Examples of a batch: the rows of its first tensor, at most those of a whole batch; the last one of an epoch
-        may hold fewer."""
-        rows, whole = _rows(batch), self._batch_size
+        """Number of examples of a batch: the rows of its first tensor, at most the batch size; the last batch of an
+        epoch may have fewer."""
+        rows, size = _rows(batch), self._batch_size
         if rows is None:
-            return whole or 1
-        return rows if whole is None else min(rows, whole)
+            return size or 1
+        return rows if size is None else min(rows, size)
 
     def _train_loss(self) -> dict[str, ev.MeterReading]:
-        if not self._count:
-            return {}
-        average = self._sum / self._count
-        return {"loss": ev.MeterReading(val=self._newest, avg=average, sum=self._sum, count=self._count)}
+        return {"loss": self._loss.reading()} if self._loss.count else {}
 
-    def _meters(self, shell: CallbackRun, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
-        shell.emit(
+    def _report_meters(
+        self, run: CallbackRun, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str
+    ) -> None:
+        run.emit(
             ev.MetersReported(
-                t=time.time(), epoch=shell.epoch, step=shell.step, split=split, meters=meters, reduced=reduced
+                t=time.time(), epoch=run.epoch, step=run.step, split=split, meters=meters, reduced=reduced
             )
         )
 
     @harmless
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """The validation split begins."""
-        shell = self._shell
-        if shell is None or trainer.sanity_checking:
+        """Begins the validation split."""
+        run = self._run
+        if run is None or trainer.sanity_checking:
             return
-        self._report(shell, trainer)
-        self._before = dict(trainer.callback_metrics)
+        self._report(run, trainer)
+        self._logged_before = dict(trainer.callback_metrics)
         self._valid_began = time.perf_counter()
-        shell.enter("evaluating")
+        run.enter("evaluating")
 
     @harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tells what the module logged of it."""
-        shell = self._shell
-        if shell is None or trainer.sanity_checking:
+        """Reports what the module logged in the validation split."""
+        run = self._run
+        if run is None or trainer.sanity_checking:
             return
-        logged = {k: v for k, v in trainer.callback_metrics.items() if self._before.get(k) is not v}
+        logged = newly_logged(self._logged_before, trainer.callback_metrics)
         self._valid_names |= set(logged)
-        self._valid = _readings(logged, ("val_", "val/", "valid_", "valid/"), set())
+        self._valid = logged_meters(_floats(logged), "valid")
         self._valid_s += time.perf_counter() - self._valid_began
-        self._meters(shell, "valid", self._valid, REDUCED_LOGGED)
-        shell.enter("executing")
+        self._report_meters(run, "valid", self._valid, REDUCED_LOGGED)
+        run.enter("executing")
         self._reported_at = time.perf_counter()
 
     @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Sums the epoch up."""
-        shell = self._shell
-        if shell is None:
+        """Reports the epoch."""
+        run = self._run
+        if run is None:
             return
-        self._report(shell, trainer)
+        self._report(run, trainer)
         took_s = time.perf_counter() - self._began
         logged = {k: v for k, v in trainer.callback_metrics.items() if k not in self._valid_names}
         ours = self._train_loss()
-        shell.emit(
+        run.emit(
             ev.EpochEnded(
                 t=time.time(),
-                epoch=shell.epoch,
-                step=shell.step,
-                train={**ours, **_readings(logged, ("train_", "train/"), set(ours))},
+                epoch=run.epoch,
+                step=run.step,
+                train={**ours, **logged_meters(_floats(logged), "train", ours)},
                 valid=self._valid,
                 train_s=max(0.0, took_s - self._valid_s),
                 valid_s=self._valid_s,
@@ -247,55 +246,47 @@ class _Watching(Harmless):
 
     @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Training broke, or Ctrl-C ended it."""
-        shell = self._shell
-        if shell is None:
+        """Reports a failure, or Ctrl-C."""
+        run = self._run
+        if run is None:
             return
         name = type(exception).__name__
         if isinstance(exception, KeyboardInterrupt | SystemExit):
-            shell.end("stopped", f"ended by {name} at step {shell.step}")
+            run.end("stopped", f"ended by {name} at step {run.step}")
             return
         text = "".join(traceback.format_exception(exception))
-        shell.emit(
+        run.emit(
             ev.FailureRaised(
                 t=time.time(),
                 error=name,
                 message=str(exception),
                 traceback=text,
-                phase=shell.phase,
-                step=shell.step,
+                phase=run.phase,
+                step=run.step,
             )
         )
-        shell.end("failed", f"{name}: {exception}")
+        run.end("failed", f"{name}: {exception}")
 
     @harmless
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Training came to its end."""
-        if self._shell is not None:
-            self._shell.end("done", f"Trainer.fit ended after epoch {self._shell.epoch} of {trainer.max_epochs}")
+        """Reports the end of training."""
+        if self._run is not None:
+            self._run.end("done", f"Trainer.fit ended after epoch {self._run.epoch} of {trainer.max_epochs}")
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
-        """Whatever ended it, the journal is closed; another fit is another run."""
-        if self._shell is not None and stage == "fit":
-            self._shell.end("stopped", f"torn down at step {self._shell.step}")
-            self._shell = None
+        """Closes the journal however training ended; another fit is another run."""
+        if self._run is not None and stage == "fit":
+            self._run.end("stopped", f"torn down at step {self._run.step}")
+            self._run = None
 
 
-def _readings(logged: Mapping[str, Any], prefixes: tuple[str, ...], taken: set[str]) -> dict[str, ev.MeterReading]:
-    """What was logged, under names without the split; a name that is taken stays as it was logged."""
-    found: dict[str, ev.MeterReading] = {}
-    for name, tensor in logged.items():
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
-        short = name[len(prefix) :]
-        value = float(tensor)
-        chosen = name if not short or short in taken or short in found else short
-        found[chosen] = ev.MeterReading(val=value, avg=value, sum=value, count=1)
-    return found
+def _floats(logged: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in logged.items()}
 
 
 def _rows(batch: Any) -> int | None:
-    """The first dimension of the first array in a batch, however it is nested; None where it holds none."""
+    """The first dimension of the first array in a batch, however nested; None if it contains no array."""
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, list | tuple):
@@ -322,16 +313,16 @@ def _lr(trainer: Any) -> float:
 
 if TYPE_CHECKING:
 
-    class TputuiCallback(_Watching):
-        """Tells of a Trainer's run; see the module."""
+    class TputuiCallback(_Hooks):
+        """Reports a Trainer's run; see the module."""
 
 
 def __getattr__(name: str) -> Any:
-    """Makes `TputuiCallback` a callback of the package that is loaded, `lightning` where none is."""
+    """Makes `TputuiCallback` a callback of the package that is imported already, else of `lightning`."""
     if name != "TputuiCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     package = next((package for package in _PACKAGES if package in sys.modules), _PACKAGES[0])
     base = importlib.import_module(package).Callback
-    made = type("TputuiCallback", (_Watching, base), {"__doc__": _Watching.__doc__, "__module__": __name__})
+    made = type("TputuiCallback", (_Hooks, base), {"__doc__": _Hooks.__doc__, "__module__": __name__})
     globals()[name] = made
     return made
