@@ -1,7 +1,7 @@
-"""Where losses and gradients begin to be NaN or infinite, found in what a report has fetched anyway.
+"""Finds NaN and infinity: `NonFiniteDetector` in reported losses and gradient norms, `unfit` in weights.
 
-Every process of a run looks at the figures of all cores, so all find the same in the same report. Must not touch a
-device, and must not decide what is done about it.
+Every process of a run checks the values of all cores, so all find the same in the same report. Must not touch a device
+or decide what to do about it.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ import torch
 
 from tputui.telemetry import events as ev
 
-NORMS_TOLD = 8
-"""Steps whose gradient norm is told, the bad one among them."""
-NAMED = 3
-"""Cores or weights that are told by name."""
+MAX_NORMS = 8
+"""Most steps whose gradient norm is reported, up to and including the bad one."""
+MAX_NAMED = 3
+"""Most cores or weights that are listed by name."""
 
 Losses = npt.NDArray[np.float32]
 
 
 class NonFiniteStart(NamedTuple):
-    """A beginning."""
+    """The first value that is not finite."""
 
     metric: str
     """`loss` or `gradient norm`."""
     row: int
-    """Place of the step among those that were looked at."""
+    """Row of the step."""
     columns: list[int]
-    """Places of the cores; all of them where it is of none alone."""
+    """Columns of the cores; all of them if it is the gradient norm."""
     value: float
     others_row: int | None
-    """Place of the first step in which another core's loss was not finite either."""
+    """Row of the first step in which the loss of another core is not finite either; None if there is none."""
 
 
 class NonFiniteDetector:
-    """Looks at the steps of one split in order, and tells when they begin to be bad."""
+    """Checks the steps of one split in order, and emits an event when values begin to be not finite."""
 
-    def __init__(self, split: ev.Split, core_ids: Sequence[int], policy: str, tell: Callable[[ev.Event], None]) -> None:
-        """`core_ids` are the cores of the columns."""
+    def __init__(self, split: ev.Split, core_ids: Sequence[int], policy: str, emit: Callable[[ev.Event], None]) -> None:
+        """`core_ids` are the cores of the columns; `policy` is `non_finite.policy`, for the event."""
         self.found: str | None = None
-        """What began, in one sentence; None while everything is finite."""
+        """The beginning, in one sentence; None while everything is finite."""
         self._split = split
         self._core_ids = list(core_ids)
         self._policy = policy
-        self._tell = tell
+        self._emit = emit
         self._norms: list[float] = []
 
-    def look(self, first_step: int, losses: Losses, norms: Sequence[float] = (), *, apart: bool = True) -> None:
-        """Looks at the losses, [steps, cores], and the gradient norms of the steps from `first_step` on.
+    def look(self, first_step: int, losses: Losses, norms: Sequence[float] = (), *, per_core: bool = True) -> None:
+        """Checks `losses` [steps, cores] and the gradient norms, [steps] or empty, of the steps from `first_step` on.
 
-        `apart` says that each column is of its own core. In an evaluation every row is of the step `first_step`.
+        Without `per_core` the columns are copies of one loss. In an evaluation every row is of the step `first_step`.
         """
         began = beginning(losses, norms)
         if began is not None and self.found is None:
-            event = self._event(began, first_step, losses, norms, apart=apart)
+            event = self._event(began, first_step, losses, norms, per_core=per_core)
             self.found = event.text
-            self._tell(event)
+            self._emit(event)
         elif self.found is not None and losses.size and not _is_bad(losses[-1], norms[-1:]):
-            # It has passed, and may begin again.
+            # The values are finite again; the next beginning is reported as well.
             self.found = None
-        self._norms = [*self._norms, *norms][-NORMS_TOLD:]
+        self._norms = [*self._norms, *norms][-MAX_NORMS:]
 
     def _event(
-        self, began: NonFiniteStart, first_step: int, losses: Losses, norms: Sequence[float], *, apart: bool
+        self, began: NonFiniteStart, first_step: int, losses: Losses, norms: Sequence[float], *, per_core: bool
     ) -> ev.NonFiniteFound:
         training = self._split == "train"
         at = [first_step + row if training else first_step for row in range(len(losses))]
-        known = [*self._norms, *norms[: began.row + 1]][-NORMS_TOLD:] if len(norms) else []
-        several = apart and len(self._core_ids) > 1 and began.metric == "loss"
+        shown_norms = [*self._norms, *norms[: began.row + 1]][-MAX_NORMS:] if len(norms) else []
+        several = per_core and len(self._core_ids) > 1 and began.metric == "loss"
         everywhere = len(began.columns) == len(self._core_ids)
         cores = [self._core_ids[column] for column in began.columns] if several else []
         others = at[began.others_row] if began.others_row is not None and several else None
@@ -82,7 +82,7 @@ class NonFiniteDetector:
             if not everywhere and training:
                 where += _lead(others, at[began.row], at[-1])
         when = f"at step {at[began.row]}" if training else f"in the evaluation after step {first_step}"
-        shown = ", ".join(f"{norm:.3g}" for norm in known)
+        shown = ", ".join(f"{norm:.3g}" for norm in shown_norms)
         text = f"the {began.metric} began to be {began.value:g}{where} {when}"
         return ev.NonFiniteFound(
             t=time.time(),
@@ -94,13 +94,13 @@ class NonFiniteDetector:
             value=began.value,
             others_step=others,
             until_step=at[-1],
-            gradient_norms=known,
+            gradient_norms=shown_norms,
             policy=self._policy,
         )
 
 
 def beginning(losses: Losses, norms: Sequence[float]) -> NonFiniteStart | None:
-    """The first step, of [steps, cores], with a loss or a gradient norm that is not finite."""
+    """The first step with a loss, [steps, cores], or gradient norm, [steps] or empty, that is not finite."""
     bad: npt.NDArray[np.bool_] = ~np.isfinite(losses)
     loss_row = _first(bad.any(axis=1))
     norm_row = _first(~np.isfinite(np.array(norms, dtype=np.float32)))
@@ -114,24 +114,24 @@ def beginning(losses: Losses, norms: Sequence[float]) -> NonFiniteStart | None:
 
 
 def _first(marked: npt.ArrayLike) -> int | None:
-    """Place of the first that is marked."""
-    places = np.flatnonzero(marked)
-    return int(places[0]) if len(places) else None
+    """Index of the first entry that is true."""
+    indices = np.flatnonzero(marked)
+    return int(indices[0]) if len(indices) else None
 
 
 def unfit(weights: Mapping[str, object], buffers: Collection[str]) -> list[str]:
-    """Names of the weights that no run should go on from: with a NaN, or an infinity where that cannot be meant.
+    """Names of the weights that contain NaN, or infinity unless they are buffers, where a mask may contain it.
 
-    A network may keep infinities in a buffer, such as a mask, and what is no tensor at all.
+    Values that are not floating-point tensors are ignored.
     """
     return [name for name, value in weights.items() if _is_unfit(value, is_buffer=name in buffers)]
 
 
 def named(names: Iterable[str]) -> str:
-    """The first names, and how many there are besides."""
+    """`a, b, c and 4 more`."""
     known = list(names)
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return f"{', '.join(known[:NAMED])}{more}"
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    return f"{', '.join(known[:MAX_NAMED])}{more}"
 
 
 def _is_bad(losses: Losses, norms: Sequence[float]) -> bool:
@@ -142,7 +142,7 @@ def _is_unfit(value: object, *, is_buffer: bool) -> bool:
     if not isinstance(value, torch.Tensor) or not torch.is_floating_point(value):
         return False
     if bool(torch.isfinite(value.sum())):
-        # No NaN or infinity is lost in a sum, and it takes a tenth of the time to look at each.
+        # A NaN or infinity always shows in the sum, which takes a tenth of the time.
         return False
     bad = torch.isnan(value) if is_buffer else ~torch.isfinite(value)
     return bool(bad.any())
@@ -153,7 +153,7 @@ def _cores(cores: list[int]) -> str:
 
 
 def _lead(others: int | None, step: int, until: int) -> str:
-    """How much earlier it began there than elsewhere."""
+    """How much earlier it began on these cores than on others."""
     if others is None:
         return f", and on no other up to step {until},"
     return f", {others - step} step{'s' if others - step > 1 else ''} before the first other one,"

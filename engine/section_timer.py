@@ -1,4 +1,4 @@
-"""Where the wall time of an epoch goes: sections that do not overlap and add up. Pure but for the clock handed in."""
+"""`SectionTimer`: splits the wall time of an epoch into sections that do not overlap and add up."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 NAMES = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
 """Sections of an epoch."""
 TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "compile", "other")
-"""Parts of `trace`; `compile` takes what is compiled inside the others, and is no part of `trace` itself."""
+"""Parts of the section `trace`. Compiling inside them is charged to `compile`, which is not a part of `trace`."""
 
 
 class SectionTimer:
-    """Charges every moment since `restart` to exactly one section, the innermost one entered. For one thread.
+    """Charges all time since `restart` to exactly one section, the innermost one that was entered.
 
-    Time inside the compiler is charged to `compile`, whichever section it was spent in.
+    Time inside the compiler is charged to `compile`, whatever section it was spent in. Not thread-safe.
     """
 
     def __init__(
@@ -24,10 +24,10 @@ class SectionTimer:
         clock: Callable[[], float] = time.perf_counter,
         names: tuple[str, ...] = NAMES,
     ) -> None:
-        """`entered` is told the name of every section as it becomes the current one. `other` and `compile` are among
-        the names."""
+        """`entered` is called with the name of each section that becomes the current one. `names` must contain `other`
+        and `compile`."""
         self.compiled_s: Callable[[], float] = lambda: 0.0
-        """Seconds spent inside the compiler so far; set by the owner of the compiler's counters."""
+        """Returns the seconds spent inside the compiler so far; set by the owner of the compiler's counters."""
         self.current = "other"
         """The innermost section entered."""
         self._entered = entered
@@ -38,14 +38,14 @@ class SectionTimer:
         self._compiled_s = 0.0
 
     def restart(self) -> None:
-        """Begins a new epoch."""
+        """Sets all sections to 0."""
         self._spent = dict.fromkeys(self._names, 0.0)
         self._since = self._clock()
         self._compiled_s = self.compiled_s()
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Charges the block to `name`; what is entered inside is charged to itself alone."""
+        """Charges the block to `name`, except for sections entered inside it."""
         outer = self.current
         self._switch(name)
         try:
@@ -54,7 +54,7 @@ class SectionTimer:
             self._switch(outer)
 
     def totals(self) -> dict[str, float]:
-        """Seconds by section since `restart`, up to now."""
+        """Seconds by section since `restart`."""
         self._switch(self.current)
         return dict(self._spent)
 

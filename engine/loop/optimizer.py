@@ -1,10 +1,10 @@
-"""Optimizer and learning rate from the configuration, traced as one program for every step.
+"""Optimizers of the configuration, with updates that are one and the same program in every step.
 
-The runtime makes a number of Python's an input of the program, except 0 and 1, which are constants in it, and makes two
-equal numbers one input. So an update that passes its numbers that way is another program at the step at which a number
-that changes meets 0, 1 or any other number of the program: Adam's second correction meets its own `beta2` at step
-6,212, and a learning rate that falls to 0 is a constant there. Here every number that depends on the step goes to the
-device in one small tensor. State and groups are those of `torch.optim`, so that checkpoints and schedulers fit.
+The runtime makes each Python number an input of the program, except 0 and 1, which become constants, and it makes two
+equal numbers one input. So an update with Python numbers is another program at any step where a changing number equals
+0, 1 or another number of the program: Adam's second correction equals its `beta2` at step 6,212, and a learning rate
+of 0 is a constant. Here all numbers that depend on the step are sent to the device in one small tensor. State and
+groups are those of `torch.optim`, so that checkpoints and schedulers work.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from tputui.config import RunConfig
 
-LEAST_LR = 1e-30
-"""Less is as good as 0, which cannot be divided by."""
+MIN_LR = 1e-30
+"""Stands for 0, which cannot be divided by."""
 Group = dict[str, Any]
 Tensors = list[Tensor] | tuple[Tensor, ...]
 State = dict[str, Any]
 Send = Callable[[list[Tensor]], list[Tensor]]
-"""Moves host tensors to the device, the same to every core, in one transfer."""
+"""Moves host tensors to the device, replicated on every core, in one transfer."""
 
 
 def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> Optimizer:
-    """The optimizer over parameters that are on the device already, at the scaled learning rate; see `update`."""
+    """The optimizer of the configuration, at the scaled learning rate. Parameters must be on the device."""
     options, lr = config.optim, config.scaled_lr
     decay, momentum = options.weight_decay, options.used_momentum
     if options.name == "sgd":
@@ -41,18 +41,17 @@ def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> Op
 
 
 def covers(of: Optimizer) -> bool:
-    """Whether `update` can take the place of the optimizer's own `step`: Adam, AdamW, SGD and RMSprop of torch itself
-    over float32 parameters, without `capturable`, `differentiable`, `fused`, `dampening` and numbers that are tensors.
-    """
+    """Whether `update` can replace the optimizer's own `step`: torch's Adam, AdamW, SGD and RMSprop over float32
+    parameters, without `capturable`, `differentiable`, `fused`, `dampening` and numbers that are tensors."""
     return type(of) in _RULES and all(_is_plain(group) for group in of.param_groups)
 
 
 @contextmanager
 def without_zero(of: Optimizer) -> Iterator[None]:
-    """Within it no learning rate is 0, which would be a constant of the program; each is as good as 0 instead."""
+    """Inside this context a learning rate of 0, which would be a constant of the program, is `MIN_LR` instead."""
     idle = [group for group in of.param_groups if not isinstance(group.get("lr"), Tensor) and group.get("lr") == 0]
     for group in idle:
-        group["lr"] = LEAST_LR
+        group["lr"] = MIN_LR
     try:
         yield
     finally:
@@ -62,16 +61,15 @@ def without_zero(of: Optimizer) -> Iterator[None]:
 
 @torch.no_grad()
 def update(of: Optimizer, send: Send) -> None:
-    """Traces what the optimizer's own `step` would do with the gradients, to float32 rounding. `covers(of)` must be
-    true. The numbers that depend on the step are sent in one tensor, so that every step is the same program.
+    """Traces the optimizer's `step`, equal to torch's own up to float32 rounding. `covers(of)` must be true.
 
-    Only `copy_` writes in place: any other operation in place is traced twice, the second time without data, which
-    takes most of the time that torch's own step takes to trace.
+    Only `copy_` writes in place: any other in-place operation is traced twice, the second time without data, which is
+    most of the time that torch's own step takes to trace.
     """
     rule = _RULES[type(of)]
     groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in of.param_groups]
     for group, parameters in groups:
-        _begin(of, parameters, rule.kept(group), send)
+        _begin(of, parameters, rule.state_names(group), send)
     bundles = [bundle for group, parameters in groups for bundle in _bundles(of, group, parameters)]
     if not bundles:
         return
@@ -82,32 +80,34 @@ def update(of: Optimizer, send: Send) -> None:
 
 
 class _Bundle(NamedTuple):
-    """Parameters of one group that have been updated equally often."""
+    """Parameters of one group with the same number of updates."""
 
     group: Group
     step: int
-    """Number of this update, from 1; 0 if the optimizer does not count them."""
+    """Number of this update, from 1; 0 if the optimizer does not count updates."""
     parameters: list[Tensor]
     gradients: Tensors
     states: list[State]
 
     def state(self, name: str) -> list[Tensor]:
-        """That part of the state, of each parameter."""
+        """The state of that name of each parameter."""
         return [state[name] for state in self.states]
 
 
 class _Rule(NamedTuple):
-    kept: Callable[[Group], list[str]]
+    """How an optimizer updates a bundle."""
+
+    state_names: Callable[[Group], list[str]]
     """Names in the state of a parameter: `step` is a count, anything else a tensor of the parameter's shape."""
     numbers: Callable[[Group, int], list[float]]
-    """What depends on the step: learning rates and corrections."""
+    """The numbers that depend on the step: learning rates and corrections."""
     trace: Callable[[_Bundle, Tensors], None]
 
 
-def _begin(of: Optimizer, parameters: list[Tensor], kept: list[str], send: Send) -> None:
-    """Makes the state that is missing. It is sent, so that the first step is the same program as all others: zeros that
-    are traced are constants in it."""
-    missing = [(of.state[p], name, p) for p in parameters for name in kept if of.state[p].get(name) is None]
+def _begin(of: Optimizer, parameters: list[Tensor], names: list[str], send: Send) -> None:
+    """Creates missing state. Zeros are sent to the device, since traced zeros would be constants, and the first step
+    another program."""
+    missing = [(of.state[p], name, p) for p in parameters for name in names if of.state[p].get(name) is None]
     empty = [(state, name, parameter) for state, name, parameter in missing if name != "step"]
     for state, name, _ in missing:
         if name == "step":
@@ -118,14 +118,14 @@ def _begin(of: Optimizer, parameters: list[Tensor], kept: list[str], send: Send)
 
 
 def _bundles(of: Optimizer, group: Group, parameters: list[Tensor]) -> list[_Bundle]:
-    """The parameters by their number of updates, this one counted."""
+    """The parameters by their number of updates, including this one."""
     counts = [of.state[parameter]["step"] for parameter in parameters if "step" in of.state[parameter]]
     if counts:
-        # Added as a tensor: a number would be made one for each parameter.
+        # Added as one tensor: a number would become a tensor for each parameter.
         torch._foreach_add_(counts, torch.tensor(1.0), alpha=1.0)
     by_step: dict[int, list[Tensor]] = {}
-    for place, parameter in enumerate(parameters):
-        by_step.setdefault(int(counts[place]) if counts else 0, []).append(parameter)
+    for index, parameter in enumerate(parameters):
+        by_step.setdefault(int(counts[index]) if counts else 0, []).append(parameter)
     return [
         _Bundle(group, step, members, _gradients(group, members), [of.state[member] for member in members])
         for step, members in by_step.items()
@@ -133,7 +133,7 @@ def _bundles(of: Optimizer, group: Group, parameters: list[Tensor]) -> list[_Bun
 
 
 def _gradients(group: Group, parameters: list[Tensor]) -> Tensors:
-    """What the parameters are moved against, with weight decay that is a part of the gradient."""
+    """The gradients, including weight decay unless it is decoupled."""
     gradients: Tensors = [p.grad for p in parameters if p.grad is not None]
     if group["maximize"]:
         gradients = torch._foreach_neg(gradients)
@@ -148,16 +148,16 @@ def _adam_state(group: Group) -> list[str]:
 
 def _adam_numbers(group: Group, step: int) -> list[float]:
     lr, (beta1, beta2) = group["lr"], group["betas"]
-    by_lr = (1 - beta1**step) / -max(lr, LEAST_LR)
+    by_lr = (1 - beta1**step) / -max(lr, MIN_LR)
     return [by_lr / (1 - beta2**step) ** 0.5, by_lr * group["eps"], 1 - lr * group["weight_decay"]]
 
 
 def _trace_adam(bundle: _Bundle, numbers: Tensors) -> None:
-    slope, offset, kept = numbers
+    slope, offset, decay = numbers
     group, parameters, gradients = bundle.group, bundle.parameters, bundle.gradients
     beta1, beta2 = group["betas"]
     if group["weight_decay"] and group["decoupled_weight_decay"]:
-        parameters = list(torch._foreach_mul(parameters, kept))
+        parameters = list(torch._foreach_mul(parameters, decay))
     means = torch._foreach_lerp(bundle.state("exp_avg"), gradients, 1 - beta1)
     squares = torch._foreach_mul(bundle.state("exp_avg_sq"), beta2)
     squares = torch._foreach_addcmul(squares, gradients, gradients, 1 - beta2)
@@ -196,7 +196,7 @@ def _rmsprop_state(group: Group) -> list[str]:
 
 
 def _rmsprop_numbers(group: Group, step: int) -> list[float]:
-    by_lr = 1 / -max(group["lr"], LEAST_LR)
+    by_lr = 1 / -max(group["lr"], MIN_LR)
     return [-group["lr"], by_lr, by_lr * group["eps"]]
 
 
@@ -222,7 +222,7 @@ def _trace_rmsprop(bundle: _Bundle, numbers: Tensors) -> None:
 
 
 def _stepped(parameters: Tensors, directions: Tensors, squares: Tensors, slope: Tensor, offset: Tensor) -> Tensors:
-    """The parameters plus each direction over the root of its square times `slope` plus `offset`."""
+    """`parameters + directions / (slope * sqrt(squares) + offset)`."""
     roots = torch._foreach_mul(torch._foreach_sqrt(squares), slope)
     return torch._foreach_addcdiv(parameters, directions, [root + offset for root in roots])
 

@@ -156,7 +156,7 @@ class StepReporter:
             losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
             events.report_steps(at, losses, step_s, lr=self._lr(at), report_steps=self.buffer.interval.steps)
             first_step = at.step - len(values.means) + 1
-            self._detector.look(first_step, values.means, values.norms, apart=self.per_core)
+            self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
             events.report_meters(at, "train", meters.readings(), meters.reduced)
             events.report_runtime()
 

@@ -203,8 +203,7 @@ def _norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor | None:
 
 
 def _clip(parameters: Sequence[nn.Parameter], norm: torch.Tensor, largest: float) -> None:
-    """Scales all gradients down to the norm `largest` where theirs, `norm`, is larger, as torch's own
-    `clip_grad_norm_` does."""
+    """Scales all gradients down to the norm `largest` if their `norm`, [], is larger, as `clip_grad_norm_` does."""
     with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
     with torch.no_grad():
         factor = torch.clamp(largest / (norm + _CLIP_EPS), max=1.0)

@@ -128,7 +128,7 @@ def test_it_is_told_where_it_began_and_how_much_earlier_than_elsewhere(runs: dic
     assert event.others_step in (place.step + 1, None)
     assert not math.isfinite(event.value)
     norms = event.gradient_norms
-    assert len(norms) == (non_finite.NORMS_TOLD if name != "continue" else 0)
+    assert len(norms) == (non_finite.MAX_NORMS if name != "continue" else 0)
     assert all(math.isfinite(norm) and norm > 0 for norm in norms[:-1])
     assert not any(math.isfinite(norm) for norm in norms[-1:])
     losses = runs[name].losses()

@@ -107,7 +107,8 @@ class Harmless:
         if self._error_reported:
             return
         self._error_reported = True
-        text = f"TputuiCallback failed in {where}: {type(error).__name__}: {error}; training goes on, some values are missing"
+        what = f"{type(error).__name__}: {error}"
+        text = f"TputuiCallback failed in {where}: {what}; training goes on, some values are missing"
         _log.warning(text, exc_info=error)
         if self._run is not None:
             self._run.warn(text)
