@@ -76,17 +76,17 @@ class NonFiniteDetector:
         everywhere = len(began.columns) == len(self._core_ids)
         cores = [self._core_ids[column] for column in began.columns] if several else []
         others = at[began.others_row] if began.others_row is not None and several else None
-        where = ""
+        where = lead = ""
         if several:
-            where = " on all cores at once" if everywhere else f" on {_cores(cores)}"
+            where = " on all cores" if everywhere else f" on {_cores(cores)}"
             if not everywhere and training:
-                where += _lead(others, at[began.row], at[-1])
+                lead = _lead(others, at[began.row], at[-1])
         when = f"at step {at[began.row]}" if training else f"in the evaluation after step {first_step}"
         shown = ", ".join(f"{norm:.3g}" for norm in shown_norms)
-        text = f"the {began.metric} began to be {began.value:g}{where} {when}"
+        text = f"the {began.metric} became {began.value:g}{where} {when}{lead}"
         return ev.NonFiniteFound(
             t=time.time(),
-            text=f"{text}; gradient norm up to there: {shown}" if shown else text,
+            text=f"{text}; gradient norms up to that step: {shown}" if shown else text,
             split=self._split,
             metric=began.metric,
             step=at[began.row],
@@ -155,5 +155,5 @@ def _cores(cores: list[int]) -> str:
 def _lead(others: int | None, step: int, until: int) -> str:
     """How much earlier it began on these cores than on others."""
     if others is None:
-        return f", and on no other up to step {until},"
-    return f", {others - step} step{'s' if others - step > 1 else ''} before the first other one,"
+        return f", and on no other core up to step {until}"
+    return f", {others - step} step{'s' if others - step > 1 else ''} before any other core"

@@ -1,4 +1,4 @@
-"""A task for the contract of the strategies: a small network on points of a curve, and ways to look into a run."""
+"""A task for tests of the strategies: a small network fits points of a curve, and each fetch is logged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.engine.mytask import ask_for_stop
 NUM_TRAIN = 264
 NUM_VALID = 100
 LOG = "BEND_LOG"
-"""Variable: directory where each process writes the examples that it fetches, a line a batch."""
+"""Environment variable: directory in which each process logs the examples that it fetches, one line per batch."""
 STOP_AT, STOP_RUN = "BEND_STOP_AT", "BEND_STOP_RUN"
-"""Variables: the training batch whose fetching asks for a stop, and the run directory that is asked."""
+"""Environment variables: the training batch whose fetch requests a stop, and the run directory."""
 
 
 class BendData(Options, frozen=True, kw_only=True):
@@ -75,11 +75,11 @@ class Bend(Task):
     scores: ClassVar[tuple[str, ...]] = ("in_order", "worst")
 
     def sizes(self, data: BendData, seed: int) -> Sizes:
-        """Neither is a multiple of a batch."""
+        """Sizes that are not multiples of the batch."""
         return Sizes(NUM_TRAIN, NUM_VALID)
 
     def load(self, data: BendData, seed: int) -> Splits:
-        """Points beside one another."""
+        """Neighbouring points for training and validation."""
         return Splits(Curve("train", 0, NUM_TRAIN, data), Curve("valid", NUM_TRAIN, NUM_VALID, data))
 
     def model(self, options: BendModel, data: BendData) -> Any:
@@ -106,6 +106,6 @@ class Bend(Task):
         return {"index": batch["index"], "away": (predictions["y"] - batch["y"]).abs()}
 
     def score(self, judged: dict[str, Any]) -> dict[str, float]:
-        """Whether every example is there once and in order, and the greatest distance."""
+        """Whether every example is present once and in order, and the greatest distance."""
         in_order = np.array_equal(judged["index"], np.arange(NUM_VALID))
         return {"in_order": float(in_order), "worst": float(judged["away"].max())}

@@ -29,12 +29,12 @@ optim = { name = "sgd", lr = 0.01, lr_scaling = "none", momentum = 0.0 }
 
 
 def off(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest difference, by the largest value."""
+    """Largest difference relative to the largest expected value."""
     return float((found - expected).abs().max() / expected.abs().max())
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
-    """The model in training, without what is drawn anew on each device."""
+    """The model in training mode, without dropout, which differs by device."""
     for module in model.train().modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -42,7 +42,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
 
 
 def main(num_cores: int) -> None:
-    """Compares."""
+    """Compares the engine with plain torch."""
     checked = config.parse(TEXT, "bncheck", [f"device.cores={num_cores}"])
     here = hardware.find({"PJRT_DEVICE": "CPU"})
     os.environ.update(hardware.environment(checked, here))

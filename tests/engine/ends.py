@@ -1,4 +1,4 @@
-"""A task that ends badly: it raises, aborts in native code, or hangs, where it fetches a certain example."""
+"""A task that raises, aborts in native code, exits or hangs when it fetches a certain example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unprintable(BaseException):
 
 
 class Ending(Curve):
-    """Points of a curve, one of which is the end."""
+    """Points of a curve, one of which ends the process."""
 
     def __init__(self, split: str, first: int, size: int, data: EndsData) -> None:
         super().__init__(split, first, size, BendData())
@@ -33,7 +33,7 @@ class Ending(Curve):
         self._how = data.how
 
     def fetch(self, indices: Any) -> dict[str, Any]:
-        """The points, or the end."""
+        """The points; ends the process at the marked one."""
         if self._at in indices and len(indices) > 1:
             self._end()
         return super().fetch(indices)
@@ -51,11 +51,11 @@ class Ending(Curve):
 
 
 class Ends(Bend):
-    """Fits a curve as far as it comes."""
+    """Fits a curve until the marked example."""
 
     data_options: ClassVar[type[Options]] = EndsData
 
     def load(self, data: BendData, seed: int) -> Splits:
-        """Points beside one another."""
+        """Neighbouring points for training and validation."""
         assert isinstance(data, EndsData)
         return Splits(Ending("train", 0, NUM_TRAIN, data), Ending("valid", NUM_TRAIN, NUM_VALID, data))

@@ -1,6 +1,6 @@
-"""Saves checkpoints until it is killed with no warning, again and again: `python -m tests.engine.killed FOLDER KILLS`.
+"""Kills processes while they save checkpoints and checks what is left: `python -m tests.engine.killed FOLDER KILLS`.
 
-Each process goes on from what the one before left behind, in a run directory of its own, as a resumed run does, and
+Each process resumes from the checkpoints of the one before, in a new run directory, as a resumed run does, and
 is killed at a random moment of its saving. What must hold of its checkpoints is checked each time. Prints how many
 saves were seen, and how many kills left half a file.
 """
@@ -46,7 +46,7 @@ def at_step(step: int, best: float) -> Checkpoint:
 
 
 def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
-    """What a training process does of it; every third save is the best so far."""
+    """Saves like a training process; every third save is the best so far."""
     reporter = Reporter(run_dir, "worker")
     reporter.flush()
     store, step, best = CheckpointStore(run_dir, planned_for_ever()), 0, 1.0
@@ -65,7 +65,7 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
 
 
 def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) -> int:
-    """Lets a process save, kills it, and gives how many saves it was through with."""
+    """Lets a process save, kills it, and returns how many saves it completed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -90,7 +90,7 @@ def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) 
 
 
 def check(run_dir: Path, first: int, done: int) -> Path:
-    """What must hold of the checkpoints that it left; gives the last one."""
+    """Checks the checkpoints that it left, and returns the last one."""
     folder = run_dir / rundir.CHECKPOINTS
     for name in (checkpoint_files.LAST, checkpoint_files.BEST):
         # Whole, and what was saved; else it is refused.
@@ -104,7 +104,7 @@ def check(run_dir: Path, first: int, done: int) -> Path:
 
 
 def read(path: Path) -> tuple[int, float | None]:
-    """Step and best figure of a checkpoint, every value of which was looked at."""
+    """Step and best value of a checkpoint, after a check of all its values."""
     found = checkpoint_files.load(path, planned_for_ever())
     assert bool((found.learner["model"]["w"] == found.position.step).all())
     return found.position.step, found.best

@@ -1,4 +1,4 @@
-"""LightningModules of a user, for the tests: some well made, some not."""
+"""LightningModules for the tests, some with mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 8
 
 
 class Tied(LightningModule):
-    """Encoder and decoder share their weights; brings loaders of its own, and a loss that is a mean alone."""
+    """Encoder and decoder share their weights; has its own loaders, and returns the mean loss only."""
 
     def __init__(self, lr: float = 0.01) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ class Falling(Tied):
 
 
 class Untied(Tied):
-    """Breaks its tie when Lightning lets it configure itself."""
+    """Breaks its tied weights in `configure_model`."""
 
     def configure_model(self) -> None:
         self.decoder.weight = nn.Parameter(self.decoder.weight.detach().clone())
 
 
 class Spoilt(Tied):
-    """Its sixth loss is no number, and so is everything after it."""
+    """Its sixth loss is NaN, and everything after it."""
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         return self._loss(batch) * (float("nan") if self.global_step == 5 else 1.0)
@@ -98,7 +98,7 @@ class Tested(DigitsDataModule):
 
 
 class Stopping(LitDigits):
-    """Asks its own run to stop before the step that the environment says."""
+    """Requests a stop of its own run before the step that an environment variable names."""
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         pixels, labels = batch

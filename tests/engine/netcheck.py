@@ -1,4 +1,4 @@
-"""Trains the thin networks on 8 virtual cores in a process of its own, and prints what happened as JSON.
+"""Trains small networks on 8 virtual cores in a process of its own, and prints the results as JSON.
 
 Run as a module with `PJRT_DEVICE=CPU CPU_NUM_DEVICES=8` and the names of networks and precisions: `unet:fp32`.
 """
@@ -32,7 +32,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class Net(NamedTuple):
-    """A network with data and loss of its own."""
+    """A network with its data and loss."""
 
     model: torch.nn.Module
     batch: Batch
@@ -41,7 +41,7 @@ class Net(NamedTuple):
 
 
 def unet() -> Net:
-    """Finds what is bright, and how bright it is; some pixels do not count."""
+    """Segments bright pixels and predicts their brightness; some pixels are ignored."""
     pixels = torch.rand(BATCH, 3, SIDE, SIDE)
     bright = torch.nn.functional.avg_pool2d(pixels.mean(dim=1, keepdim=True), 5, 1, 2)
     mask, valid = (bright > bright.median()).float(), torch.rand_like(bright) > 0.1
@@ -134,7 +134,7 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Trains what the arguments name."""
+    """Trains the networks that the arguments name."""
     cores = Spmd(CORES)
     found = {}
     for case in sys.argv[1:]:

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Trains and tells."""
+    """Trains and prints the result."""
     num_cores, precision, rematerialise, steps, batch, blocks = sys.argv[1:7]
     from engine import run_plan
     from engine.process import hardware

@@ -1,4 +1,4 @@
-"""A task whose numbers go bad: a loss that is no number, or a gradient, on one core or in the evaluation."""
+"""A task whose loss or gradient becomes NaN or infinite, on one core or in the evaluation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class SpoiltData(BendData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     at: int = -1
-    """Example that is spoilt."""
+    """Index of the bad example."""
     split: str = "train"
-    """Split that it is in."""
+    """Split of the bad example."""
     how: str = "nothing"
-    """`nothing`, `endless`: its input is NaN or infinite, and so its loss and every gradient. `apart`: its loss alone
-    is no number, which no weight depends on. `steep`: its loss is finite, and its gradient is not."""
+    """`nothing`, `endless`: its input is NaN or infinite, and so are its loss and every gradient. `apart`: only its loss
+    is NaN, on which no weight depends. `steep`: its loss is finite and its gradient is not."""
 
 
 class Place(NamedTuple):
-    """Where an example is trained."""
+    """The step and core that an example is trained on."""
 
     example: int
     step: int
@@ -52,7 +52,7 @@ class Spoiling(Curve):
         self._how = data.how
 
     def fetch(self, indices: Any) -> dict[str, Any]:
-        """The points, with what is added to the loss of each."""
+        """The points, with a value that is added to the loss of each."""
         import torch
 
         batch = super().fetch(indices)
@@ -65,17 +65,17 @@ class Spoiling(Curve):
 
 
 class Spoilt(Bend):
-    """Fits a curve as far as its numbers are numbers."""
+    """Fits a curve until a value is not finite."""
 
     data_options: ClassVar[type[Options]] = SpoiltData
 
     def load(self, data: BendData, seed: int) -> Splits:
-        """Points beside one another."""
+        """Neighbouring points for training and validation."""
         assert isinstance(data, SpoiltData)
         return Splits(Spoiling("train", 0, NUM_TRAIN, data), Spoiling("valid", NUM_TRAIN, NUM_VALID, data))
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-        """`y` [examples], infinitely steep where it is asked to be."""
+        """`y` [examples], with an infinite gradient at the marked example."""
         import torch
 
         predicted = super().predict(model, batch)["y"]
@@ -85,6 +85,6 @@ class Spoilt(Bend):
         return {"y": predicted + torch.where(steep, root, 0.0)}
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """What it says of itself, and what was added."""
+        """The outcomes of `Bend`, with the added values."""
         found = super().outcomes(predictions, batch)
         return {**found, "loss": found["loss"] + batch["apart"]}

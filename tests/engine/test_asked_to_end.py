@@ -1,4 +1,4 @@
-"""What is kept of a run that every process of is asked to end, or that hangs and is to save and stop.
+"""What is saved of a run whose processes are all asked to end, or that hangs and has to save and stop.
 
 Real supervisors over the real engine. The runs train at one time: most of what each takes is the start of the runtime.
 """
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xla
 
 GRACE_S = Timing().sigterm_grace_s
 PREEMPTED_S = 30.0
-"""What a machine has that is taken away."""
+"""Signals to every process of the run."""
 SAVE_STOP = ["stall.policy=save-stop"]
 SETUPS = {
     "replica": ["device.strategy=replica"],
@@ -38,13 +38,13 @@ SETUPS = {
     "stalled-data": ["data.at=data", *SAVE_STOP],
     "stalled-evaluate": ["data.at=evaluate", *SAVE_STOP],
 }
-"""By name: `stalled-` runs hang for ever, the others are asked to end."""
+"""Runs by name: `stalled-` runs hang forever, the others are asked to end."""
 SEEN_IN = {"compile": {"compiling"}, "evaluate": {"data", "evaluating"}, "save": {"saving"}}
 """Phases in which the request is seen."""
 
 
 class Held(Watched):
-    """A run of the task that is held at its gate."""
+    """A run of the gated task."""
 
     def __init__(self, parent: Path, name: str) -> None:
         self.gate = GateKeeper(parent / f"gate-{name}")
@@ -53,12 +53,12 @@ class Held(Watched):
         super().__init__(make(parent, name, overrides, text=CONFIG, cwd=REPOSITORY))
 
     def pids(self) -> list[int]:
-        """Every process of it that has begun a journal, the supervisor first."""
+        """Every process that has begun a journal, the supervisor first."""
         writers = ("supervisor-0", "worker-0", "rank-1")
         return [opened.pid for writer in writers for opened in facts(self.dir, writer, ev.JournalOpened)]
 
     def reach(self, name: str) -> None:
-        """Waits until it is where it is to be asked."""
+        """Waits until it is in the phase of the request."""
         wait_for(lambda: self._is_there(name), f"the moment of {name}", PATIENCE_S)
 
     def _is_there(self, name: str) -> bool:
@@ -69,14 +69,14 @@ class Held(Watched):
         return self.gate.is_reached
 
     def ended(self) -> ev.RunEnded:
-        """Its end record, once nothing of it lives."""
+        """Its `TrainingEnded` event, once all its processes have exited."""
         pids = self.pids()
         self.supervisor.wait(PATIENCE_S)
         wait_for(lambda: not any(is_running(pid) for pid in pids), "the end of every process")
         return facts(self.dir, "supervisor-0", ev.RunEnded)[0]
 
     def last(self) -> dict[str, int]:
-        """Where the last checkpoint stands, which must be what was saved."""
+        """Position of the last checkpoint, which must be the one that was saved."""
         path = self.dir / "checkpoints" / "last.pt"
         checksums.require(path)
         position: dict[str, int] = torch.load(path, weights_only=True)["position"]

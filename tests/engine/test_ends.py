@@ -1,4 +1,4 @@
-"""How real runs end badly, under a real supervisor: told within two seconds of the first death, as what it is.
+"""Failures of runs under a real supervisor: reported within two seconds, with their cause.
 
 The runs train at one time: most of what each takes is the start of the runtime.
 """
@@ -55,22 +55,22 @@ class Watched:
         self.supervisor = spawn.start_supervisor(run.dir)
 
     def told(self) -> ev.FailureReported:
-        """The report of its failure, once there is one."""
+        """Waits for the report of its failure."""
         return wait_for(lambda: facts(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
 
     def failure(self) -> Failure:
-        """The same as every view has it, once the run has ended."""
+        """The failure as views show it, once the run has ended."""
         self.supervisor.wait(PATIENCE_S)
         failure = load(self.dir).failure
         assert failure is not None
         return failure
 
     def late_s(self) -> float:
-        """Seconds from the death to its report."""
+        """Seconds from the failure to its report."""
         return self.told().t - self.failure().t
 
     def clean_up(self) -> None:
-        """Leaves no process behind."""
+        """Ends all processes."""
         for started in facts(self.dir, "supervisor-0", ev.WorkerStarted):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Layers whose shapes are known only when data went through them."""
+"""Lazy layers, whose shapes depend on the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.mytask import Line
 
 
 class Pairs:
-    """Examples of three numbers, the first of which cannot be read."""
+    """Examples of three numbers; the first example cannot be read."""
 
     def __len__(self) -> int:
         return 4

@@ -1,4 +1,4 @@
-"""LightningModules in the training process itself: Lightning's own Trainer on virtual cores, told of as any run."""
+"""LightningModules in the worker process: Lightning's own Trainer on virtual cores, reported like any run."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ cores = 1
 
 @pytest.fixture(scope="module")
 def lit(runs_dir: Path) -> Run:
-    """The sample with a thinner net, over 8 cores."""
+    """The sample with a smaller network, on 8 cores."""
     return runs_to_end(make(runs_dir, "lit", THIN, text=SAMPLE))
 
 
 @pytest.fixture(scope="module")
 def stopped(runs_dir: Path) -> Run:
-    """The same, stopped in its second epoch."""
+    """The same run, stopped in its second epoch."""
     run = make(runs_dir, "lit-stopped", THIN, text=SAMPLE)
     try:
         run.start({"STOP_AT": str(STOP_AT)})

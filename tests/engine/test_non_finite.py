@@ -1,4 +1,4 @@
-"""What a run finds, tells and keeps where its numbers stop being numbers, under every policy and strategy."""
+"""NaN and infinity in losses, gradients and weights, under every policy and strategy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SETUPS = {
 
 
 def found(*blocks: tuple[list[list[float]], list[float]], cores: int = 2) -> list[ev.NonFiniteFound]:
-    """What is told of consecutive reports of losses and gradient norms."""
+    """The events for consecutive reports of losses and gradient norms."""
     told: list[ev.Event] = []
-    lookout, step = NonFiniteDetector("train", range(cores), "stop", told.append), 1
+    detector, step = NonFiniteDetector("train", range(cores), "stop", told.append), 1
     for losses, norms in blocks:
-        lookout.look(step, np.array(losses, dtype=np.float32), norms)
+        detector.look(step, np.array(losses, dtype=np.float32), norms)
         step += len(losses)
     return [event for event in told if isinstance(event, ev.NonFiniteFound)]
 
@@ -49,20 +49,20 @@ def test_the_core_that_began_is_told_with_its_lead_and_the_norms_before() -> Non
     assert (event.others_step, event.until_step) == (5, 5)
     assert event.gradient_norms == [0.5, 3, 40]
     assert event.text == (
-        "the loss began to be inf on core 1, 2 steps before the first other one, at step 3; "
-        "gradient norm up to there: 0.5, 3, 40"
+        "the loss became inf on core 1 at step 3, 2 steps before any other core; "
+        "gradient norms up to that step: 0.5, 3, 40"
     )
 
 
 def test_where_no_other_core_followed_so_far_that_is_said() -> None:
     (event,) = found(([[1, NAN], [1, 1]], []))
     assert event.others_step is None
-    assert event.text == "the loss began to be nan on core 1, and on no other up to step 2, at step 1"
+    assert event.text == "the loss became nan on core 1 at step 1, and on no other core up to step 2"
 
 
 def test_all_cores_at_once_and_one_core_alone_are_told_as_that() -> None:
-    assert found(([[NAN, NAN]], []))[0].text == "the loss began to be nan on all cores at once at step 1"
-    assert found(([[NAN]], []), cores=1)[0].text == "the loss began to be nan at step 1"
+    assert found(([[NAN, NAN]], []))[0].text == "the loss became nan on all cores at step 1"
+    assert found(([[NAN]], []), cores=1)[0].text == "the loss became nan at step 1"
 
 
 def test_a_gradient_that_is_infinite_before_any_loss_is_told_as_what_it_is() -> None:
@@ -113,7 +113,7 @@ def step_of(path: Path) -> int:
 
 
 def kept(run: Run) -> dict[str, int]:
-    """Step by name of what may be gone on from, and of what is kept apart."""
+    """Step by name of the checkpoints, finite and not finite."""
     return {
         path.stem: step_of(path) for path in (run.dir / "checkpoints").glob("*.pt") if not path.name.startswith("step-")
     }

@@ -1,4 +1,4 @@
-"""Optimizers and schedules: the arithmetic of torch, one program for every step, and clear words on keys that clash."""
+"""Optimizers and schedules: the results of torch, one program for every step, and errors for conflicting keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLERANCE = 1e-5
 
 
 def check(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """What `optimcheck` finds for each setting."""
+    """The result of `optimcheck` for each setting."""
     command = [sys.executable, "-m", "tests.engine.optimcheck", *(setting.replace(", ", ";") for setting in settings)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1], timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def check(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def quick() -> dict[str, dict[str, Any]]:
-    """A setting that has most of what can go wrong."""
+    """A setting that combines most options."""
     return check(QUICK)
 
 

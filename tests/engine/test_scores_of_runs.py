@@ -1,4 +1,4 @@
-"""What an evaluation says besides its meters, and examples that are left out, through real workers."""
+"""Scores and pictures of evaluations, and examples that are left out, in real workers."""
 
 from __future__ import annotations
 

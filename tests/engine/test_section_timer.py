@@ -1,4 +1,4 @@
-"""Where an epoch's time goes."""
+"""The sections of an epoch's time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.section_timer import NAMES, SectionTimer
 
 
 class Clock:
-    """A clock that is moved by hand."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,7 +1,7 @@
-"""One contract over the strategies: the same data, the same curve, the same figures, whoever drives the cores.
+"""All strategies must give the same data, loss curve and metrics.
 
-Curves agree to 1e-5: each step's sums are taken in another order (float32, some 2e-7 of a value), and Adam's first
-steps, which divide by the size of the gradient, make more of it.
+Curves agree to 1e-5: sums are taken in another order (float32, about 2e-7 of a value), and Adam's first steps, which
+divide by the size of the gradient, amplify the difference.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MANY = [name for name in SETUPS if name != "single"]
 
 
 class Fetched(NamedTuple):
-    """What the processes of a run fetched: batches by process."""
+    """The batches that the processes of a run fetched, by process id."""
 
     train: dict[int, list[list[int]]]
     valid: dict[int, list[list[int]]]
@@ -80,7 +80,7 @@ def new(parent: Path, name: str, overrides: list[str], resume_from: Path | None 
 
 
 def train(runs: dict[str, Run], environ: Callable[[Run], dict[str, str]] = lambda run: {}) -> None:
-    """Trains several runs at a time: most of what a short one takes is its start. `stopped` is to be stopped."""
+    """Trains several runs at a time, since most of the time of a short run is its start. `stopped` must be stopped."""
     try:
         for run in runs.values():
             run.start(environ(run))
@@ -92,7 +92,7 @@ def train(runs: dict[str, Run], environ: Callable[[Run], dict[str, str]] = lambd
 
 
 def fetched(run: Run) -> Fetched:
-    """What the processes of a run wrote down."""
+    """Reads the fetched batches from the logs of a run."""
     found: dict[str, dict[int, list[list[int]]]] = {"train": {}, "valid": {}}
     for path in (run.dir / "log").iterdir():
         split, _, pid = path.stem.partition("-")
@@ -103,7 +103,7 @@ def fetched(run: Run) -> Fetched:
 
 
 def rank_events(run: Run, rank: int = 1) -> list[ev.Event]:
-    """What a rank besides the first wrote so far."""
+    """Events in the journal of a rank other than the first."""
     path = run.dir / f"rank-{rank}.jsonl"
     if not path.exists():
         return []
@@ -127,7 +127,7 @@ def means(run: Run) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A whole run under each strategy."""
+    """A complete run under each strategy."""
     parent = tmp_path_factory.mktemp("strategies")
     made: dict[str, Run] = {}
     for name, overrides in SETUPS.items():
@@ -158,7 +158,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Run]) -> dict[str, Run]:
-    """Runs that go on: across strategies from an epoch's end, and, with running statistics, from amid an epoch."""
+    """Resumed runs: under another strategy from the end of an epoch, and, with BatchNorm, from the middle of an epoch."""
     parent = tmp_path_factory.mktemp("resumed")
     normed = [*REPLICA, "model.norm=true", *SCHEDULED]
     made = {
@@ -349,7 +349,7 @@ def test_a_stop_is_one_request_with_one_save_and_every_rank_ends_there(resumed: 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Runs that end before their time."""
+    """Runs that fail."""
     parent = tmp_path_factory.mktemp("broken")
     in_the_second_half = int(permutation(NUM_TRAIN, 0, 1)[2 * BATCH + BATCH // 2])
     long = [*REPLICA, "epochs=1000000", "checkpoint.every_epochs=1000000"]

@@ -1,4 +1,4 @@
-"""The training process itself, on virtual cores: what it trains, what it says, and how it answers."""
+"""The worker process on virtual cores: training, reports and requests."""
 
 from __future__ import annotations
 
