@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xla
 
 GRACE_S = Timing().sigterm_grace_s
 PREEMPTED_S = 30.0
-"""Signals to every process of the run."""
+"""Time between the notice that a machine is taken away and its end."""
 SAVE_STOP = ["stall.policy=save-stop"]
 SETUPS = {
     "replica": ["device.strategy=replica"],

@@ -158,7 +158,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Run]) -> dict[str, Run]:
-    """Resumed runs: under another strategy from the end of an epoch, and, with BatchNorm, from the middle of an epoch."""
+    """Resumed runs: under another strategy from the end of an epoch, and with BatchNorm in the middle of one."""
     parent = tmp_path_factory.mktemp("resumed")
     normed = [*REPLICA, "model.norm=true", *SCHEDULED]
     made = {
