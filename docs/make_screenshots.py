@@ -26,7 +26,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tputui.cli.launcher_service import EngineLaunchService
+from tputui.cli.launch import EngineLaunchService
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN
 from tputui.session.session import Session
 from tputui.telemetry import rundir

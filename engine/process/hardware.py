@@ -14,10 +14,8 @@ from typing import NamedTuple
 import psutil
 
 from engine.errors import Problem, Unable
-from tputui import tpu_hardware
 from tputui.config import RunConfig
-from tputui.tpu_hardware import DEV, GOOGLE, PCI_DEVICES
-from tputui.versions import version_problem
+from tputui.environment import DEV, GOOGLE, PCI_DEVICES, pci_chips, tpu_signs, version_problem
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
@@ -48,10 +46,10 @@ def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path 
 
     `PJRT_DEVICE=CPU` in the environment asks for virtual cores.
     """
-    found = tpu_hardware.chips(pci_devices)
+    found = pci_chips(pci_devices)
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
         reason = "PJRT_DEVICE=CPU is set in the environment"
-        there = found.summary or ", ".join(tpu_hardware.signs(found, environ, dev, variables=False))
+        there = found.summary or ", ".join(tpu_signs(found, environ, dev, variables=False))
         return _cpu(reason, f"{there} here, but {reason}; unset it to train on the TPU" if there else None)
     kinds = set(found.known)
     if len(kinds) == 1:
@@ -59,7 +57,7 @@ def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path 
     if kinds:
         reason = f"TPU chips of several kinds ({found.summary}), and a run uses chips of one kind"
         return _cpu(reason, reason)
-    signs = ", ".join(tpu_hardware.signs(found, environ, dev))
+    signs = ", ".join(tpu_signs(found, environ, dev))
     warning = f"this host seems to have a TPU ({signs}), but no known TPU chip is on its PCI bus" if signs else None
     return _cpu("no TPU chip on the PCI bus of this host", warning)
 

@@ -52,12 +52,12 @@ def test_the_page_has_verdicts_figures_and_what_differs(tmp_path: Path, capsys: 
     assert lines[0].split()[:3] == ["A", "slow", "done"]
     assert any(re.fullmatch(r"B is 2\d(\.\d)? % \+- \d(\.\d)? % faster than A", line) for line in lines)
     assert "(median pace after the warm-up (MSER rule); 95 % by Student's t over 8 batches)" in lines
-    assert ["FIGURE", "A", "B"] in [line.split() for line in lines]
+    assert ["METRIC", "A", "B"] in [line.split() for line in lines]
     (steps,) = [line.split() for line in lines if line.startswith("steady step time ")]
     assert [float(steps[3]), float(steps[5])] == pytest.approx([50, 40], rel=0.02)
     assert ["optim.lr", "0.0005", "*", "0.001"] in [line.split() for line in lines]
     keys = sum(len(value) if isinstance(value, dict) else 1 for value in recorded.CONFIG.values())
-    assert f"1 key differs, {keys - 1} are equal (* not as A)" in lines
+    assert f"1 key differs, {keys - 1} are equal (* differs from A)" in lines
     assert all(line == line.rstrip() for line in lines)
 
 
@@ -71,7 +71,7 @@ def test_the_base_is_named_or_told_by_its_letter_and_comes_first(
     assert main(["compare", "slow", "fast", "--base", base, "--once", "--runs-dir", str(tmp_path)]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert ["FIGURE", "B", "A"] in [line.split() for line in lines]
+    assert ["METRIC", "B", "A"] in [line.split() for line in lines]
     assert any(line.startswith("A is 2") and line.endswith("slower than B") for line in lines)
 
 
@@ -117,13 +117,13 @@ def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["one"], "1 run was named; it takes 2 to 8 to compare"),
-        (["one"] * 9, "9 runs were named; it takes 2 to 8 to compare"),
-        (["one", "./one"], "./one: this run was named twice"),
+        (["one"], "got 1 run; compare takes 2-8 runs"),
+        (["one"] * 9, "got 9 runs; compare takes 2-8 runs"),
+        (["one", "./one"], "./one: this run is given twice"),
         (["one", "noe"], "did you mean one?"),
-        (["one", "two", "--base", "three"], "--base three: it is none of the runs that are compared"),
+        (["one", "two", "--base", "three"], "--base three: not one of the compared runs"),
         ([], "the following arguments are required: RUN"),
-        (["one", "two", "--onec"], 'there is no option "--onec"; did you mean --once?'),
+        (["one", "two", "--onec"], 'unknown option "--onec"; did you mean --once?'),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:

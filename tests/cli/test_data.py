@@ -72,8 +72,8 @@ def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
     [
         ([], "the following arguments are required"),
         (["fetch"], "the following arguments are required: name"),
-        (["list", "imdb"], '"imdb" is one word too many'),
-        (["fetch", "imdb", "--tp", "x"], 'there is no option "--tp"; did you mean --to?'),
+        (["list", "imdb"], 'unexpected argument "imdb"'),
+        (["fetch", "imdb", "--tp", "x"], 'unknown option "--tp"; did you mean --to?'),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(words: list[str], sentence: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
-from tputui import versions
-from tputui.cli import doctor, environment
+from tputui import environment
+from tputui.cli import doctor
 from tputui.cli.main import main
 
 
@@ -25,7 +25,7 @@ from tputui.cli.main import main
 def test_versions_that_cannot_train_are_told_with_what_to_type(
     torch: str | None, torch_xla: str | None, words: str
 ) -> None:
-    problem = versions.version_problem(torch, torch_xla)
+    problem = environment.version_problem(torch, torch_xla)
 
     assert problem is not None
     assert words in problem
@@ -33,7 +33,7 @@ def test_versions_that_cannot_train_are_told_with_what_to_type(
 
 
 def test_patch_versions_and_builds_may_differ() -> None:
-    assert versions.version_problem("2.9.1+cpu", "2.9.0") is None
+    assert environment.version_problem("2.9.1+cpu", "2.9.0") is None
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_a_checkpoint_on_request_has_its_receipts(interrupted: Interrupted) -> N
 
 def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
     assert interrupted.said.code == 4
-    assert "asked the run to save and stop; Ctrl-C again stops it at once" in interrupted.said.err
+    assert "requested save and stop; press Ctrl-C again to stop at once" in interrupted.said.err
     told = interrupted.live.shown()
     assert told["state"] == "stopped"
     request = facts(interrupted.live.dir, "worker-0", ev.RequestApplied)[-1]
@@ -276,7 +276,7 @@ def test_ctrl_c_that_also_ends_the_reader_of_a_pipe_says_once_how_the_run_ended(
     live.viewer.stderr.close()
     assert live.viewer.wait(START_S) == 4
     _, asked, ended = err.splitlines()
-    assert asked.startswith("tputui: asked the run to save and stop;")
+    assert asked.startswith("tputui: requested save and stop;")
     assert ended.startswith("tputui: run piped stopped: stopped on request")
 
 

@@ -92,9 +92,9 @@ def test_a_run_whose_supervisor_cannot_be_started_leaves_no_directory(tmp_path: 
     (run_dir / "supervisor.log").mkdir()
 
     with pytest.raises(CommandError) as refused:
-        launch.start(run_dir)
+        launch.start_supervisor(run_dir)
 
-    assert "digits-1 cannot be started: Is a directory" in str(refused.value)
+    assert "digits-1 could not be started: Is a directory" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def test_a_run_whose_supervisor_ends_before_it_begins_leaves_no_directory(tmp_pa
     (run_dir / "supervisor-0.jsonl").symlink_to(tmp_path / "nowhere" / "file")
 
     with pytest.raises(CommandError) as refused:
-        launch.start(run_dir)
+        launch.start_supervisor(run_dir)
 
     assert "did not start: its supervisor ended with exit code 2" in str(refused.value)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from tputui import config
-from tputui.cli.launcher_service import EngineLaunchService
+from tputui.cli.launch import EngineLaunchService
 from tputui.telemetry import requests, rundir
 from tputui.ui.launch.service import Launch, LaunchError
 
@@ -52,9 +52,9 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     refused = [
         (launch("model.channels=0"), "model.channels"),
-        (launch(name="a b"), "other characters"),
-        (launch(name="taken"), "there is a run or a file called taken"),
-        (launch(resume=tmp_path / "taken"), "it saved no checkpoint"),
+        (launch(name="a b"), "run names may contain"),
+        (launch(name="taken"), "already contains a run or file named taken"),
+        (launch(resume=tmp_path / "taken"), "the run saved no checkpoint"),
     ]
     for each, why in refused:
         with pytest.raises(LaunchError, match=why):

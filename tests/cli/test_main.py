@@ -45,28 +45,28 @@ def test_an_unknown_command_is_refused_with_the_nearest() -> None:
     said = tputui("rnu")
 
     assert (said.code, said.out) == (2, "")
-    assert one_sentence(said) == 'tputui: there is no command "rnu"; did you mean run?'
+    assert one_sentence(said) == 'tputui: unknown command "rnu"; did you mean run?'
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["show", "x", "--jsno"], 'there is no option "--jsno"; did you mean --json?'),
-        (["stop", "x", "--wiat=3"], 'there is no option "--wiat=3"; did you mean --wait?'),
-        (["check", "one", "two"], '"two" is one word too many'),
+        (["show", "x", "--jsno"], 'unknown option "--jsno"; did you mean --json?'),
+        (["stop", "x", "--wiat=3"], 'unknown option "--wiat=3"; did you mean --wait?'),
+        (["check", "one", "two"], 'unexpected argument "two"'),
         (["show"], "the following arguments are required: RUN"),
         (["stop", "x", "--now", "--after-epoch"], "not allowed with argument"),
-        (["stop", "x", "--wait", "-1"], "-1 is less than 0 s"),
-        (["replay", "x", "--speed", "0"], "0 is not more than 0"),
+        (["stop", "x", "--wait", "-1"], "-1 is negative"),
+        (["replay", "x", "--speed", "0"], "0 is not positive"),
         (["replay", "x", "--speed", "fast"], "'fast' is not a number"),
         (
             ["run", "x", "--epochs", "3"],
-            'run: there is no option "--epochs"; set a key of the configuration with --set epochs=3;',
+            'run: unknown option "--epochs"; to set a configuration key, use --set epochs=3;',
         ),
-        (["run", "x", "--lr=0.1"], "with --set optim.lr=0.1;"),
-        (["folds", "x", "--batch-per-core", "4"], "with --set data.batch_per_core=4;"),
-        (["attach", "x", "--once"], 'there is no option "--once"; see `tputui attach --help`'),
-        (["attach", "x", "--lines", "few"], "'few' is neither a number nor all"),
+        (["run", "x", "--lr=0.1"], "use --set optim.lr=0.1;"),
+        (["folds", "x", "--batch-per-core", "4"], "use --set data.batch_per_core=4;"),
+        (["attach", "x", "--once"], 'unknown option "--once"; see `tputui attach --help`'),
+        (["attach", "x", "--lines", "few"], "'few' is neither a whole number nor `all`"),
         (["ls"], "did you mean runs?"),
         (["logs"], "did you mean attach RUN --no-ui?"),
     ],
@@ -164,5 +164,5 @@ def test_a_fault_of_ours_is_told_with_its_traceback_and_a_code_of_its_own(
 
     assert main(["show", "x"]) == ExitCode.BROKEN
     err = capsys.readouterr().err
-    assert "this is a fault of tputui" in err
+    assert "this is a bug in tputui" in err
     assert "ZeroDivisionError: a fault" in err

@@ -21,7 +21,7 @@ def test_an_ended_run_leaves_its_state_its_best_metric_and_what_to_type(
     assert state == "digits-1 done: 3 epochs trained"
     assert best.startswith("best validation loss 0.")
     assert best.endswith(" in epoch 3")
-    assert then == "`tputui show digits-1` prints its report", "there is nothing left to train"
+    assert then == "`tputui show digits-1` prints its full status", "there is nothing left to train"
 
 
 def test_a_run_that_broke_says_how_to_go_on_from_its_checkpoint(
@@ -44,4 +44,4 @@ def test_a_run_that_goes_on_says_how_far_it_is_and_how_to_come_back(tmp_path: Pa
     growing.close()
     assert state.startswith("digits-1 is running: epoch ")
     assert best.startswith("best validation loss ")
-    assert then.startswith("digits-1 goes on; `tputui attach ")
+    assert then.startswith("digits-1 is still running; `tputui attach ")

@@ -16,7 +16,8 @@ from tests.cli.test_end_to_end import Terminal
 from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import facts, is_running, wait_for
-from tputui.cli import environment, orphans
+from tputui import environment
+from tputui.cli import orphans
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -27,7 +28,7 @@ _DOCTOR = """
 import fcntl, sys, termios
 from pathlib import Path
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from tputui.cli import environment
+from tputui import environment
 from tputui.cli.main import main
 environment.ROOT = Path(sys.argv[1])
 sys.exit(main(["doctor"]))

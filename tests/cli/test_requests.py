@@ -72,7 +72,7 @@ def test_a_worker_that_dies_over_it_refuses_through_its_supervisor(
 def test_a_run_that_ended_cannot_be_asked(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stop", str(recorded_run)]) == 2
 
-    assert "digits-1: there is nothing to ask: it is done" in capsys.readouterr().err
+    assert "digits-1: the run has already ended (it is done" in capsys.readouterr().err
     assert requests.read_all(recorded_run) == []
 
 
@@ -107,7 +107,7 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(
 
     assert main(["run", str(config), f"--name={name}", "--runs-dir", str(tmp_path / "runs")]) == 2
 
-    assert "a run's name has letters, digits" in capsys.readouterr().err
+    assert "run names may contain letters, digits" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

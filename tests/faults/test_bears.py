@@ -139,7 +139,7 @@ def test_a_second_supervisor_is_refused(run: Run) -> None:
         spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert second.returncode == ExitCode.USAGE
-    assert "another supervisor has begun it" in second.stderr
+    assert "another supervisor has started it" in second.stderr
     lives_on(run)
 
 

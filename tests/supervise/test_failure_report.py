@@ -14,8 +14,8 @@ import pytest
 
 from tests.supervise.harness import Bench, Watched, wait_for
 from tputui.session.session import load
-from tputui.supervise import output_tail
-from tputui.supervise.oom import OutOfMemoryWatch
+from tputui.supervise import log_tail
+from tputui.supervise.host_metrics import OutOfMemoryWatch
 from tputui.telemetry import events as ev
 from tputui.text import run_summary
 
@@ -163,21 +163,21 @@ def test_a_kill_for_want_of_memory_is_told_from_any_other_by_the_kernels_count(
     (root / name).write_text("oom 3\noom_kill 3\n")
     watch.sample()
     assert watch.rose() is True, "a sample between the kill and the look at it hides nothing"
-    assert "for want of memory" in watch.verdict()
+    assert "out of memory: the kernel killed a process" in watch.verdict()
 
 
 def test_where_the_kernel_tells_nothing_that_is_said(tmp_path: Path) -> None:
     watch = OutOfMemoryWatch(tmp_path)
     assert watch.rose() is None
-    assert "cannot be told" in watch.verdict()
+    assert "cannot be read" in watch.verdict()
 
 
 def test_last_words_leave_out_the_traceback_that_stands_elsewhere(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     log.write_text("epoch 1\nTraceback (most recent call last):\n  File x\nValueError: no\n")
-    words = output_tail.read(log, "Traceback (most recent call last):\n  File x\nValueError: no\n")
-    assert words == output_tail.OutputTail(["epoch 1"], "")
-    assert output_tail.read(tmp_path / "none.log") == output_tail.OutputTail([], "")
+    words = log_tail.read_last(log, "Traceback (most recent call last):\n  File x\nValueError: no\n")
+    assert words == log_tail.LastOutput(["epoch 1"], "")
+    assert log_tail.read_last(tmp_path / "none.log") == log_tail.LastOutput([], "")
 
 
 IN_A_GROUP = """
@@ -224,4 +224,4 @@ def test_memory_that_really_runs_out_is_told_as_that(memory_group: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     kind, _, memory = done.stdout.strip().partition(" | ")
     assert kind == "memory"
-    assert "for want of memory" in memory
+    assert "out of memory: the kernel killed a process" in memory

@@ -87,5 +87,5 @@ def test_a_run_that_cannot_keep_places_goes_on_and_its_log_says_why(bench: Bench
     watched = bench.supervise("(run_dir / 'places').touch()\n" + LONG + "report(60); end('done', 0, step=60_000)")
 
     assert watched.ended(60).outcome == "done"
-    assert "no place in the journals is kept, so that opening this run takes longer: File exists" in watched.log()
+    assert "the state cache cannot be written, so opening this run takes longer: File exists" in watched.log()
     assert load(watched.run_dir).steps == 60_000

@@ -14,7 +14,7 @@ from tputui.exit_codes import ExitCode
 from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
-from tputui.supervise.outcome import RunEnding, WorkerEnd, judge
+from tputui.supervise.outcome import RunEnding, WorkerEnd, run_ending
 from tputui.telemetry import events as ev
 
 TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)
@@ -24,9 +24,9 @@ def test_sigterm_asks_then_asks_harder_when_the_grace_time_is_over() -> None:
     escalation = Escalation(TIMING)
 
     assert escalation.on_sigterm(100) == "stop"
-    assert escalation.falls_due(119.9) is None
-    assert escalation.falls_due(120) == "stop_now"
-    assert escalation.falls_due(121) is None
+    assert escalation.due(119.9) is None
+    assert escalation.due(120) == "stop_now"
+    assert escalation.due(121) is None
 
 
 def test_a_third_sigterm_asks_for_nothing_more() -> None:
@@ -41,9 +41,9 @@ def test_stop_now_turns_into_force_once_counted_from_the_first() -> None:
     escalation.on_request("stop_now", 100)
     escalation.on_request("stop_now", 105)
 
-    assert escalation.falls_due(109.9) is None
-    assert escalation.falls_due(110) == "kill"
-    assert escalation.falls_due(111) is None
+    assert escalation.due(109.9) is None
+    assert escalation.due(110) == "kill"
+    assert escalation.due(111) is None
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "stop", "stop_after_epoch"])
@@ -52,7 +52,7 @@ def test_other_requests_never_turn_into_force(kind: ev.RequestKind) -> None:
 
     escalation.on_request(kind, 100)
 
-    assert escalation.falls_due(1e9) is None
+    assert escalation.due(1e9) is None
 
 
 def _end(returncode: int, *, stop_asked: bool = False, killed: bool = False) -> WorkerEnd:
@@ -64,25 +64,25 @@ def _trained(outcome: ev.Outcome, reason: str) -> ev.TrainingEnded:
 
 
 def test_the_workers_own_word_counts_even_where_it_crashed_afterwards() -> None:
-    ending = judge(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
+    ending = run_ending(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
 
     assert ending == RunEnding("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
 
 
 def test_exit_code_0_without_a_last_word_is_a_failure() -> None:
-    ending = judge(_end(0), None, None, [])
+    ending = run_ending(_end(0), None, None, [])
 
     assert (ending.outcome, ending.exit_code) == ("failed", 3)
-    assert "did not say that training ended; it printed nothing" in ending.reason
+    assert "without an end record; it printed nothing" in ending.reason
 
 
 def test_a_stop_before_training_began_is_a_stop() -> None:
-    assert judge(_end(4, stop_asked=True), None, None, []).outcome == "stopped"
-    assert judge(_end(4), None, None, []).outcome == "failed"
+    assert run_ending(_end(4, stop_asked=True), None, None, []).outcome == "stopped"
+    assert run_ending(_end(4), None, None, []).outcome == "failed"
 
 
 def test_a_reason_is_bounded() -> None:
-    assert len(judge(_end(1), None, None, ["x" * 10_000]).reason) < 700
+    assert len(run_ending(_end(1), None, None, ["x" * 10_000]).reason) < 700
 
 
 def _log(tmp_path: Path) -> tuple[Path, LogTail]:
@@ -126,7 +126,7 @@ def test_a_flood_of_lines_is_cut_and_counted(tmp_path: Path) -> None:
 
     lines = tail.read()
     assert len(lines) == LINES_MAX + 1
-    assert lines[-1] == "... 50 lines are left out here; worker-0.log has them"
+    assert lines[-1] == "... 50 lines omitted; see worker-0.log"
     tail.close()
 
 
@@ -136,7 +136,7 @@ def test_a_flood_of_bytes_is_jumped_over_and_counted(tmp_path: Path) -> None:
     path.write_bytes(b"x" * READ_BYTES + b"\nlast\n")
 
     lines = tail.read()
-    assert lines[0] == "... 6 bytes are left out here; worker-0.log has them"
+    assert lines[0] == "... 6 bytes omitted; see worker-0.log"
     assert lines[-1] == "last"
     tail.close()
 
@@ -168,6 +168,6 @@ def test_a_stall_asks_to_save_and_stop_and_at_once_when_its_grace_is_over() -> N
     escalation = Escalation(Timing(stall_grace_s=120))
     assert escalation.on_stall(10.0) == "stop"
     assert escalation.on_stall(11.0) is None
-    assert escalation.falls_due(129.0) is None
-    assert escalation.falls_due(130.0) == "stop_now"
+    assert escalation.due(129.0) is None
+    assert escalation.due(130.0) == "stop_now"
     assert escalation.on_sigterm(131.0) is None, "everything was asked"

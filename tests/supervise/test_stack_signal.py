@@ -89,7 +89,7 @@ def test_a_process_whose_code_has_reset_the_signal_is_not_sent_it(bench: Bench) 
     done = stacks(watched, "--wait", "4")
     assert done.returncode == ExitCode.UNANSWERED
     assert is_running(pid)
-    assert "reset the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
+    assert "removed the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
 
 
 def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:
@@ -97,7 +97,7 @@ def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:
     watched.ended()
     done = stacks(watched)
     assert done.returncode == ExitCode.USAGE
-    assert "it is done" in done.stderr
+    assert "the run is done" in done.stderr
 
 
 def test_printed_stacks_are_read_back_and_anything_else_is_passed_over() -> None:

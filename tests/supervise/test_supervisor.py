@@ -72,7 +72,7 @@ def test_an_exit_code_of_the_users_own_code_is_a_failure_of_training(bench: Benc
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("failed", 3)
-    assert f"ended with exit code {code} and did not say that training ended" in ended.reason
+    assert f"ended with exit code {code} without an end record" in ended.reason
 
 
 def test_an_exception_that_the_worker_told_of_is_the_reason(bench: Bench) -> None:
@@ -164,7 +164,7 @@ def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_it
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
-    assert "by force" in ended.reason
+    assert "killed: it did not obey" in ended.reason
     assert [request.kind for request in requests.read_all(watched.run_dir)] == ["stop", "stop_now"]
     assert watched.said(ev.RequestRefused)[0].kind == "stop"
     assert watched.said(ev.RequestApplied)[0].kind == "stop_now"
@@ -268,11 +268,11 @@ def test_journals_of_the_worker_are_sealed_where_that_was_asked(bench: Bench) ->
 
 
 def test_a_disk_that_refuses_the_journal_is_told_in_the_log_and_training_goes_on(bench: Bench) -> None:
-    watched = bench.supervise("Event().wait(3.5); (run_dir / 'trained').touch()", file_bytes_max=1700, last_words_s=0.5)
+    watched = bench.supervise("Event().wait(3.5); (run_dir / 'trained').touch()", file_bytes_max=1700, end_record_s=0.5)
     watched.process.wait(20)
 
     assert "the journal cannot be written" in watched.log()
-    assert "the end of the run could not be written" in watched.log()
+    assert "the end record could not be written" in watched.log()
     assert (watched.run_dir / "trained").exists()
 
 
@@ -286,7 +286,7 @@ def test_a_run_is_supervised_once(bench: Bench, capsys: pytest.CaptureFixture[st
     watched.ended()
 
     assert main([str(watched.run_dir)]) == 2
-    assert "another supervisor has begun it" in capsys.readouterr().err
+    assert "another supervisor has started it" in capsys.readouterr().err
 
 
 def test_an_engine_of_the_users_own_does_not_shadow_ours(bench: Bench, tmp_path: Path) -> None:

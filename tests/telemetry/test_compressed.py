@@ -12,8 +12,7 @@ from tputui.telemetry import compressed, float_blocks
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Record
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
-from tputui.telemetry.damage import Damage
-from tputui.telemetry.journal import Tail
+from tputui.telemetry.journal import Damage, Tail
 
 
 def steps_journal(path: Path, num_records: int = 200) -> list[ev.Event]:

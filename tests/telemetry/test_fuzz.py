@@ -24,8 +24,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, requests, rundir
 from tputui.telemetry.codec import DamagedLine, decode, encode
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
-from tputui.telemetry.damage import REGIONS_MAX, TOO_MANY, Damage
-from tputui.telemetry.journal import Tail
+from tputui.telemetry.journal import REGIONS_MAX, TOO_MANY, Damage, Tail
 from tputui.telemetry.merge import open_tail, records_of
 from tputui.telemetry.safe_open import open_plain, read_small
 from tputui.text.run_summary import show_text

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests import recorded
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Record, encode
-from tputui.telemetry.damage import Damage
-from tputui.telemetry.journal import JournalWriter, Tail
+from tputui.telemetry.journal import Damage, JournalWriter, Tail
 
 EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
 LINES = [encode(event, seq) for seq, event in enumerate(EVENTS)]

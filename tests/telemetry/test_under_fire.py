@@ -265,7 +265,7 @@ def test_the_second_supervisor_of_a_run_is_refused_in_a_sentence(tmp_path: Path)
     )
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.count("\n") == 1
-    assert "another supervisor has begun it" in done.stderr
+    assert "another supervisor has started it" in done.stderr
     assert {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()} == before
 
 
@@ -285,7 +285,7 @@ import os, sys
 from pathlib import Path
 import encodings.idna
 from tputui.session import session
-from tputui.cli import requests as cli_requests, check, repair, show, stop
+from tputui.cli import requests as cli_requests, check, repair, show
 from tputui.cli.main import main
 from tputui.supervise import __main__ as supervise, supervisor
 from tputui.telemetry import requests

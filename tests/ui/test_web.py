@@ -171,7 +171,7 @@ def test_without_the_extra_it_says_what_to_install(run_dir: Path) -> None:
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S)
     assert said.returncode == 7
-    assert said.stderr.splitlines() == ["tputui: serve: a browser needs an extra: pip install 'tputui[serve]'"]
+    assert said.stderr.splitlines() == ["tputui: serve needs extra packages: pip install 'tputui[serve]'"]
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""The commands: one module each, imported when it is chosen."""
+"""The command line: a module per command, imported when the command is chosen, and what commands share."""

@@ -1,30 +1,42 @@
-"""Which run a command is about, from the name or path that was typed."""
+"""Arguments that several commands share: the run, and a time in a run.
+
+Does not read journals itself: `Session` does.
+"""
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import math
 import os
+import re
 from pathlib import Path
+from typing import Literal, NamedTuple
 
+from tputui import formatting as fmt
 from tputui.cli.console import CommandError
 from tputui.cli.parser import Parser, nearest
 from tputui.exit_codes import ExitCode
+from tputui.session import session
+from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 
 
-def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "name of a run, or its directory") -> None:
-    """Declares the argument RUN."""
+def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "name or directory of a run") -> None:
+    """Adds the argument RUN."""
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
 
 
 def parent_of(args: argparse.Namespace) -> Path:
-    """The directory in which runs live."""
+    """The directory of the runs."""
     return rundir.runs_dir(args.runs_dir, os.environ)
 
 
 def existing_parent(args: argparse.Namespace) -> Path:
-    """The directory in which runs live, for a command that lists them. Raises `CommandError` if `--runs-dir` names a
-    directory that does not exist; the default may be created by the first run."""
+    """The directory of the runs, for a command that lists them.
+
+    Raises `CommandError` if `--runs-dir` does not exist. The default directory is created by the first run.
+    """
     parent = parent_of(args)
     if args.runs_dir and not parent.exists():
         raise CommandError(ExitCode.USAGE, f"--runs-dir {args.runs_dir}: no such directory")
@@ -32,30 +44,142 @@ def existing_parent(args: argparse.Namespace) -> Path:
 
 
 def chosen_run(args: argparse.Namespace) -> Path:
-    """The directory of the run that was named. Raises `CommandError`."""
+    """The directory of the run RUN. Raises `CommandError`."""
     return find_run(args.run, parent_of(args))
 
 
 def find_run(name: str, parent: Path) -> Path:
-    """The directory of the run called `name`, or at that path. Raises `CommandError` with the nearest name."""
+    """The directory of the run with the name or path `name`. Raises `CommandError` with the nearest name."""
     try:
         return rundir.find(name, parent)
     except PermissionError:
-        raise CommandError(ExitCode.USAGE, f"{name}: this run is {_why_shut(name, parent)}") from None
+        raise CommandError(ExitCode.USAGE, f"{name}: this run is {_access_problem(name, parent)}") from None
     except rundir.RunNotFound as error:
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
-        hint = f"did you mean {near}?" if near else "`tputui runs` lists those there are"
+        hint = f"did you mean {near}?" if near else "`tputui runs` lists the runs"
         raise CommandError(ExitCode.USAGE, f"{str(error).partition(';')[0]}; {hint}") from None
 
 
 def runs_in(parent: Path) -> list[Path]:
-    """Directories of the runs, newest first. Raises `CommandError` where they cannot be listed."""
+    """Directories of the runs, newest first. Raises `CommandError` if they cannot be listed."""
     try:
         return rundir.listing(parent)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"{parent}: runs cannot be listed: {error.strerror}") from None
+        raise CommandError(ExitCode.USAGE, f"{parent}: cannot list runs: {error.strerror}") from None
 
 
-def _why_shut(name: str, parent: Path) -> str:
+def _access_problem(name: str, parent: Path) -> str:
     reasons = [rundir.why_shut(candidate) for candidate in (parent / name, Path(name)) if os.path.lexists(candidate)]
-    return next((why for why in reasons if why), "in a directory that you may not look into")
+    return next((why for why in reasons if why), "in a directory that you cannot read")
+
+
+TIME_FORMS = "01:12:30 or 90s (since the start), step:1200, epoch:3, T14:03:07, 2025-10-09T14:03:07 or end"
+"""The forms of a time, for help and errors."""
+
+_UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([dhms])", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]\d(?:\.\d+)?)", re.ASCII)
+_NUMBERED = re.compile(r"(step|epoch):([\d,_]+)", re.ASCII)
+
+
+class RunTime(NamedTuple):
+    """A time in a run, as the user wrote it."""
+
+    text: str
+    kind: Literal["since", "step", "epoch", "clock", "day", "end"]
+    value: float
+    """By kind: seconds since the start, a step, an epoch, unix time, or seconds since local midnight."""
+
+
+def parse_time(text: str) -> RunTime:
+    """Parses a time in a run, as the type of an option. Raises `ArgumentTypeError`."""
+    word = text.strip().lower()
+    if word == "end":
+        return RunTime(text, "end", math.inf)
+    if numbered := _NUMBERED.fullmatch(word):
+        number = int(numbered[2].replace(",", "").replace("_", "") or 0)
+        if number < 1:
+            raise argparse.ArgumentTypeError(f"invalid time {text!r}: steps and epochs count from 1")
+        return RunTime(text, "step" if numbered[1] == "step" else "epoch", number)
+    if clock := _CLOCK.fullmatch(word):
+        hours, minutes, seconds = clock.groups()
+        return RunTime(text, "since", int(hours or 0) * 3_600 + int(minutes) * 60 + float(seconds))
+    if word and not _SPAN.sub("", word):
+        return RunTime(text, "since", sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(word)))
+    return _parse_date(text.strip())
+
+
+def unix_time(wanted: RunTime, run_dir: Path) -> float:
+    """The unix time, in seconds, of a time in a run. Raises `CommandError` if it is outside the run."""
+    start, end, _ = session.extent(run_dir)
+    if wanted.kind == "end":
+        return end
+    t = _time_of(wanted, run_dir, start)
+    if not start <= t <= end:
+        where = "before the start" if t < start else "after the end"
+        length = fmt.duration(end - start)
+        raise CommandError(
+            ExitCode.USAGE,
+            f"--at {wanted.text} is {where}: the run lasted from {local_time(start)} to {local_time(end)} ({length})",
+        )
+    return t
+
+
+def local_time(t: float) -> str:
+    """A unix time in the local time zone: `2025-10-09 10:01:10`."""
+    try:
+        return datetime.datetime.fromtimestamp(t).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
+
+
+def _time_of(wanted: RunTime, run_dir: Path, start: float) -> float:
+    if wanted.kind == "since":
+        return start + wanted.value
+    if wanted.kind == "clock":
+        return wanted.value
+    if wanted.kind == "day":
+        midnight = datetime.datetime.fromtimestamp(start).replace(hour=0, minute=0, second=0, microsecond=0)
+        t = midnight.timestamp() + wanted.value
+        return t if t >= start - 1.0 else (midnight + datetime.timedelta(days=1)).timestamp() + wanted.value
+    return _time_of_count(wanted, run_dir)
+
+
+def _time_of_count(wanted: RunTime, run_dir: Path) -> float:
+    """When the first process reported that a step was done, or that an epoch began."""
+    number, most, times = int(wanted.value), 0, [math.inf]
+    for entry in session.read_events(run_dir):
+        reached = _step(entry.event) if wanted.kind == "step" else _epoch(entry.event)
+        most = max(most, reached)
+        if reached >= number and math.isfinite(entry.event.t):
+            times.append(entry.event.t)
+            if wanted.kind == "epoch" and reached == number:
+                break
+    if times == [math.inf]:
+        what = f"{wanted.kind}s 1 to {fmt.count(most)}" if most else f"no {wanted.kind} yet"
+        raise CommandError(ExitCode.USAGE, f"--at {wanted.text}: the run has {what}")
+    return min(times)
+
+
+def _step(event: ev.Event) -> int:
+    """The newest step that an event reports as done; 0 if it reports none."""
+    if isinstance(event, ev.StepsRecorded):
+        return event.first + event.n - 1
+    return event.step if isinstance(event, ev.ProgressReported | ev.EpochEnded) else 0
+
+
+def _epoch(event: ev.Event) -> int:
+    """The epoch whose start an event reports; 0 if it reports none."""
+    return event.epoch if isinstance(event, ev.EpochStarted) else 0
+
+
+def _parse_date(text: str) -> RunTime:
+    try:
+        if text[:1] in ("T", "t"):
+            of_day = datetime.time.fromisoformat(text[1:])
+            return RunTime(
+                text, "day", of_day.hour * 3_600 + of_day.minute * 60 + of_day.second + of_day.microsecond / 1e6
+            )
+        return RunTime(text, "clock", datetime.datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(f"invalid time {text!r}; write {TIME_FORMS}") from None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tputui.cache.verify import CacheFinding, CacheVerifier
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import truncation
@@ -18,7 +18,6 @@ from tputui.session.truncation import JournalFile
 from tputui.state.reducer import RunState
 from tputui.state.step_values import makes_sense
 from tputui.telemetry import rundir
-from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import (
     JournalOpened,
     RunEnded,
@@ -27,6 +26,7 @@ from tputui.telemetry.events import (
     TopologyDeclared,
     TrainingEnded,
 )
+from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
@@ -200,3 +200,6 @@ def _as_json(
         "without_end": [item.journal for item in readings if not item.ended and not lives(item)],
         "senseless": sum(item.senseless for item in readings),
     }
+
+
+COMMANDS = {"check": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

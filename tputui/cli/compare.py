@@ -1,4 +1,4 @@
-"""`tputui compare`: 2 to 8 runs side by side, on the live screen, as tables or as JSON."""
+"""`tputui compare`: compares 2-8 runs on the live screen, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tputui.cli import open_run
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
 from tputui.compare.table import FigureRow, figure_rows, notes
 from tputui.config_diff import DiffRow
@@ -17,30 +17,26 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 
-DESCRIPTION = """Shows 2 to 8 runs side by side: curves overlaid, figures (pace after the warm-up, compiling, peak
-memory, meters), the keys on which their configurations differ, and for each run whether it is faster than the
-base by more than the noise of its reports. The live screen in a terminal; with --once, or where stdout is no
-terminal, it prints tables as of now; with --json one object. Nothing is asked of the runs."""
-EXIT_CODES = exit_codes(
-    DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2 to 8 different ones"
-)
+DESCRIPTION = """Compares 2-8 runs: overlaid curves, metrics (pace after warm-up, compile time, peak memory, meters),
+the configuration keys that differ, and for each run whether it is faster than the base by more than the noise. On the
+live screen in a terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. The runs
+are never changed."""
+EXIT_CODES = exit_codes(DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2-8 different runs")
 
 VALUE_CHARS = 40
-"""Characters of a configured value in a table; JSON has all of it."""
+"""Characters of a configuration value in a table; JSON has the whole value."""
 
 CHANGED = "* "
-"""Before a value that is not the base's, or that is the best of its row."""
+"""Marks a value that differs from the base, or the best one of its row."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="names of 2 to 8 runs, or their directories")
-    parser.add_option(
-        "--base", metavar="RUN", help="the run that the others stand beside: its name or letter; else the first"
-    )
-    parser.add_option("--once", action="store_true", help="print tables of what is true now, and end")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="names or directories of 2-8 runs")
+    parser.add_option("--base", metavar="RUN", help="run to compare with: its name or letter (default the first)")
+    parser.add_option("--once", action="store_true", help="print tables and exit")
     parser.add_option("--json", action="store_true", help="print one JSON object; implies --once")
-    parser.add_option("--read-only", action="store_true", help="ask nothing of a run that is opened from the screen")
+    parser.add_option("--read-only", action="store_true", help="do not allow requests to runs from the screen")
     open_run.add_screen_options(parser)
 
 
@@ -62,22 +58,22 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _chosen(args: argparse.Namespace) -> list[Path]:
-    """The directories of the runs that were named. Raises `CommandError`."""
+    """The directories of the given runs. Raises `CommandError`."""
     if not RUNS_MIN <= len(args.runs) <= RUNS_MAX:
-        words = f"{len(args.runs)} run{' was' if len(args.runs) == 1 else 's were'} named; it takes 2 to 8 to compare"
+        words = f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs"
         raise CommandError(ExitCode.USAGE, words)
     parent = parent_of(args)
     found: dict[Path, str] = {}
     for name in args.runs:
         run_dir = find_run(name, parent)
         if run_dir.resolve() in [known.resolve() for known in found]:
-            raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run was named twice")
+            raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run is given twice")
         found[run_dir] = name
     return list(found)
 
 
 def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
-    """Which of the runs is the base. Raises `CommandError`."""
+    """The index of the base. Raises `CommandError`."""
     if args.base is None:
         return 0
     names = [*zip(args.runs, range(len(run_dirs)), strict=True)]
@@ -85,12 +81,12 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
     names += [(LABELS[index], index) for index in range(len(run_dirs))]
     found = next((index for name, index in names if name == args.base), None)
     if found is None:
-        raise CommandError(ExitCode.USAGE, f"--base {inert(args.base)}: it is none of the runs that are compared")
+        raise CommandError(ExitCode.USAGE, f"--base {inert(args.base)}: not one of the compared runs")
     return found
 
 
 def _page(comparison: Comparison) -> Iterable[str]:
-    """Everything, for a person."""
+    """The lines of the tables."""
     yield from _table([[run.label, inert(run.run), run.condition, _reason(run.condition_reason, run.trouble)]
                        for run in comparison.runs], left=frozenset({0, 1, 2, 3}))  # fmt: skip
     yield ""
@@ -100,17 +96,17 @@ def _page(comparison: Comparison) -> Iterable[str]:
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]
     yield ""
-    yield from _table([["FIGURE", *heads], *(_figures(row, order) for row in figure_rows(comparison))])
+    yield from _table([["METRIC", *heads], *(_figures(row, order) for row in figure_rows(comparison))])
     yield from (f"{inert(sentence)}" for sentence in notes(comparison))
     yield ""
     base = comparison.runs[comparison.base].label
     yield from _differences("CONFIGURATION", comparison.config.rows, heads, order)
     number = len(comparison.config.rows)
     differ = "1 key differs" if number == 1 else f"{number} keys differ"
-    yield f"{differ}, {comparison.config.num_equal} are equal ({CHANGED}not as {base})"
+    yield f"{differ}, {comparison.config.num_equal} are equal ({CHANGED.strip()} differs from {base})"
     if comparison.plan.rows:
         yield ""
-        yield from _differences("CAME TO", comparison.plan.rows, heads, order)
+        yield from _differences("DERIVED", comparison.plan.rows, heads, order)
 
 
 def _reason(condition_reason: str, trouble: str | None) -> str:
@@ -141,3 +137,6 @@ def _table(rows: Sequence[Sequence[str]], *, left: frozenset[int] = frozenset({0
         cells = [cell.ljust(width) if column in left else cell.rjust(width)
                  for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
         yield "  ".join(cells)
+
+
+COMMANDS = {"compare": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,6 +1,6 @@
-"""Where words go: data to stdout, narration to stderr, and what ends a command with words.
+"""Standard streams of a command: data to stdout, messages to stderr, and the error that ends a command.
 
-Everything that a user, a task or a log wrote is made inert first, so that no escape sequence reaches the terminal.
+Control characters in text from users, tasks and logs are escaped, so that no escape sequence reaches the terminal.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 
 
 DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors of a stdout that takes nothing more, and of which the command is not to blame."""
+"""Errors of a full or broken disk behind stdout, which are not bugs."""
 
 
 class CommandError(Exception):
-    """A command that cannot do what it was asked; the text is one sentence for a person."""
+    """Ends a command with an exit code; the text is one sentence for the user."""
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -45,8 +45,10 @@ class CommandError(Exception):
 
 
 def say(text: str) -> None:
-    """Writes lines of data to stdout, at once, with control and invisible characters, and those that the encoding of
-    stdout lacks, escaped."""
+    """Writes lines of data to stdout and flushes them.
+
+    Control and invisible characters are escaped, and characters that the encoding of stdout lacks.
+    """
     encoding = sys.stdout.encoding or "utf-8"
     shown = "\n".join(map(inert, text.split("\n")))
     sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
@@ -54,7 +56,7 @@ def say(text: str) -> None:
 
 
 def say_json(value: Any, *, indent: int = 0) -> None:
-    """Writes a JSON value to stdout: on one line, or indented for a person who reads it in a terminal."""
+    """Writes a JSON value to stdout: on one line, or indented."""
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -65,22 +67,22 @@ def say_json(value: Any, *, indent: int = 0) -> None:
 
 
 def _json_escaped(found: re.Match[str]) -> str:
-    """The character, or its JSON escape if a terminal obeys it or does not show it."""
+    """The character, or its JSON escape if it is not printable."""
     character = found[0]
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def narrate(text: str) -> None:
-    """Writes a line about what is going on to stderr; a closed stderr must not end a command."""
+    """Writes a message to stderr; a closed stderr must not end a command."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("\n".join(map(inert, f"tputui: {text}".split("\n"))) + "\n")
         sys.stderr.flush()
 
 
 def has_screen() -> bool:
-    """Whether a live screen can be drawn: the standard streams are a terminal that knows escape sequences.
+    """Whether the live screen can be drawn: the standard streams are a terminal that supports escape sequences.
 
-    stderr is among them, since that is what Textual draws on. Under `tputui serve` a browser takes their place.
+    stderr too, because Textual draws on it. Under `tputui serve` a browser takes the place of the terminal.
     """
     if in_browser():
         return True
@@ -94,14 +96,14 @@ def in_browser() -> bool:
 
 
 def end_with_parent() -> None:
-    """From now on the end of the parent, even by SIGKILL, is the end of this process."""
+    """Makes this process end when its parent ends, even by SIGKILL."""
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() == 1:
         sys.exit(ExitCode.DONE)
 
 
 def restore_terminal() -> None:
-    """Gives a terminal back to the shell after a crash of the screen."""
+    """Restores the terminal after a crash of the screen."""
     with contextlib.suppress(OSError, ValueError):
         if sys.stdout.isatty():
             sys.stdout.write(_RESTORE)
@@ -109,9 +111,9 @@ def restore_terminal() -> None:
 
 
 def open_missing_streams() -> None:
-    """Opens the null device in place of standard streams that are closed, as after `>&-`.
+    """Opens the null device for standard streams that are closed, as after `>&-`.
 
-    Otherwise the next file that is opened, perhaps a journal, would be the standard output.
+    Otherwise the next file that is opened, perhaps a journal, would become the standard output.
     """
     for fd in range(3):
         try:
@@ -124,7 +126,7 @@ def open_missing_streams() -> None:
 
 
 def drop_stdout() -> None:
-    """After the reader of stdout went away: nothing more is to be written there, at exit neither."""
+    """Redirects stdout to the null device after its reader is gone, so that nothing fails at exit."""
     fd = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError):
         os.dup2(fd, sys.stdout.fileno())

@@ -15,7 +15,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
 
@@ -162,3 +162,6 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
         raise CommandError(ExitCode.BROKEN, f"the engine's answer cannot be read: {error}") from None
+
+
+COMMANDS = {"data": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tputui import __version__, tpu_hardware
+from tputui import __version__, environment
 from tputui import formatting as fmt
-from tputui.cli import environment, orphans
+from tputui.cli import orphans
 from tputui.cli.arguments import parent_of
 from tputui.cli.console import narrate, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.versions import version_problem
 
 DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
 command to type. Looks at Python, tputui, torch and torch_xla and whether they fit, libtpu, TPU chips and who
@@ -118,7 +118,7 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
     if not chips.known:
         cores = os.cpu_count() or 1
         text = f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs"
-        if signs := tpu_hardware.signs(chips, environ, root / "dev"):
+        if signs := environment.tpu_signs(chips, environ, root / "dev"):
             text = f"no TPU that tputui knows, but signs of one: {', '.join(signs)}; training would use virtual cores"
             yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
         else:
@@ -193,3 +193,6 @@ def _terminal() -> Iterator[Finding]:
     encoding = locale.getpreferredencoding(False)
     if encoding.lower().replace("-", "") != "utf8":
         yield Finding("warn", "terminal", f"{encoding} cannot show the charts' dots", "export LANG=C.UTF-8")
+
+
+COMMANDS = {"doctor": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -20,8 +20,8 @@ from tputui import formatting as fmt
 from tputui.cli import launch, open_run
 from tputui.cli.arguments import parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.environment import environment_problem
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch
@@ -64,7 +64,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--name", metavar="NAME", help="the runs are called NAME-fold-0 and so on; else by time and task")
     parser.add_option("--no-ui", action="store_true", help="accepted for symmetry with run: folds has no screen")
     parser.add_option("--json", action="store_true", help="print one JSON object in the end, and nothing before")
-    parser.know_keys(config.keys_by_name())
+    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -172,10 +172,10 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
     run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
     narrate(f"fold {number} of {of}: run {name}" + (f", going on from {resume}" if resume else ""))
     with open_run.ctrl_c_stops(run_dir):
-        supervisor = launch.start(run_dir)
+        supervisor = launch.start_supervisor(run_dir)
         snapshot = _follow(run_dir, quiet=args.json)
         launch.wait_settled(supervisor)
-    return _told(number, snapshot, parent, first), open_run.code_of(snapshot)
+    return _told(number, snapshot, parent, first), open_run.exit_code_of(snapshot)
 
 
 def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
@@ -210,3 +210,6 @@ def _names(name: str) -> Iterator[str]:
     """Names of a fold's runs."""
     yield name
     yield from (f"{name}-{again}" for again in itertools.count(2))
+
+
+COMMANDS = {"folds": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,6 +1,6 @@
-"""From a configuration file to a running supervisor, in the order in which things can be refused.
+"""Starts a run: checks its configuration with the engine, creates its directory, starts its supervisor.
 
-Nothing is made before everything was checked: what is refused leaves no run directory behind.
+Everything is checked before anything is created, so a refused configuration leaves no run directory behind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -20,13 +21,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import __version__, config
-from tputui.check_result import CheckResult
+from tputui.check_result import CheckResult, TaskDescription
 from tputui.cli.console import CommandError
+from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
 from tputui.telemetry import redaction, rundir
 from tputui.telemetry.journal import SUFFIX
+from tputui.ui.launch.service import Launch, LaunchError
 
 AnswerT = TypeVar("AnswerT")
 
@@ -34,16 +37,15 @@ LAST_CHECKPOINT = "last.pt"
 SUPERVISOR_START_S = 30.0
 SUPERVISOR_EXIT_S = 5.0
 _POLL_S = 0.02
-_LOOK_S = 0.1
-"""Seconds between two looks at whether an answer is still wanted."""
+_STOP_POLL_S = 0.1
 _LOG_LINES = 5
 
 
 def last_checkpoint(run_dir: Path) -> Path:
-    """The newest checkpoint of a run. Raises `CommandError` where it has none."""
+    """The newest checkpoint of a run. Raises `CommandError` if it has none."""
     path = (run_dir / rundir.CHECKPOINTS / LAST_CHECKPOINT).resolve()
     if not path.is_file():
-        words = f"{inert(run_dir.name)}: there is nothing to go on from: it saved no checkpoint"
+        words = f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint"
         raise CommandError(ExitCode.USAGE, words)
     return path
 
@@ -51,21 +53,21 @@ def last_checkpoint(run_dir: Path) -> Path:
 def check_with_engine(
     loaded: config.RunConfig, source: str, resume: Path | None, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Has the engine check what only it knows: the task, its keys, the cores there are. Raises `CommandError`.
+    """Has the engine check the task, its options and the available cores. Raises `CommandError`.
 
-    Returns the figures that the configuration comes to.
+    Returns the derived values: step counts, sizes and cores.
     """
-    verdict = ask_engine(loaded, source, resume)
-    if verdict.problems:
+    result = request_check(loaded, source, resume)
+    if result.problems:
         sentences = [
             inert(f"{config.blamed(source, problem.key, overrides)}: {problem.key}: {problem.message}")
-            for problem in verdict.problems
+            for problem in result.problems
         ]
         raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
-    return verdict.facts
+    return result.facts
 
 
-def ask_engine(
+def request_check(
     loaded: config.RunConfig,
     source: str,
     resume: Path | None,
@@ -73,30 +75,30 @@ def ask_engine(
     memory: bool = False,
     call: Callable[[list[str], bytes], subprocess.CompletedProcess[bytes]] | None = None,
 ) -> CheckResult:
-    """What the engine says of a configuration, with `memory` also of the memory of a step. Raises `CommandError`."""
+    """The engine's check of a configuration, with `memory` also the predicted memory. Raises `CommandError`."""
     argv = ["--check", "--source", source]
     argv += ["--resume", str(resume)] if resume is not None else []
     argv += ["--memory"] if memory else []
     content = msgspec.json.encode(config.to_builtins(loaded))
-    done = (call or call_engine)([*argv, "--", loaded.task], content)
-    return answer_of(done, CheckResult, "the engine cannot check the configuration")
+    answer = (call or call_engine)([*argv, "--", loaded.task], content)
+    return decode_answer(answer, CheckResult, "the engine cannot check the configuration")
 
 
 def call_engine(
     words: list[str], content: bytes = b"", stop: Event | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs `python -P -m engine.commands.describe` with these words to its end, or until `stop` is set."""
+    """Runs `python -P -m engine.commands.describe` with these arguments until it ends or `stop` is set."""
     argv = [sys.executable, "-P", "-m", "engine.commands.describe", *words]
     pipe, env = subprocess.PIPE, spawn.environment(os.environ)
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
-        given: bytes | None = content
+        stdin: bytes | None = content
         try:
             while True:
                 try:
-                    out, err = process.communicate(given, timeout=_LOOK_S if stop is not None else None)
+                    out, err = process.communicate(stdin, timeout=_STOP_POLL_S if stop is not None else None)
                     return subprocess.CompletedProcess(argv, process.returncode, out, err)
                 except subprocess.TimeoutExpired:
-                    given = None
+                    stdin = None
                     if stop is not None and stop.is_set():
                         process.kill()
         except BaseException:
@@ -104,22 +106,22 @@ def call_engine(
             raise
 
 
-def answer_of(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT], cannot: str) -> AnswerT:
-    """The engine's answer. Raises `CommandError` where it gave none; `cannot` says then what was wanted of it."""
+def decode_answer(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT], failure: str) -> AnswerT:
+    """The engine's answer. Raises `CommandError`, starting with `failure`, if it gave none."""
     try:
         return msgspec.json.decode(done.stdout, type=kind)
     except msgspec.MsgspecError:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        why = inert(last[0]) if last else f"it ended with exit code {done.returncode} and said nothing"
+        why = inert(last[0]) if last else f"it ended with exit code {done.returncode} without output"
         if done.returncode == ExitCode.USAGE:
             raise CommandError(ExitCode.USAGE, why) from None
-        raise CommandError(ExitCode.ENVIRONMENT, f"{cannot}: {why}") from None
+        raise CommandError(ExitCode.ENVIRONMENT, f"{failure}: {why}") from None
 
 
 def create_run(
     parent: Path, loaded: config.RunConfig, *, config_path: str, name: str | None, resume: Path | None, argv: list[str]
 ) -> Path:
-    """Makes the run's directory, named after the time and the task or as was asked. Raises `CommandError`."""
+    """Creates the run directory, named `name` or after time and task. Raises `CommandError`."""
     _refuse_secrets(config.to_builtins(loaded), config_path)
     now = time.time()
     manifest = rundir.Manifest(
@@ -135,59 +137,59 @@ def create_run(
     try:
         return rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
     except FileExistsError:
-        words = f"there is a run or a file called {name} in {parent}; choose another --name"
+        words = f"{parent} already contains a run or file named {name}; choose another --name"
         raise CommandError(ExitCode.USAGE, words) from None
     except UnicodeEncodeError:
         raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
     except OSError as error:
-        words = f"{error.filename or parent}: a run cannot be made there: {error.strerror}; name another --runs-dir"
+        words = f"{error.filename or parent}: cannot create a run here: {error.strerror}; choose another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
 
 
 def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:
-    """A run keeps its whole configuration, for everybody who gets a copy of it."""
+    """Raises `CommandError` for secrets: a run stores its whole configuration, for anyone who gets a copy of it."""
     if names := redaction.secret_keys(values):
-        words = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run keeps its "
-        words += "configuration; put it into the environment, which no run keeps, and have the task read it there"
+        words = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run stores "
+        words += "its configuration; put it into an environment variable and read it from there in the task"
         raise CommandError(ExitCode.USAGE, words)
 
 
 def _not_utf8(manifest: rundir.Manifest) -> str:
-    """Which path of a run is not UTF-8, and what to do."""
+    """A sentence that names the path that is not UTF-8."""
     if _is_utf8(manifest.cwd):
         path = next((text for text in (manifest.config_path, manifest.resume_from or "") if not _is_utf8(text)), "")
         what = f"the path {path!r}" if path else "the command line"
-        return f"{what} is not valid UTF-8, and a run records it; rename the file or its directory"
-    return f"the working directory {manifest.cwd!r} is not valid UTF-8, and a run records it; rename it"
+        return f"{what} is not valid UTF-8, but a run records it; rename the file or its directory"
+    return f"the working directory {manifest.cwd!r} is not valid UTF-8, but a run records it; rename it"
 
 
 def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def start(run_dir: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor, detached; returns once its journal is there.
+def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
+    """Starts the supervisor, detached; returns once it has written to its journal.
 
-    Raises `CommandError`; a run that nothing has started, for want of room on the disk, leaves no directory behind.
+    Raises `CommandError`. A run that could not be started, for example on a full disk, leaves no directory behind.
     """
     try:
         process = spawn.start_supervisor(run_dir)
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
-        words = f"{inert(run_dir.name)} cannot be started: {error.strerror or error}"
+        words = f"{inert(run_dir.name)} could not be started: {error.strerror or error}"
         raise CommandError(ExitCode.FAILED, words) from None
     deadline = time.monotonic() + SUPERVISOR_START_S
     pause = Event()
-    while not _has_begun(run_dir):
+    while not _has_started(run_dir):
         if process.poll() is not None:
-            how = f"its supervisor ended with exit code {process.returncode}"
+            problem = f"its supervisor ended with exit code {process.returncode}"
         elif time.monotonic() > deadline:
-            how = f"its supervisor wrote nothing within {SUPERVISOR_START_S:g} s"
+            problem = f"its supervisor wrote nothing within {SUPERVISOR_START_S:g} s"
         else:
             pause.wait(_POLL_S)
             continue
-        if not _has_begun(run_dir):
-            words = f"{inert(run_dir.name)} did not start: {how}: {_log_end(run_dir)}"
+        if not _has_started(run_dir):
+            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(run_dir)}"
             if process.poll() is not None:
                 shutil.rmtree(run_dir, ignore_errors=True)
             raise CommandError(ExitCode.FAILED, words)
@@ -195,16 +197,16 @@ def start(run_dir: Path) -> subprocess.Popen[bytes]:
 
 
 def wait_settled(supervisor: subprocess.Popen[bytes]) -> None:
-    """Waits until the supervisor of a run that has ended is gone, within reason.
+    """Waits up to `SUPERVISOR_EXIT_S` until the supervisor of a run that has ended is gone.
 
-    It seals journals after the end record; a script that goes on after the command finds them settled.
+    It seals journals after the end record, and a script that continues after the command expects them sealed.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):
         supervisor.wait(SUPERVISOR_EXIT_S)
 
 
-def _has_begun(run_dir: Path) -> bool:
-    """Whether the supervisor has written whole lines."""
+def _has_started(run_dir: Path) -> bool:
+    """Whether the supervisor has written a whole line."""
     try:
         with (run_dir / f"supervisor-0{SUFFIX}").open("rb") as file:
             return b"\n" in file.read(4096)
@@ -217,7 +219,7 @@ def _log_end(run_dir: Path) -> str:
         text = (run_dir / spawn.SUPERVISOR_LOG).read_text(errors="replace")
     except OSError as error:
         return str(error)
-    return inert(" | ".join(text.strip().splitlines()[-_LOG_LINES:])) or "it printed nothing"
+    return inert(" | ".join(text.strip().splitlines()[-_LOG_LINES:])) or "no output"
 
 
 def _default_name(task: str, now: float) -> str:
@@ -225,7 +227,7 @@ def _default_name(task: str, now: float) -> str:
 
 
 def _create_numbered(parent: Path, manifest: rundir.Manifest) -> Path:
-    """Makes a run whose name is taken already under the next free number."""
+    """Creates a run; if its name is taken, with the next free number appended."""
     base, number = manifest.run, 1
     while True:
         try:
@@ -233,3 +235,64 @@ def _create_numbered(parent: Path, manifest: rundir.Manifest) -> Path:
         except FileExistsError:
             number += 1
             manifest = msgspec.structs.replace(manifest, run=f"{base}-{number}")
+
+
+class EngineLaunchService:
+    """What the launcher on the screen needs: checks by the engine, and starting runs in `parent`.
+
+    Every call blocks; setting `stop` kills the engine process that a call waits for. Errors are the sentences of
+    `tputui run --detach`.
+    """
+
+    def __init__(self, parent: Path, environ: Mapping[str, str] | None = None) -> None:
+        self._parent = parent
+        self._environ = os.environ if environ is None else environ
+        self.supervisors: list[subprocess.Popen[bytes]] = []
+        """Supervisors of the runs started here. They outlive this process; those that end earlier are reaped."""
+
+    def why_not_here(self) -> str | None:
+        """Why this machine cannot train; None if it can."""
+        return environment_problem(self._environ)
+
+    def describe(self, task: str, stop: Event) -> TaskDescription:
+        """The options of a task. Raises `LaunchError`."""
+        try:
+            done = call_engine(["--", task], stop=stop)
+            return decode_answer(done, TaskDescription, f"the options of {task} are not available")
+        except (CommandError, OSError) as error:
+            raise LaunchError(str(error)) from None
+
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
+        """Checks a configuration on this machine. Raises `LaunchError`."""
+        try:
+            loaded = config.from_builtins(dict(launch.tables), launch.source)
+            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
+            call = partial(call_engine, stop=stop)
+            return request_check(loaded, launch.source, resume, memory=memory, call=call)
+        except (CommandError, config.ConfigError, OSError) as error:
+            raise LaunchError(str(error)) from None
+
+    def start(self, launch: Launch) -> Path:
+        """Checks everything again and starts the run, detached; returns its directory. Raises `LaunchError`."""
+        problem = self.why_not_here()
+        if problem is not None:
+            raise LaunchError(problem)
+        if launch.name is not None and not rundir.is_name(launch.name):
+            raise LaunchError(f"name: {launch.name!r}: run names may contain letters, digits, . - _")
+        try:
+            loaded = config.from_builtins(dict(launch.tables), launch.source)
+            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
+            check_with_engine(loaded, launch.source, resume)
+            run_dir = create_run(
+                self._parent,
+                loaded,
+                config_path=launch.source,
+                name=launch.name,
+                resume=resume,
+                argv=list(launch.argv),
+            )
+            self.supervisors = [each for each in self.supervisors if each.poll() is None]
+            self.supervisors.append(start_supervisor(run_dir))
+        except (CommandError, config.ConfigError, OSError) as error:
+            raise LaunchError(str(error)) from None
+        return run_dir

@@ -1,6 +1,6 @@
-"""`tputui`: finds the command and runs it.
+"""`tputui`: parses the command line and runs the command.
 
-Imports a command's module only when it is chosen, so that `--help` and the light commands answer at once.
+A command's module is imported only when the command is chosen, so that `--help` and the light commands start fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib
 import sys
 import textwrap
 import traceback
-from typing import Protocol
 
 from tputui import __version__
 from tputui.cli.console import (
@@ -23,29 +22,32 @@ from tputui.cli.console import (
     open_missing_streams,
     restore_terminal,
 )
-from tputui.cli.parser import Parser, nearest
+from tputui.cli.parser import Command, Parser, nearest
 from tputui.exit_codes import ExitCode
 
 COMMANDS: dict[str, str] = {
-    "run": "train what a configuration file describes, and show it live",
-    "folds": "train every fold in turn, and lay them side by side",
-    "attach": "show a running run; leaving it does not end it",
-    "replay": "play a recorded run through the same screen",
+    "run": "train a configuration file and show it live",
+    "folds": "train every fold in turn and compare the results",
+    "attach": "show a running run; leaving does not end it",
+    "replay": "play back a recorded run on the same screen",
     "runs": "list the runs",
-    "show": "print what is true of a run",
-    "compare": "lay 2 to 8 runs side by side, and tell which is faster",
-    "stop": "ask a run to save and end",
-    "checkpoint": "ask a run to save a checkpoint now",
-    "stacks": "tell where every process of a run is, without stopping it",
-    "predict": "predict on the CPU from the weights of a run",
+    "show": "print a run's full status",
+    "compare": "compare 2-8 runs",
+    "stop": "save a checkpoint and end a run",
+    "checkpoint": "save a checkpoint of a running run now",
+    "stacks": "show Python stacks of all processes of a run",
+    "predict": "predict on the CPU with the weights of a run",
     "export": "write the weights of a run as a plain state dict",
-    "check": "tell whether a run's journals are sound",
-    "repair": "write a sound copy of a damaged run beside it",
-    "doctor": "tell what stands in the way of training on this machine",
-    "data": "list the data sets there are, and fetch one",
+    "check": "check the journals of a run for damage",
+    "repair": "write a repaired copy of a damaged run",
+    "doctor": "check whether this machine can train",
+    "data": "list and download data sets",
     "serve": "show the screen in a browser on this machine",
 }
-"""Every command with one line about it; the module of the same name is its code."""
+"""Every command with a one-line summary, in the order of `tputui --help`."""
+
+MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "export": "weights"}
+"""Modules of the commands that have no module of their own name."""
 
 OTHER_NAMES = {
     "ls": "runs",
@@ -65,31 +67,16 @@ OTHER_NAMES = {
     "save": "checkpoint",
     "evaluate": "predict",
 }
-"""What other tools call a command of ours."""
+"""Names that other tools use for our commands."""
 
 HELP_COLUMNS = 78
 
 _VIEW_OPTIONS = ("--read-only", "--ascii", "--reset-view")
-"""Options of the list that the commands with a screen have too; before a command they are the command's."""
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    DESCRIPTION: str
-    """What it does and what it prints."""
-    EXIT_CODES: str
-    """What it exits with."""
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Declares its arguments."""
-
-    def run(self, args: argparse.Namespace) -> ExitCode:
-        """Does it. Raises `CommandError`."""
+"""Options of the run list that commands with a screen have too. Before a command they apply to that command."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command line; returns its exit code. Never raises but for `SystemExit` after `--help`."""
+    """Runs a command line; returns its exit code. Raises only `SystemExit`, after `--help` and `--version`."""
     open_missing_streams()
     if in_browser():
         end_with_parent()
@@ -108,18 +95,18 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
-            return _fault()
+            return _report_crash()
         drop_stdout()
         narrate(f"the output cannot be written: {error.strerror}")
         return ExitCode.USAGE
     except Exception:
-        return _fault()
+        return _report_crash()
 
 
-def _fault() -> ExitCode:
-    """Tells of the exception that is being handled, which no command expected."""
+def _report_crash() -> ExitCode:
+    """Prints the exception that is being handled, which no command expected."""
     restore_terminal()
-    narrate(f"this is a fault of tputui {__version__}, not of your run:\n{traceback.format_exc()}")
+    narrate(f"this is a bug in tputui {__version__}, not in your run:\n{traceback.format_exc()}")
     return ExitCode.BROKEN
 
 
@@ -133,10 +120,10 @@ def _dispatch(words: list[str]) -> ExitCode:
         return _dispatch([*words[place + 1 : place + 2], "--help"])
     if name not in COMMANDS:
         near = OTHER_NAMES.get(name) or nearest(name, COMMANDS)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(COMMANDS)}"
-        raise CommandError(ExitCode.USAGE, f'there is no command "{name}"; {hint}')
+        hint = f"did you mean {near}?" if near else f"commands: {', '.join(COMMANDS)}"
+        raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
     command = _load(name)
-    parser = Parser(f"tputui {name}", textwrap.fill(command.DESCRIPTION, HELP_COLUMNS), command.EXIT_CODES)
+    parser = Parser(f"tputui {name}", textwrap.fill(command.description, HELP_COLUMNS), command.exit_codes)
     _add_runs_dir(parser, top.runs_dir)
     command.add_arguments(parser)
     given_before = [word for word in words[:place] if word in _VIEW_OPTIONS]
@@ -144,12 +131,12 @@ def _dispatch(words: list[str]) -> ExitCode:
 
 
 def _load(name: str) -> Command:
-    module: Command = importlib.import_module(f"tputui.cli.{name}")
-    return module
+    command: Command = importlib.import_module(f"tputui.cli.{MODULES.get(name, name)}").COMMANDS[name]
+    return command
 
 
 def _command_place(words: list[str]) -> int:
-    """Index of the first word that is neither an option nor an option's value."""
+    """Index of the first word that is neither an option nor the value of one."""
     place = 0
     while place < len(words) and words[place].startswith("-"):
         place += 2 if words[place] == "--runs-dir" else 1
@@ -161,28 +148,28 @@ def _top_parser() -> Parser:
     lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
     parser = Parser(
         "tputui",
-        "Launch PyTorch/XLA training, and see the truth about it in the terminal.\n"
+        "Launch PyTorch/XLA training and monitor it live in the terminal.\n"
         "Without a command: the list of runs.\n\n"
         f"commands:\n{lines}",
-        "`tputui COMMAND --help` says what a command prints and what it exits with.",
+        "See `tputui COMMAND --help` for the output and the exit codes of a command.",
     )
     parser.usage = "tputui [--runs-dir DIR] [OPTION ...] [COMMAND ...]"
     parser.add_option("--version", action="version", version=f"tputui {__version__}")
     _add_runs_dir(parser, None)
-    parser.add_option("--read-only", action="store_true", help="ask nothing of any run from the screen")
-    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
-    parser.add_option("--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them")
+    parser.add_option("--read-only", action="store_true", help="do not allow requests to runs from the screen")
+    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
+    parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
     return parser
 
 
 def _add_runs_dir(parser: Parser, default: str | None) -> None:
     parser.add_option(
-        "--runs-dir", metavar="DIR", default=default, help="where runs live; else $TPUTUI_RUNS, else ./runs"
+        "--runs-dir", metavar="DIR", default=default, help="directory of the runs (default $TPUTUI_RUNS, else ./runs)"
     )
 
 
 def _without_a_command(args: argparse.Namespace) -> ExitCode:
-    """The list of runs: live in a terminal, else printed."""
+    """Shows the list of runs: live in a terminal, else as a table."""
     from tputui.cli import runs
     from tputui.cli.arguments import existing_parent
     from tputui.cli.console import has_screen
@@ -190,7 +177,7 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)
-    from tputui.cli.launcher_service import EngineLaunchService
+    from tputui.cli.launch import EngineLaunchService
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)

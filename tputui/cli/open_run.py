@@ -1,6 +1,6 @@
-"""Showing a run, the same way for `run`, `attach` and `replay`: the live screen, or lines, or JSON.
+"""Shows a run for `run`, `attach` and `replay`: on the live screen, as lines or as JSON.
 
-Leaving a view never ends a run. Must not read journals itself: `Session` does.
+Leaving a view never ends a run. Does not read journals itself: `Session` does.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _CODES: dict[RunCondition, ExitCode] = {
 
 
 def add_view_options(parser: Parser) -> None:
-    """Declares how a run is shown."""
-    parser.add_option("--no-ui", action="store_true", help="print lines; so it is too where stdout is no terminal")
+    """Adds the options of how a run is shown."""
+    parser.add_option("--no-ui", action="store_true", help="print lines (default when stdout is not a terminal)")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
     parser.add_option("--timestamps", action="store_true", help="with --no-ui: start each line with its UTC time")
     add_screen_options(parser)
 
 
 def add_screen_options(parser: Parser) -> None:
-    """Declares how the live screen looks."""
-    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters alone")
-    parser.add_option("--reset-view", action="store_true", help="forget theme, axes and sorting, as you left them")
+    """Adds the options of the live screen."""
+    parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
+    parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
 
 
 def view_options(args: argparse.Namespace) -> ViewOptions:
-    """What the command line says of the screen. Imports what draws it."""
+    """The options of the live screen. Imports Textual."""
     from tputui.ui.app import ViewOptions
 
     return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
 
 
 def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
-    """Whether to draw the live screen rather than to print."""
+    """Whether to draw the live screen instead of printing."""
     return not no_ui and not as_json and has_screen()
 
 
@@ -73,11 +73,11 @@ def watch(
     earlier: int | None = None,
     interrupts: Interrupts | None = None,
 ) -> Snapshot:
-    """Shows a run until it ends or the viewer leaves, and says on stderr what to type next.
+    """Shows a run until it ends or the viewer leaves, then prints on stderr what to type next.
 
-    Returns what is true of the run then, whatever moment a screen showed. `args` has the options of a view; `earlier`
-    is how many of the lines are printed that the run had before (None: all). If `interrupts` asked the run to stop and
-    Ctrl-C ended the reader of a pipe as well, the run is followed to its end, so that one command says how that went.
+    Returns the state of the run at that time, even if the screen showed an earlier time. `args` has the options of
+    `add_view_options`. `earlier` is how many earlier lines are printed first (None: all). If Ctrl-C requested a stop
+    (`interrupts`) and also ended the reader of the output, the run is followed to its end without printing.
     """
     source = session.Session.live(run_dir)
     if wants_screen(no_ui=args.no_ui, as_json=args.json):
@@ -92,20 +92,20 @@ def watch(
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
             raise
-        narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing it")
+        narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing")
         return _wait_for_end(run_dir)
     finally:
         source.close()
     if snapshot.condition in ENDED:
         return snapshot
-    if interrupts is not None and interrupts.asked:
+    if interrupts is not None and interrupts.requested:
         return _wait_for_end(run_dir)
-    narrate(_going_on(snapshot, run_dir))
+    narrate(_still_running(snapshot, run_dir))
     return snapshot
 
 
 def _wait_for_end(run_dir: Path) -> Snapshot:
-    """Follows a run to its end without printing it, for a command whose output was closed; then says how it ended."""
+    """Follows a run to its end for a command whose output was closed, then prints on stderr how it ended."""
     drop_stdout()
     source = session.Session.live(run_dir)
     try:
@@ -117,8 +117,8 @@ def _wait_for_end(run_dir: Path) -> Snapshot:
     return snapshot
 
 
-def code_of(snapshot: Snapshot) -> ExitCode:
-    """What `run` and `attach` exit with: the run's own code, or `DONE` where the viewer left a living run."""
+def exit_code_of(snapshot: Snapshot) -> ExitCode:
+    """The exit code of `run` and `attach`: that of the run, or `DONE` if the viewer left a running run."""
     if snapshot.condition not in ENDED:
         return ExitCode.DONE
     try:
@@ -128,17 +128,17 @@ def code_of(snapshot: Snapshot) -> ExitCode:
 
 
 def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
-    """At most three lines for the shell once a screen was left: state and cause, best metric, what to type next."""
+    """At most three lines for the shell after the screen was left: state and reason, best metric, what to type next."""
     plan, best = snapshot.plan, _best(snapshot)
     if snapshot.condition not in ENDED:
         done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else "no step yet"
-        return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _going_on(snapshot, run_dir)]
+        return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _still_running(snapshot, run_dir)]
     cause, condition = inert(snapshot.condition_reason), snapshot.condition
-    told = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition
+    ending = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition
     return [
-        f"{inert(snapshot.run)} {told}",
+        f"{inert(snapshot.run)} {ending}",
         *best,
-        f"`{_command('show', run_dir)}` prints its report{_how_to_resume(snapshot, run_dir)}",
+        f"`{_command('show', run_dir)}` prints its full status{_how_to_resume(snapshot, run_dir)}",
     ]
 
 
@@ -150,56 +150,56 @@ def _best(snapshot: Snapshot) -> list[str]:
     return [f"best validation {inert(name)} {fmt.number(value)} in epoch {epoch.epoch}"]
 
 
-def _going_on(snapshot: Snapshot, run_dir: Path) -> str:
-    return f"{inert(snapshot.run)} goes on; `{_command('attach', run_dir)}` shows it again"
+def _still_running(snapshot: Snapshot, run_dir: Path) -> str:
+    return f"{inert(snapshot.run)} is still running; `{_command('attach', run_dir)}` shows it again"
 
 
 def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
-    """How to train on from the last checkpoint; empty where there is none, or nothing left to train."""
+    """The command that resumes from the last checkpoint; empty if there is none or training is done."""
     if snapshot.condition == "done" or not snapshot.checkpoints:
         return ""
     manifest = rundir.manifest_if_readable(run_dir)
     if manifest is None:
         return ""
     source = shlex.quote(inert(manifest.config_path))
-    return f"; `tputui run {source} --resume {_spelled(run_dir)}` goes on from its last checkpoint"
+    return f"; `tputui run {source} --resume {_shell_path(run_dir)}` resumes from its last checkpoint"
 
 
 class Interrupts:
-    """Ctrl-C as requests to the run: stop and save, then stop at once."""
+    """Turns Ctrl-C into requests to the run: first save and stop, then stop at once."""
 
     _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._num_asked = 0
+        self._num_requested = 0
 
     @property
-    def asked(self) -> bool:
-        """Whether the run was asked to stop."""
-        return self._num_asked > 0
+    def requested(self) -> bool:
+        """Whether a stop was requested."""
+        return self._num_requested > 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT. The wait it interrupts goes on."""
-        if self._num_asked == len(self._KINDS):
-            narrate("stop at once was asked; the supervisor ends training by force where it does not obey")
+        """The handler of SIGINT. The interrupted wait continues."""
+        if self._num_requested == len(self._KINDS):
+            narrate("a stop at once was already requested; the supervisor kills training if it does not obey")
             return
-        kind = self._KINDS[self._num_asked]
-        self._num_asked += 1
+        kind = self._KINDS[self._num_requested]
+        self._num_requested += 1
         try:
             requests.submit(self._run_dir, kind, by="Ctrl-C", now=time.time())
         except OSError as error:
             narrate(f"the request to stop could not be written: {error}")
             return
         if kind == "stop":
-            narrate("asked the run to save and stop; Ctrl-C again stops it at once, without saving")
+            narrate("requested save and stop; press Ctrl-C again to stop at once without saving")
         else:
-            narrate("asked the run to stop at once")
+            narrate("requested stop at once")
 
 
 @contextlib.contextmanager
 def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
-    """Within, Ctrl-C asks the run to stop instead of ending this process."""
+    """A context in which Ctrl-C requests a stop of the run instead of ending this process."""
     interrupts = Interrupts(run_dir)
     before = signal.signal(signal.SIGINT, interrupts.handle)
     try:
@@ -209,11 +209,11 @@ def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
 
 
 def _command(name: str, run_dir: Path) -> str:
-    """A command line about this run that works in this directory."""
-    return f"tputui {name} {_spelled(run_dir)}"
+    """A command line for this run that works in the current directory."""
+    return f"tputui {name} {_shell_path(run_dir)}"
 
 
-def _spelled(run_dir: Path) -> str:
-    """A run's directory as a word of a command line: relative to this directory where it lies below."""
+def _shell_path(run_dir: Path) -> str:
+    """The run directory for a shell: relative if it is below the current directory."""
     shown = os.path.relpath(run_dir)
     return shlex.quote(str(run_dir) if shown.startswith("..") else shown)

@@ -9,8 +9,7 @@ from typing import Any
 from tputui import formatting as fmt
 from tputui.cli.arguments import parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.values import positive_int
+from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.cli.weights import ask_engine, choose
 from tputui.exit_codes import ExitCode
 
@@ -109,3 +108,6 @@ def _lines(result: dict[str, Any]) -> list[str]:
 def _figures(figures: dict[str, float | None]) -> str:
     """Figures by name; NaN has no form in JSON and is None."""
     return "  ".join(f"{name} {'nan' if value is None else f'{value:.6g}'}" for name, value in figures.items())
+
+
+COMMANDS = {"predict": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -11,10 +11,10 @@ import msgspec
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.check import Reading, examine, lives, lost_records, region_line
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import Damage
 from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, mend
 from tputui.telemetry.rundir import MANIFEST
 
@@ -124,3 +124,6 @@ def _as_json(
         "left_out": mended.left_out,
         "missing": remaining,
     }
+
+
+COMMANDS = {"repair": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

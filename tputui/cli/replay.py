@@ -1,4 +1,4 @@
-"""`tputui replay`: play a recorded run."""
+"""`tputui replay`: plays back a recorded run."""
 
 from __future__ import annotations
 
@@ -7,46 +7,44 @@ import sys
 from pathlib import Path
 
 from tputui.cli import open_run
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.arguments import TIME_FORMS, add_run_argument, chosen_run, local_time, parse_time, unix_time
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.moments import FORMS, moment, resolved, spelled
-from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.values import speed
+from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.text import headless, run_summary
 
-DESCRIPTION = """Plays what a run recorded through the screen that showed it live, N times as fast; in the
-screen it can be paused and sought in. With --no-ui it prints a line a fact, with --json the events, both
-without waiting unless --speed is given. With --at TIME --once it prints a report of the run as it was at that
-second: state, figures, loss curve, events and log as text, or one object with --json. Nothing is asked of the run."""
-EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run, or it has no such moment")
+DESCRIPTION = """Plays back a recorded run on the live screen, N times as fast, with pause and seek. With --no-ui it
+prints one line per event, with --json the events, both without waiting unless --speed is given. With --at TIME --once
+it prints a report of the run at that time: state, metrics, loss curve, events and log as text, or one JSON object
+with --json. The run is never changed."""
+EXIT_CODES = exit_codes(DONE="played, however the run ended", USAGE="no such run, or the time is outside the run")
 
 
 AT_ONCE = sys.float_info.max
-"""A speed at which any time passes within a second, however far the clock of a journal leapt."""
+"""A speed at which any run passes within a second, even if the clock of the host jumped."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
-    parser.add_option("--at", type=moment, metavar="TIME", help=f"begin there, and stay: {FORMS}")
-    parser.add_option("--once", action="store_true", help="print a report of the run as it was then, and nothing else")
-    parser.add_option("--speed", type=speed, metavar="N", help="times as fast as it was (1 in the screen)")
-    parser.add_option("--read-only", action="store_true", help="as it is always: nothing can be asked of a recording")
+    parser.add_option("--at", type=parse_time, metavar="TIME", help=f"start paused at this time: {TIME_FORMS}")
+    parser.add_option("--once", action="store_true", help="print a report of the run at that time and exit")
+    parser.add_option("--speed", type=speed, metavar="N", help="playback speed (default 1 on the screen)")
+    parser.add_option("--read-only", action="store_true", help="accepted for symmetry: a recording is always read-only")
     open_run.add_view_options(parser)
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Plays the run."""
+    """Plays back the run."""
     run_dir = chosen_run(args)
-    t = None if args.at is None else resolved(args.at, run_dir)
+    t = None if args.at is None else unix_time(args.at, run_dir)
     if args.once:
         _print_once(run_dir, t, as_json=args.json)
         return ExitCode.DONE
     screen = open_run.wants_screen(no_ui=args.no_ui, as_json=args.json)
     if t is not None and not screen:
-        raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print what it would show")
+        raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print a report")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
     if t is not None:
         source.player.pause()
@@ -68,4 +66,7 @@ def _print_once(run_dir: Path, t: float | None, *, as_json: bool) -> None:
     if as_json:
         say_json(run_summary.to_show(snapshot, whole=True), indent=2)
     else:
-        say(run_summary.moment_text(snapshot, spelled).rstrip("\n"))
+        say(run_summary.moment_text(snapshot, local_time).rstrip("\n"))
+
+
+COMMANDS = {"replay": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,55 +1,110 @@
-"""How a command asks something of a run and waits for the receipts.
+"""`tputui stop`, `checkpoint` and `stacks`: write a request to a run, then wait for its receipts or answers.
 
-Prints each receipt as it comes. Must not act on the run but through the request file.
+The request file is the only way in which these commands act on a run.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from pathlib import Path
 from threading import Event as Pause
 
+import msgspec
+
 from tputui import formatting as fmt
-from tputui.cli.console import CommandError, narrate, say
-from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.values import seconds
+from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes, seconds
 from tputui.exit_codes import ExitCode
 from tputui.session.session import Session
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state import process_stacks
+from tputui.state.snapshot import ENDED, Snapshot, StacksView
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.merge import JournalEvent
 
-EXIT_CODES = exit_codes(
+STOP_DESCRIPTION = """Asks a run to finish its step, save a checkpoint and end. Prints the receipts as they arrive: the
+request itself, seen (in which phase), then applied (after which step, with the checkpoint) or refused (with the
+reason). If the run does not obey --now within 10 s, its supervisor ends it."""
+
+CHECKPOINT_DESCRIPTION = """Asks a run to save a checkpoint after the current step and to continue. Prints the receipts
+as they arrive: the request itself, seen (in which phase), then applied (after which step; file, bytes, seconds) or
+refused (with the reason)."""
+
+STACKS_DESCRIPTION = """Prints the Python stacks of every training process of a run: your own code first, calls of
+tputui and of libraries folded. The run continues. This also works while XLA compiles or native code waits. The full
+stacks are saved in stacks/ in the run directory."""
+
+RECEIPT_CODES = exit_codes(
     DONE="applied",
-    UNANSWERED="no receipt came within --wait; the request stands",
-    USAGE="no such run, it ended before, or it refused",
+    UNANSWERED="no receipt within --wait; the request remains pending",
+    USAGE="no such run, the run has already ended, or it refused the request",
 )
-WAIT_S = 60.0
-_POLL_S = 0.1
+STACKS_CODES = exit_codes(
+    DONE="every process answered",
+    UNANSWERED="some processes did not answer within --wait; the answers that arrived are printed",
+    USAGE="no such run, or it has ended",
+)
+RECEIPT_WAIT_S = 60.0
+STACKS_WAIT_S = 10.0
+"""Long enough to send a signal to a process that cannot answer by itself."""
+_RECEIPT_POLL_S = 0.1
+_STACKS_POLL_S = 0.05
 
 
-def add_wait_option(parser: Parser, wait_s: float = WAIT_S, what: str = "receipts") -> None:
-    """Declares how long to wait for what comes back."""
-    told = f"seconds to wait for the {what} ({wait_s:g})"
-    parser.add_option("--wait", type=seconds, default=wait_s, metavar="S", help=told)
+def _add_stop_arguments(parser: Parser) -> None:
+    add_run_argument(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--after-epoch", action="store_true", help="train to the end of the epoch first")
+    how.add_argument("--now", action="store_true", help="end at once, without saving")
+    _add_wait_option(parser, RECEIPT_WAIT_S, "receipts")
 
 
-def ask(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode:
-    """Writes the request, then prints its receipts until it is applied or refused, or `wait_s` is over."""
+def _add_checkpoint_arguments(parser: Parser) -> None:
+    add_run_argument(parser)
+    _add_wait_option(parser, RECEIPT_WAIT_S, "receipts")
+
+
+def _add_stacks_arguments(parser: Parser) -> None:
+    add_run_argument(parser)
+    _add_wait_option(parser, STACKS_WAIT_S, "answers")
+    parser.add_option("--json", action="store_true", help="print one JSON object, nothing folded")
+
+
+def _add_wait_option(parser: Parser, wait_s: float, what: str) -> None:
+    parser.add_option(
+        "--wait", type=seconds, default=wait_s, metavar="S", help=f"seconds to wait for the {what} (default {wait_s:g})"
+    )
+
+
+def _stop(args: argparse.Namespace) -> ExitCode:
+    kind: RequestKind = "stop_now" if args.now else "stop_after_epoch" if args.after_epoch else "stop"
+    return request_and_wait(chosen_run(args), kind, by="tputui stop", wait_s=args.wait)
+
+
+def _checkpoint(args: argparse.Namespace) -> ExitCode:
+    return request_and_wait(chosen_run(args), "checkpoint", by="tputui checkpoint", wait_s=args.wait)
+
+
+def request_and_wait(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode:
+    """Writes a request, then prints its receipts until it is applied or refused, or `wait_s` is over.
+
+    Raises `CommandError` if the run has ended, or ends before it answers.
+    """
     session = Session.live(run_dir)
     try:
-        session.read_all()
-        snapshot = session.snapshot()
+        snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
-            raise CommandError(ExitCode.USAGE, f"{_name(run_dir)}: there is nothing to ask: {_ended(snapshot)}")
+            words = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
+            raise CommandError(ExitCode.USAGE, words)
         request = submit(run_dir, kind, by)
         say(f"requested: {kind} ({request.id})")
         try:
-            return _wait(session, run_dir, request, wait_s)
+            return _print_receipts(session, run_dir, request, wait_s)
         except KeyboardInterrupt:
-            narrate(f"not waiting any longer; the request stands, and `tputui show {_name(run_dir)}` tells of it")
+            narrate(f"stopped waiting; the request remains pending; `tputui show {_name(run_dir)}` shows its result")
             raise
     finally:
         session.close()
@@ -64,36 +119,36 @@ def submit(run_dir: Path, kind: RequestKind, by: str) -> requests.Request:
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _news(session: Session) -> list[JournalEvent]:
-    """What was written since the last read, all of it."""
-    facts = session.poll()
-    while not session.caught_up:
-        facts += session.poll()
-    return facts
-
-
-def _wait(session: Session, run_dir: Path, request: requests.Request, wait_s: float) -> ExitCode:
+def _print_receipts(session: Session, run_dir: Path, request: requests.Request, wait_s: float) -> ExitCode:
     deadline = time.monotonic() + wait_s
     pause = Pause()
     while True:
-        # Settled before the last read, so that a receipt written with the end record is not missed.
+        # Read before the events, so that a receipt written together with the end record is not missed.
         settled = session.settled
-        for fact in _news(session):
-            answer = _receipt(fact.event, request.id)
-            if answer is not None:
-                say(answer)
-                if not isinstance(fact.event, ev.RequestSeen):
-                    return ExitCode.DONE if isinstance(fact.event, ev.RequestApplied) else ExitCode.USAGE
+        for entry in _new_events(session):
+            receipt = _receipt(entry.event, request.id)
+            if receipt is not None:
+                say(receipt)
+                if not isinstance(entry.event, ev.RequestSeen):
+                    return ExitCode.DONE if isinstance(entry.event, ev.RequestApplied) else ExitCode.USAGE
         if settled:
-            words = f"{_name(run_dir)}: the run ended before it answered: {_ended(session.snapshot())}"
+            words = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
             raise CommandError(ExitCode.USAGE, words)
         if time.monotonic() >= deadline:
-            return _tell_unanswered(session.snapshot(), run_dir, wait_s)
-        pause.wait(_POLL_S)
+            return _narrate_unanswered(session.snapshot(), run_dir, wait_s)
+        pause.wait(_RECEIPT_POLL_S)
+
+
+def _new_events(session: Session) -> list[JournalEvent]:
+    """All events that were written since the last read."""
+    events = session.poll()
+    while not session.caught_up:
+        events += session.poll()
+    return events
 
 
 def _receipt(event: ev.Event, request_id: str) -> str | None:
-    """A receipt of the request in words; None where the fact is none."""
+    """A receipt of the request as a line; None for any other event."""
     if isinstance(event, ev.RequestSeen) and event.request == request_id:
         return f"seen: in phase {event.phase}, step {event.step}"
     if isinstance(event, ev.RequestRefused) and event.request == request_id:
@@ -110,19 +165,69 @@ def _receipt(event: ev.Event, request_id: str) -> str | None:
     return None
 
 
-def _tell_unanswered(snapshot: Snapshot, run_dir: Path, wait_s: float) -> ExitCode:
+def _narrate_unanswered(snapshot: Snapshot, run_dir: Path, wait_s: float) -> ExitCode:
     narrate(
         f"no answer within {wait_s:g} s: {_name(run_dir)} is {snapshot.condition}, in phase "
-        f"{snapshot.phase or 'starting'}; the request stands, and `tputui show {_name(run_dir)}` tells what became "
-        "of it"
+        f"{snapshot.phase or 'starting'}; the request remains pending; `tputui show {_name(run_dir)}` shows its result"
     )
     return ExitCode.UNANSWERED
 
 
+def _stacks(args: argparse.Namespace) -> ExitCode:
+    run_dir = chosen_run(args)
+    session = Session.live(run_dir)
+    try:
+        snapshot = _read_snapshot(session)
+        if snapshot.condition in ENDED:
+            words = f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}"
+            raise CommandError(ExitCode.USAGE, words)
+        request = submit(run_dir, "stacks", "tputui stacks").id
+        view, missing = _wait_for_stacks(session, request, args.wait)
+    finally:
+        session.close()
+    if args.json:
+        say_json(msgspec.to_builtins(view), indent=2)
+    elif view is not None:
+        for line in process_stacks.page(view):
+            say(fmt.inert(line))
+    if missing:
+        narrate(f"no answer within {args.wait:g} s from {', '.join(missing)}")
+        return ExitCode.UNANSWERED
+    return ExitCode.DONE
+
+
+def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[StacksView | None, list[str]]:
+    """The stacks that arrived, and the names of the processes that did not answer."""
+    deadline = time.monotonic() + wait_s
+    pause = Pause()
+    while True:
+        snapshot = _read_snapshot(session)
+        view = snapshot.stacks if snapshot.stacks and snapshot.stacks.request == request else None
+        answered = {process.pid for process in view.processes} if view else set()
+        missing = [name for name, pid in session.training_processes() if pid not in answered]
+        if view is None and snapshot.condition in ENDED:
+            raise CommandError(ExitCode.USAGE, f"the run ended before it answered (it is {snapshot.condition})")
+        if not missing or snapshot.condition in ENDED or time.monotonic() >= deadline:
+            return view, missing
+        pause.wait(_STACKS_POLL_S)
+
+
+def _read_snapshot(session: Session) -> Snapshot:
+    session.read_all()
+    return session.snapshot()
+
+
 def _ended(snapshot: Snapshot) -> str:
-    """The state of a run that ended, as a sentence."""
+    """State and reason of a run that ended."""
     return f"it is {snapshot.condition}: {fmt.inert(snapshot.condition_reason)}"
 
 
 def _name(run_dir: Path) -> str:
     return fmt.inert(run_dir.name or str(run_dir))
+
+
+COMMANDS = {
+    "stop": Command(STOP_DESCRIPTION, RECEIPT_CODES, _add_stop_arguments, _stop),
+    "checkpoint": Command(CHECKPOINT_DESCRIPTION, RECEIPT_CODES, _add_checkpoint_arguments, _checkpoint),
+    "stacks": Command(STACKS_DESCRIPTION, STACKS_CODES, _add_stacks_arguments, _stacks),
+}

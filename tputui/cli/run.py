@@ -1,4 +1,4 @@
-"""`tputui run`: train what a configuration file describes."""
+"""`tputui run`: trains a configuration file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from tputui import config
 from tputui.cli import launch, open_run
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.environment import environment_problem
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import rundir
 
-DESCRIPTION = """Checks the configuration and this machine, makes a run directory and starts training in
-processes of their own, which a closed terminal does not end. In a terminal it opens the live screen;
-otherwise, or with --no-ui, it prints a line a fact to stdout; with --json the events as JSON lines. Ctrl-C
-without the screen asks the run to save and stop, again: to stop at once. Values of --set stand in TOML: --set
-epochs=3 --set optim.lr=0.01"""
+DESCRIPTION = """Checks the configuration and this machine, creates a run directory and starts training in its own
+processes, which survive a closed terminal. In a terminal it opens the live screen; otherwise, or with --no-ui, it
+prints one line per event to stdout; with --json the events as JSON lines. Without the screen, Ctrl-C requests save
+and stop; pressed again, stop at once. --set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
 EXIT_CODES = exit_codes(
-    DONE="every epoch was trained; or the viewer left and training goes on",
-    USAGE="the command line or the configuration cannot be used; nothing was made",
+    DONE="every epoch was trained, or the viewer left and training continues",
+    USAGE="the command line or the configuration is not valid; nothing was created",
     FAILED="training failed",
     STOPPED="training was stopped on request",
-    LOST="the run's processes are gone and left no end record",
-    ENVIRONMENT="this machine cannot run it: no torch_xla, versions that do not fit, a device that is taken",
+    LOST="the processes of the run are gone without an end record",
+    ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
 )
 
 
@@ -38,11 +37,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
     )
-    parser.add_option("--name", metavar="NAME", help="name of the run; else the time and the task")
-    parser.add_option("--resume", metavar="RUN", help="go on from the last checkpoint of that run")
-    parser.add_option("--detach", action="store_true", help="start it, print its name and leave")
+    parser.add_option("--name", metavar="NAME", help="name of the run (default time and task)")
+    parser.add_option("--resume", metavar="RUN", help="resume from the last checkpoint of RUN")
+    parser.add_option("--detach", action="store_true", help="start the run, print its name and exit")
     open_run.add_view_options(parser)
-    parser.know_keys(config.keys_by_name())
+    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -51,24 +50,24 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.name is not None and not rundir.is_name(args.name):
         raise CommandError(
             ExitCode.USAGE,
-            f"--name {args.name!r}: a run's name has letters, digits, dots, dashes and underscores, at most 128, "
-            "and begins with a letter or a digit",
+            f"--name {args.name!r}: run names may contain letters, digits, . - _ (at most 128 characters) "
+            "and start with a letter or digit",
         )
     loaded, resume = _checked(args, parent)
     run_dir = launch.create_run(
         parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=["tputui", *sys.argv[1:]]
     )
     with open_run.ctrl_c_stops(run_dir) as interrupts:
-        supervisor = launch.start(run_dir)
+        supervisor = launch.start_supervisor(run_dir)
         if args.detach:
-            return _tell_started(run_dir, as_json=args.json)
+            return _print_started(run_dir, as_json=args.json)
         if not open_run.wants_screen(no_ui=args.no_ui, as_json=args.json):
             return _show(run_dir, supervisor, args, interrupts)
     return _show(run_dir, supervisor, args)
 
 
 def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, Path | None]:
-    """The configuration, after everything that can be refused was looked at. Makes nothing."""
+    """The configuration and the checkpoint to resume from, after all checks. Creates nothing. Raises `CommandError`."""
     try:
         loaded = config.load(Path(args.config), args.set)
     except config.ConfigError as error:
@@ -81,7 +80,7 @@ def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, 
     return loaded, resume
 
 
-def _tell_started(run_dir: Path, *, as_json: bool) -> ExitCode:
+def _print_started(run_dir: Path, *, as_json: bool) -> ExitCode:
     if as_json:
         say_json({"run": run_dir.name, "dir": str(run_dir)})
     else:
@@ -97,7 +96,10 @@ def _show(
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
     snapshot = open_run.watch(run_dir, args, interrupts=interrupts)
-    code = open_run.code_of(snapshot)
+    code = open_run.exit_code_of(snapshot)
     if snapshot.exit_code is not None:
         launch.wait_settled(supervisor)
     return code
+
+
+COMMANDS = {"run": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,4 +1,4 @@
-"""`tputui runs`: the runs of a directory as a table."""
+"""`tputui runs`: prints the runs of a directory as a table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
-from tputui.cli.parser import Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Prints a table of the runs, newest first: name, state, epoch, step, loss, age, cores and
-configuration file. With --json one list of objects. A run whose record cannot be read says so in its line."""
-EXIT_CODES = exit_codes(DONE="printed, also where there is no run yet", USAGE="the directory cannot be listed")
+configuration file. With --json one list of objects. The line of a run that cannot be read says so."""
+EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
 _HEAD = ("RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG")
 _RIGHT = frozenset({"EPOCH", "STEP", "LOSS", "AGE", "CORES"})
@@ -59,13 +59,13 @@ def _newest_first(parent: Path) -> list[Path]:
 
 
 def created(run_dir: Path) -> float:
-    """When the run was asked for; the directory's own time where the manifest cannot be read."""
+    """Unix time at which the run was created; the time of its directory if the manifest cannot be read."""
     manifest = rundir.manifest_if_readable(run_dir)
     return manifest.created if manifest else run_dir.stat().st_mtime
 
 
 def _row(run_dir: Path) -> dict[str, Any]:
-    """What the table says of a run; None where it is not known."""
+    """The values of a run in the table; None if unknown."""
     row: dict[str, Any] = {"run": run_dir.name, "dir": str(run_dir), "created": created(run_dir)}
     if why := rundir.why_shut(run_dir):
         return {**row, "state": "unreadable", "why": why}
@@ -106,8 +106,11 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span of time in its largest unit: `42s`, `7m`, `3h`, `12d`."""
+    """A duration in its largest unit: `42s`, `7m`, `3h`, `12d`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{max(0, int(seconds))}s"
+
+
+COMMANDS = {"runs": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

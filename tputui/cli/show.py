@@ -1,4 +1,4 @@
-"""`tputui show`: what is true of a run, once."""
+"""`tputui show`: prints the full status of a run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import argparse
 
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.parser import Parser, exit_codes
-from tputui.cli.values import count_or_all
+from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.telemetry import layer_table
 from tputui.text import run_summary
 
-DESCRIPTION = """Prints what is true of a run: state, progress, losses by core, meters, epochs with their
-timings, XLA counters, memory, checkpoints, requests, values that are not finite, and what of the journals
-cannot be read. With --model the layers of its network: output shapes and parameter counts. With --json one
-object. Nothing is changed."""
+DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
+XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals. With --model the layers of its
+network: output shapes and parameter counts. With --json one object. The run is never changed."""
 EXIT_CODES = exit_codes(
-    DONE="printed, whatever the run's state", USAGE="no such run, or with --model none that has a table of layers"
+    DONE="printed, whatever the run's state", USAGE="no such run, or with --model no table of layers"
 )
 
 
@@ -34,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
         type=count_or_all,
         default=run_summary.EPOCHS_SHOWN,
         metavar="N",
-        help=f"print the newest N epochs and the best one, or `all` ({run_summary.EPOCHS_SHOWN})",
+        help=f"print the newest N epochs and the best one, or `all` (default {run_summary.EPOCHS_SHOWN})",
     )
 
 
@@ -61,3 +59,6 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
     else:
         say(layer_table.text(table))
     return ExitCode.DONE
+
+
+COMMANDS = {"show": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

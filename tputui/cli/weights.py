@@ -1,10 +1,11 @@
-"""Which weights a command is about, and the engine command that uses them in a process of its own.
+"""Finds the weights of a run and runs the engine commands that use them; `tputui export`.
 
-Torch-free: the engine is started by command line, and tells what it does on a pipe (`engine.commands.protocol`).
+Imports no torch: the engine runs in its own process and reports its progress on a pipe (`engine.commands.protocol`).
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import subprocess
@@ -15,13 +16,26 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from tputui.cli.arguments import find_run
-from tputui.cli.console import CommandError, narrate
+from tputui import formatting as fmt
+from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.environment import missing_sentence
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
 from tputui.telemetry import rundir
-from tputui.versions import missing_sentence
+
+EXPORT_DESCRIPTION = """Writes the weights of a run as a plain state dict, for
+torch.load(FILE, weights_only=True) and load_state_dict, or as .safetensors if that package is installed. The file is
+read back and compared. A JSON file beside it (weights.json for weights.pt) describes what the weights belong to;
+`tputui predict FILE INPUT` needs only these two files."""
+EXPORT_CODES = exit_codes(
+    DONE="written, read back and compared",
+    USAGE="no such run, no weights, no such directory, or an existing file that export did not write",
+    ENVIRONMENT="torch or numpy is not installed",
+)
+EXPORT_NAME = "weights.pt"
 
 BEST, LAST = "best", "last"
 NEEDED = ("torch", "numpy")
@@ -141,3 +155,27 @@ def _run_around(file: Path) -> Path | None:
         if rundir.is_run(folder):
             return folder
     return None
+
+
+def _add_export_arguments(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="name of a run, its directory, or a checkpoint file")
+    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (best, or else last)")
+    parser.add_option("--to", metavar="FILE", help=f"file to write ({EXPORT_NAME} in the run's directory)")
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def _export(args: argparse.Namespace) -> ExitCode:
+    chosen = choose(args.run, args.weights, parent_of(args))
+    folder = chosen.run_dir if chosen.run_dir is not None else chosen.path.absolute().parent
+    to = Path(args.to).absolute() if args.to else folder.absolute() / EXPORT_NAME
+    result = ask_engine("engine.commands.export", [*chosen.argv, "--to", str(to)])
+    if args.json:
+        say_json(result, indent=2)
+        return ExitCode.DONE
+    made = f" of step {result['step']}" if result["step"] is not None else ""
+    size = f"{fmt.size(result['bytes'])}, {fmt.count(result['tensors'])} tensors"
+    say(fmt.inert(f"{result['path']}: the weights{made} ({size}), read back and compared"))
+    return ExitCode.DONE
+
+
+COMMANDS = {"export": Command(EXPORT_DESCRIPTION, EXPORT_CODES, _add_export_arguments, _export)}

@@ -15,8 +15,7 @@ from pathlib import Path
 from tputui.cache import CachedState
 from tputui.cache.state_cache import StateCache
 from tputui.state.reducer import RunState
-from tputui.telemetry.damage import Damage
-from tputui.telemetry.journal import START, Bookmark
+from tputui.telemetry.journal import START, Bookmark, Damage
 from tputui.telemetry.merge import JournalEvent, Merge, Reached
 
 PLACES_MAX = 48

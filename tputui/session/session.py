@@ -21,7 +21,7 @@ from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.damage import Damage
+from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import JournalEvent
 
 POLL_BUDGET_S = 0.05

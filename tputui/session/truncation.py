@@ -14,8 +14,7 @@ from tputui.config_diff import ABSENT, flatten
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
-from tputui.telemetry.damage import Damage
-from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.journal import SUFFIX, Damage
 
 EVIDENCE: tuple[type[ev.Event], ...] = (
     ev.JournalOpened,

@@ -1,4 +1,4 @@
-"""One detached process a host: starts the training process, watches it, samples the host, escalates requests.
+"""The supervisor, one detached process per host: starts training, monitors it, samples the host, enforces requests.
 
-It outlives the terminal and must not be needed by training: `kill -9` of it harms nothing but its own samples.
+It outlives the terminal. Training does not depend on it: `kill -9` of the supervisor only loses its own samples.
 """

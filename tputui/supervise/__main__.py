@@ -1,4 +1,4 @@
-"""Entry point: `python -P -m tputui.supervise RUN_DIR`. What it prints is kept in `RUN_DIR/supervisor.log`."""
+"""Entry point: `python -P -m tputui.supervise RUN_DIR`. Its output goes to `RUN_DIR/supervisor.log`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tputui.telemetry.rundir import RunNotFound
 
 
 def main(argv: list[str]) -> int:
-    """Supervises the run in the directory that is the one argument; returns the run's exit code."""
+    """Supervises the run in the directory `argv[0]`; returns the exit code of the run."""
     if len(argv) != 1:
         sys.stderr.write("usage: python -P -m tputui.supervise RUN_DIR\n")
         return ExitCode.USAGE
     try:
         return Supervisor(Path(argv[0])).run()
     except FileExistsError:
-        # A journal has one writer, ever: whether the first supervisor lives or not, this run is its own.
-        why = "another supervisor has begun it; `tputui run --resume` goes on from its last checkpoint as a new run"
+        # A journal has exactly one writer, so a run has one supervisor, whether that still lives or not.
+        why = "another supervisor has started it; `tputui run --resume` continues from its last checkpoint as a new run"
     except RunNotFound as error:
         why = str(error)
     except OSError as error:

@@ -1,36 +1,47 @@
-"""When asking turns into force. Pure: the clock is an argument.
+"""What the supervisor does about SIGTERM, requests to stop and stalls. The clock is an argument.
 
-SIGTERM asks to stop and save. Asked again, or when a grace time is over, it asks to stop at once; a request to stop
-at once that is not obeyed in time, whoever made it, ends the training process by force.
+The first SIGTERM requests save and stop. The second one, or the end of a grace period, requests stop at once. If any
+request to stop at once is not obeyed in time, the training process is killed.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
+from tputui.state.liveness import assess
+from tputui.supervise.worker_state import WorkerState
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.reporter import Reporter
+
+STALL_CHECK_S = 1.0
+"""Seconds between two checks for a stall."""
+STALL_MIN_S = 3.0
+"""A shorter stall is not reported: the clock of the host may have jumped."""
+STALL_POLICIES = ("notify", "save-stop", "continue")
 
 
 class Timing(NamedTuple):
-    """The supervisor's times, in seconds."""
+    """Intervals and grace periods of the supervisor, in seconds."""
 
     tick_s: float = 0.2
-    """Between looks at the log, the requests and the journals."""
+    """Between polls of the log, the requests and the journals."""
     sample_s: float = 1.0
     """Between samples of the host."""
     sigterm_grace_s: float = 20.0
-    """From SIGTERM to a request to stop at once: with the next, within the 30 s that a preempted machine has."""
+    """From SIGTERM to the request to stop at once. Together with `kill_after_s` within the 30 s of a preempted VM."""
     kill_after_s: float = 10.0
     """From a request to stop at once to SIGKILL."""
     stall_grace_s: float = 120.0
-    """From the request to save and stop for a stall to a request to stop at once."""
-    last_words_s: float = 30.0
-    """How long the end record is tried to be written where the disk refuses it."""
+    """From the request to save and stop after a stall to the request to stop at once."""
+    end_record_s: float = 30.0
+    """How long to retry writing the end record if the disk refuses it."""
 
 
 class Escalation:
-    """What was asked so far, and what falls due next."""
+    """The requests to stop so far, and the one that is due next."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -39,15 +50,15 @@ class Escalation:
         self._kill_at = math.inf
 
     def on_sigterm(self, now: float) -> RequestKind | None:
-        """What a SIGTERM asks for; None where everything was asked already."""
+        """The request that a SIGTERM makes; None if nothing more can be requested."""
         self._sigterms += 1
         if self._sigterms == 1:
             self._stop_now_at = now + self._timing.sigterm_grace_s
             return "stop"
-        return self._ask_harder()
+        return self._request_stop_now()
 
     def on_stall(self, now: float) -> RequestKind | None:
-        """What a stall asks for, where the run is to be saved and stopped; None where that was asked already."""
+        """The request that a stall makes under the policy `save-stop`; None if a stop was already requested."""
         if self._sigterms:
             return None
         self._sigterms = 1
@@ -55,21 +66,57 @@ class Escalation:
         return "stop"
 
     def on_request(self, kind: RequestKind, now: float) -> None:
-        """A request was found in the run's directory, whoever wrote it."""
+        """Takes note of a request in the run directory, from any sender."""
         if kind == "stop_now":
             self._stop_now_at = math.inf
             self._kill_at = min(self._kill_at, now + self._timing.kill_after_s)
 
-    def falls_due(self, now: float) -> Literal["stop_now", "kill"] | None:
-        """What is to be done at this moment; each is said once."""
+    def due(self, now: float) -> Literal["stop_now", "kill"] | None:
+        """The action that is due at `now`. Each action is returned once."""
         if now >= self._kill_at:
             self._kill_at = math.inf
             return "kill"
-        return self._ask_harder() if now >= self._stop_now_at else None
+        return self._request_stop_now() if now >= self._stop_now_at else None
 
-    def _ask_harder(self) -> Literal["stop_now"] | None:
-        """Asks to stop at once, unless that was asked."""
+    def _request_stop_now(self) -> Literal["stop_now"] | None:
         if self._stop_now_at == math.inf:
             return None
         self._stop_now_at = math.inf
         return "stop_now"
+
+
+class StallPolicy:
+    """Detects stalls of the training processes of one worker, by the same rule as the screen, and applies `[stall]`."""
+
+    def __init__(
+        self, config: Mapping[str, Any], worker_state: WorkerState, escalation: Escalation, reporter: Reporter
+    ) -> None:
+        """`config` is the configuration of the run."""
+        table = config.get("stall")
+        policy = table.get("policy") if isinstance(table, dict) else None
+        self._policy = policy if policy in STALL_POLICIES else "notify"
+        self._worker_state = worker_state
+        self._escalation = escalation
+        self._reporter = reporter
+        self._due = 0.0
+        self._since: float | None = None
+        self._is_reported = False
+
+    def check(self, now: float, tick: float) -> ev.RequestKind | None:
+        """Reports a new stall; returns the request to make, if any. `now` is unix time, `tick` a monotonic time."""
+        if self._policy == "continue" or tick < self._due:
+            return None
+        self._due = tick + STALL_CHECK_S
+        state = self._worker_state.state
+        gone = {exited.process for writer in state.workers for exited in writer.rank_exits}
+        verdict = assess(state, {name: name not in gone for name in state.processes}, now)
+        if verdict.condition != "stalled" or not state.workers:
+            self._since, self._is_reported = None, False
+            return None
+        self._since = tick if self._since is None else self._since
+        if self._is_reported or tick - self._since < STALL_MIN_S:
+            return None
+        self._is_reported = True
+        step = max(writer.steps_done for writer in state.workers)
+        self._reporter.emit(ev.StallFound(t=now, text=verdict.reason, step=step, policy=self._policy))
+        return self._escalation.on_stall(tick) if self._policy == "save-stop" else None

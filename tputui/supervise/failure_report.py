@@ -1,7 +1,7 @@
-"""The first failure of a run, told within a moment of the first death: as a fact, and as `failure.txt` beside it.
+"""Reports the first failure of a run as an event and as `failure.txt`, as soon as the first process fails.
 
-Told once; when everything has ended the file is written again, with what followed. Must not end anything: the worker
-ends the other ranks, and the supervisor what is left of the worker's group.
+The event is written once. The file is written again after everything has ended, with the failures that followed. Ends
+no process: the worker ends the other ranks, and the supervisor what remains of the worker's process group.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state import root_cause
-from tputui.supervise import outcome, output_tail
-from tputui.supervise.oom import OutOfMemoryWatch
+from tputui.supervise import outcome
+from tputui.supervise.host_metrics import OutOfMemoryWatch
+from tputui.supervise.log_tail import read_last
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry.redaction import masked_text
@@ -24,47 +25,47 @@ from tputui.telemetry.rundir import write_atomically
 
 FAILURE_FILE = "failure.txt"
 BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
-"""Signals by which native code ends its own process."""
+"""Signals of a crash in native code."""
 
 
 class FailureReport:
-    """Tells the first failure of the training processes of one worker."""
+    """Reports the first failure among the training processes of one worker."""
 
-    def __init__(self, run_dir: Path, log: Path, writer: str, ledger: WorkerState, reporter: Reporter) -> None:
-        """`writer` is the worker's name, `log` what its processes print."""
+    def __init__(self, run_dir: Path, log: Path, writer: str, worker_state: WorkerState, reporter: Reporter) -> None:
+        """`writer` is the name of the worker, `log` the file with the output of its processes."""
         self._run_dir = run_dir
         self._log = log
         self._worker = writer
-        self._ledger = ledger
+        self._worker_state = worker_state
         self._reporter = reporter
         self.memory = OutOfMemoryWatch()
-        self._told: ev.FailureReported | None = None
+        self._reported: ev.FailureReported | None = None
 
-    def look(self) -> None:
-        """Tells a failure of which a process has told, where that is new."""
-        death = root_cause.first(self._ledger.state)
-        if self._told is None and death is not None and death.event.error != root_cause.PEER_LOST:
-            self._tell(self._of_death(death))
+    def check(self) -> None:
+        """Reports the first failure that a process has recorded, unless it was reported already."""
+        death = root_cause.first(self._worker_state.state)
+        if self._reported is None and death is not None and death.event.error != root_cause.PEER_LOST:
+            self._publish(self._from_recorded(death))
 
     def worker_ended(self, end: outcome.WorkerEnd, exited: ev.WorkerExited) -> None:
-        """Tells of an end of the worker that it did not tell of itself, then writes down what followed."""
+        """Reports an end of the worker that the worker did not record itself, then writes what followed to the file."""
         supervisor = self._reporter.writer
-        self._ledger.note(supervisor, exited)
-        death = root_cause.first(self._ledger.state)
-        if self._told is None and death is not None:
-            self._tell(self._of_death(death))
-        elif self._told is None and self._broke(end):
-            self._tell(self._of_silence(end, exited))
-        if self._told is not None:
+        self._worker_state.add(supervisor, exited)
+        death = root_cause.first(self._worker_state.state)
+        if self._reported is None and death is not None:
+            self._publish(self._from_recorded(death))
+        elif self._reported is None and self._has_failed(end):
+            self._publish(self._from_exit(end, exited))
+        if self._reported is not None:
             self._write()
 
-    def _broke(self, end: outcome.WorkerEnd) -> bool:
-        if self._ledger.training_ended is not None or end.killed:
+    def _has_failed(self, end: outcome.WorkerEnd) -> bool:
+        if self._worker_state.training_ended is not None or end.killed:
             return False
         return not (end.returncode == ExitCode.STOPPED and end.stop_asked)
 
-    def _of_death(self, death: root_cause.Death) -> ev.FailureReported:
-        """What a process told itself, or the first rank of another one."""
+    def _from_recorded(self, death: root_cause.Death) -> ev.FailureReported:
+        """The report of a failure that a process recorded, about itself or about another rank."""
         event = death.event
         found = ev.FailureReported(
             t=time.time(),
@@ -79,51 +80,51 @@ class FailureReport:
             stack="",
             silent=False,
         )
-        exits = (e for w in self._ledger.state.workers for e in w.rank_exits if e.process == death.process)
-        return self._with_rest(found, next((exited.signal for exited in exits), None), event.traceback)
+        exits = (e for w in self._worker_state.state.workers for e in w.rank_exits if e.process == death.process)
+        return self._with_context(found, next((exited.signal for exited in exits), None), event.traceback)
 
-    def _of_silence(self, end: outcome.WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
-        """What can be told of a worker that is gone and left no word."""
-        worker = self._ledger.state.processes.get(self._worker)
+    def _from_exit(self, end: outcome.WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
+        """The report of a worker that ended without recording why."""
+        worker = self._worker_state.state.processes.get(self._worker)
         found = ev.FailureReported(
             t=time.time(),
             process=self._worker,
             pid=exited.pid,
             kind=_kind(end.returncode),
-            error=exited.signal or "no last word",
-            message=f"the training process ended by {outcome.words_for(end.returncode)} and said nothing of it",
+            error=exited.signal or "no error report",
+            message=f"the training process ended by {outcome.returncode_text(end.returncode)} without an error report",
             phase=worker.beat.phase if worker and worker.beat else "starting",
-            step=self._ledger.newest_step,
+            step=self._worker_state.newest_step,
             log=[],
             stack="",
             silent=True,
         )
-        return self._with_rest(found, exited.signal, "")
+        return self._with_context(found, exited.signal, "")
 
-    def _with_rest(self, found: ev.FailureReported, by_signal: str | None, traceback: str) -> ev.FailureReported:
-        """With what was printed last, and what the kernel counts where a process was killed."""
+    def _with_context(self, found: ev.FailureReported, by_signal: str | None, traceback: str) -> ev.FailureReported:
+        """The report with the last output and, if the process was killed, the kernel's out-of-memory count."""
         killed = by_signal == "SIGKILL"
-        words = output_tail.read(self._log, traceback)
+        output = read_last(self._log, traceback)
         return replace(
             found,
             kind="memory" if killed and self.memory.rose() else found.kind,
             memory=self.memory.verdict() if killed else None,
-            log=words.lines,
-            stack=words.stack if found.kind == "aborted" else "",
+            log=output.lines,
+            stack=output.stack if found.kind == "aborted" else "",
             path=FAILURE_FILE,
         )
 
-    def _tell(self, told: ev.FailureReported) -> None:
-        self._told = told
-        self._ledger.note(self._reporter.writer, told)
+    def _publish(self, report: ev.FailureReported) -> None:
+        self._reported = report
+        self._worker_state.add(self._reporter.writer, report)
         if not self._write():
-            self._told = told = replace(told, path=None)
-        self._reporter.emit(told)
+            self._reported = report = replace(report, path=None)
+        self._reporter.emit(report)
 
     def _write(self) -> bool:
-        """Writes the report as far as it is known; whether the disk took it."""
-        failure = root_cause.failure(self._ledger.state)
-        assert failure is not None, "it was told"
+        """Writes the file; returns False if the disk refused it."""
+        failure = root_cause.failure(self._worker_state.state)
+        assert failure is not None
         text = "".join(f"{inert(masked_text(line))}\n" for line in root_cause.block(failure))
         try:
             write_atomically(self._run_dir / FAILURE_FILE, text.encode("utf-8", "replace"))
@@ -133,8 +134,8 @@ class FailureReport:
 
 
 def _kind(returncode: int) -> ev.FailureKind:
-    """How a process broke that said nothing, by what it ended with."""
+    """The kind of a failure without an error report, by the return code of the process."""
     if returncode < 0:
         return "aborted" if outcome.signal_name(returncode) in BROKEN_CODE else "killed"
-    # Whatever the exit code: a worker that refuses says so in its journal.
+    # Any exit code: a worker that refuses a configuration records that in its journal.
     return "exited"

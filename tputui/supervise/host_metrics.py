@@ -1,7 +1,6 @@
-"""What the operating system says of the host and of the run's processes there, by psutil.
+"""CPU and memory of the host and of the processes of the run, and out-of-memory kills by the kernel.
 
-A CPU figure is a difference of two readings, so a process appears from its second reading on: no first zero is
-invented. Must not signal or change a process.
+CPU use is the difference of two readings, so a process appears only from its second reading on. Sends no signals.
 """
 
 from __future__ import annotations
@@ -9,13 +8,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 from tputui.telemetry.events import HostSampled, ProcessSample
+from tputui.telemetry.safe_open import read_small
 
 CHILDREN_INTERVAL_S = 5.0
-"""Between searches for children of the worker: each reads the whole process table."""
+"""Seconds between searches for children of the worker; each search reads the whole process table."""
 PROCESSES_MAX = 64
+OOM_SAMPLES_KEPT = 5
+"""The newest count is compared with the one this many readings before: it rises before the end of the process is
+seen."""
+_COUNTER_BYTES_MAX = 64 << 10
 
 
 class HostSampler:
@@ -35,7 +42,7 @@ class HostSampler:
         self._watch(worker_pid, "worker")
 
     def sample(self) -> HostSampled:
-        """The state of the host at this moment."""
+        """A sample of the host now."""
         now = self._clock()
         processes = [sample for pid in list(self._processes) if (sample := self._sample_process(pid))]
         memory = self._psutil.virtual_memory()
@@ -51,8 +58,7 @@ class HostSampler:
         )
 
     def survivors(self) -> list[str]:
-        """The processes that the worker started in sessions of their own and that still run, as far as a sample saw
-        them: `tensorboard (pid 7)`."""
+        """Sampled processes that the worker started in their own sessions and that still run: `tensorboard (pid 7)`."""
         found: list[str] = []
         for pid, process in self._processes.items():
             with contextlib.suppress(self._psutil.Error, OSError):
@@ -90,7 +96,86 @@ class HostSampler:
             gone, rss_bytes, cpu_percent = True, 0, 0.0
         if gone:
             del self._processes[pid]
-        # A process on its way out has given its memory back before it is gone; that is no reading of the run.
+        # An exiting process has already released its memory, so its reading of 0 bytes is not a sample.
         if gone or rss_bytes == 0:
             return None
         return ProcessSample(pid=pid, role=self._roles[pid], rss_bytes=rss_bytes, cpu_percent=cpu_percent)
+
+
+class OomCounter(NamedTuple):
+    """A file with the kernel's count of out-of-memory kills, and the scope of the count."""
+
+    path: Path
+    about: str
+
+
+class OutOfMemoryWatch:
+    """Detects whether the kernel killed a process for lack of memory, by its count of such kills.
+
+    Such a process ends by SIGKILL, like one that a user killed; only the count tells the two apart.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """`root` is the directory of `proc` and `sys`."""
+        self._counter = _find_oom_counter(root)
+        self._before: deque[int] = deque(maxlen=OOM_SAMPLES_KEPT)
+        self.sample()
+
+    def sample(self) -> None:
+        """Reads the count while the processes live."""
+        count = _oom_kills(self._counter.path) if self._counter else None
+        if count is not None:
+            self._before.append(count)
+
+    def rose(self) -> bool | None:
+        """Whether the count rose lately; None if it cannot be read."""
+        now = _oom_kills(self._counter.path) if self._counter else None
+        return now > self._before[0] if now is not None and self._before else None
+
+    def verdict(self) -> str:
+        """`rose` as a sentence."""
+        rose = self.rose()
+        if rose is None or self._counter is None:
+            return "unknown whether memory ran out: the kernel's counters cannot be read here"
+        if rose:
+            return f"out of memory: the kernel killed a process at that time ({self._counter.about})"
+        return f"memory did not run out: the kernel counted no out-of-memory kill ({self._counter.about})"
+
+
+def _find_oom_counter(root: Path) -> OomCounter | None:
+    """The counter with the narrowest scope around the calling process."""
+    for counter in (*_cgroup_counters(root), OomCounter(root / "proc/vmstat", "count of the whole host")):
+        if _oom_kills(counter.path) is not None:
+            return counter
+    return None
+
+
+def _cgroup_counters(root: Path) -> list[OomCounter]:
+    """The counters of the control group, for cgroup v1 and v2, with the paths inside and outside of a container."""
+    about = "count of its control group"
+    found: list[OomCounter] = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, controllers, *rest = [*line.split(":", 2), "", ""][:3]
+        group = rest[0].lstrip("/") if rest else ""
+        if number == "0" and not controllers:
+            base = root / "sys/fs/cgroup"
+            found += [OomCounter(path / "memory.events", about) for path in (base / group, base)]
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            found += [OomCounter(path / "memory.oom_control", about) for path in (base / group, base)]
+    return found
+
+
+def _oom_kills(path: Path) -> int | None:
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_small(path, _COUNTER_BYTES_MAX).decode("ascii", "replace")
+    except OSError:
+        return ""

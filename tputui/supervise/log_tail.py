@@ -1,7 +1,7 @@
-"""What the training process printed, as lines for the journal.
+"""Reads the log file of the training processes: as it grows, and its end after a failure.
 
-Reads the log file as it grows. The file keeps every byte; the journal gets lines that a person can read: undecodable
-bytes replaced, a progress bar reduced to what it last showed, long lines and floods of lines cut and said so.
+The file keeps every byte. The journal gets readable lines: undecodable bytes replaced, a progress bar reduced to its
+last state, long lines and floods of lines cut with a note.
 """
 
 from __future__ import annotations
@@ -9,36 +9,43 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
+from typing import NamedTuple
+
+from tputui.telemetry.safe_open import open_plain
 
 LINE_CHARS_MAX = 2_000
 LINES_MAX = 200
-"""Lines handed out a call; training that prints more is not to fill the journal."""
+"""Lines returned by a call, so that training that prints more does not fill the journal."""
 READ_BYTES = 1 << 20
 RECENT_LINES = 8
 _PARTIAL_BYTES_MAX = 1 << 16
+LAST_BYTES = 256 << 10
+LAST_LINES = 20
+STACK_LINES_MAX = 200
+_STACK_HEAD = "Fatal Python error: "
 
 
 class LogTail:
-    """Reads the lines of a log file from its present end on."""
+    """Reads the lines that are appended to a log file from now on."""
 
     def __init__(self, path: Path) -> None:
-        """Creates the file where there is none. Raises `OSError`."""
+        """Creates the file if it does not exist. Raises `OSError`."""
         self._fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._name = path.name
         self._offset = os.fstat(self._fd).st_size
         self._partial = b""
         self.recent: deque[str] = deque(maxlen=RECENT_LINES)
-        """The newest lines that are not blank, for the reason of a failure."""
+        """The newest non-blank lines."""
 
     def read(self, *, final: bool = False) -> list[str]:
-        """Lines printed since the last call. `final` takes a last line without its end, too.
+        """The lines printed since the last call. With `final` also a last line without a newline.
 
-        Where the process prints faster than this reads, what lies between is left out and counted in bytes.
+        If the process prints faster than this reads, the bytes in between are skipped and counted.
         """
         lines: list[str] = []
         skipped = self._skip_flood()
         if skipped:
-            lines.append(f"... {skipped} bytes are left out here; {self._name} has them")
+            lines.append(f"... {skipped} bytes omitted; see {self._name}")
         chunk = os.pread(self._fd, READ_BYTES, self._offset)
         self._offset += len(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
@@ -48,7 +55,7 @@ class LogTail:
         self.recent.extend(readable)
         lines += readable[:LINES_MAX]
         if len(readable) > LINES_MAX:
-            lines.append(f"... {len(readable) - LINES_MAX} lines are left out here; {self._name} has them")
+            lines.append(f"... {len(readable) - LINES_MAX} lines omitted; see {self._name}")
         return lines
 
     def close(self) -> None:
@@ -56,7 +63,7 @@ class LogTail:
         os.close(self._fd)
 
     def _skip_flood(self) -> int:
-        """Jumps to the last part of what is unread where that is more than one read takes."""
+        """If more than one read is pending, jumps to the last part of it; returns the number of skipped bytes."""
         behind = os.fstat(self._fd).st_size - self._offset
         if behind <= READ_BYTES:
             return 0
@@ -67,7 +74,45 @@ class LogTail:
 
 
 def readable_line(line: bytes) -> str:
-    """A line of output as text: what stands after the last carriage return, bounded, trailing blanks cut."""
+    """A line of output as text: the part after the last carriage return, cut to `LINE_CHARS_MAX`, right-stripped."""
     shown = [part for part in line.rstrip(b"\r").split(b"\r") if part.strip()]
     text = shown[-1].decode("utf-8", "replace").rstrip() if shown else ""
     return text if len(text) <= LINE_CHARS_MAX else text[:LINE_CHARS_MAX] + " ..."
+
+
+class LastOutput(NamedTuple):
+    """The end of a log file."""
+
+    lines: list[str]
+    """The last lines, oldest first, without the stack."""
+    stack: str
+    """The stack that the interpreter printed when native code ended the process; empty if there is none."""
+
+    @property
+    def head(self) -> list[str]:
+        """The first line of the stack, which names the error; empty without a stack."""
+        return self.stack.splitlines()[:1]
+
+
+def read_last(log: Path, traceback: str = "") -> LastOutput:
+    """Reads the end of a log file, however long the file is. Lines of `traceback` are left out."""
+    lines = _last_lines(log)
+    head = next((place for place, line in enumerate(lines) if line.startswith(_STACK_HEAD)), len(lines))
+    known = {line.strip() for line in traceback.splitlines()}
+    printed = [line for line in lines[:head] if line.strip() not in known]
+    return LastOutput(printed[-LAST_LINES:], "\n".join(lines[head : head + STACK_LINES_MAX]))
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        fd = open_plain(log)
+    except OSError:
+        return []
+    try:
+        size = os.fstat(fd).st_size
+        chunk = os.pread(fd, LAST_BYTES, max(0, size - LAST_BYTES))
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    return [line for raw in chunk.split(b"\n") if (line := readable_line(raw))]

@@ -1,4 +1,4 @@
-"""How a run ended, from what is known when its training process is gone. Pure."""
+"""How a run ended: outcome, exit code and reason, once its training process is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAST_LINES = 3
 
 
 class RunEnding(NamedTuple):
-    """The words of the end record."""
+    """Outcome, exit code and reason for the end record."""
 
     outcome: Outcome
     exit_code: ExitCode
@@ -23,41 +23,41 @@ class RunEnding(NamedTuple):
 
 
 class WorkerEnd(NamedTuple):
-    """What the operating system and the supervisor know of the end of the training process."""
+    """How the training process ended, as the operating system and the supervisor saw it."""
 
     returncode: int
     """Exit code, or the negative number of the signal that ended it."""
     stop_asked: bool
-    """Whether somebody had asked to stop."""
+    """Whether a stop had been requested."""
     killed: bool
-    """Whether the supervisor ended it by force, since a request to stop at once was not obeyed."""
+    """Whether the supervisor killed it, because it did not obey a request to stop at once."""
     memory: str = ""
-    """What the kernel's counters say of memory, where it was killed."""
+    """Whether the kernel killed it for lack of memory, in words; empty unless it was killed by SIGKILL."""
 
 
-def judge(
+def run_ending(
     end: WorkerEnd, training_ended: TrainingEnded | None, failure: FailureRaised | None, last_lines: Sequence[str]
 ) -> RunEnding:
-    """How the run ended."""
+    """How the run ended. `last_lines` are the last lines of its output."""
     if training_ended is not None:
-        return _by_its_own_word(end, training_ended)
+        return _reported_ending(end, training_ended)
     if end.killed:
-        return RunEnding("stopped", ExitCode.STOPPED, "stopped by force: it was asked to stop at once and did not")
+        return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
     if end.returncode == ExitCode.STOPPED and end.stop_asked:
         return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
-    # An exit code is ours only if the worker reported a failure before: the user's own code may exit with any number.
+    # The exit code is ours only if the worker reported a failure: user code may exit with any number.
     ours = failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
     code = ExitCode(end.returncode) if ours else ExitCode.FAILED
-    return RunEnding("failed", code, _why_it_failed(end, failure, last_lines))
+    return RunEnding("failed", code, _failure_reason(end, failure, last_lines))
 
 
-def words_for(returncode: int) -> str:
-    """A return code in words: `exit code 3`, `signal SIGKILL`."""
+def returncode_text(returncode: int) -> str:
+    """A return code as text: `exit code 3`, `signal SIGKILL`."""
     return f"signal {signal_name(returncode)}" if returncode < 0 else f"exit code {returncode}"
 
 
 def signal_name(returncode: int) -> str | None:
-    """The name of the signal behind a negative return code; None where it is an exit code."""
+    """The name of the signal of a negative return code; None for an exit code."""
     if returncode >= 0:
         return None
     try:
@@ -66,24 +66,24 @@ def signal_name(returncode: int) -> str | None:
         return str(-returncode)
 
 
-def _by_its_own_word(end: WorkerEnd, training_ended: TrainingEnded) -> RunEnding:
+def _reported_ending(end: WorkerEnd, training_ended: TrainingEnded) -> RunEnding:
     code = _CODES[training_ended.outcome]
     if training_ended.outcome == "failed" and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
         code = ExitCode(end.returncode)
     reason = training_ended.reason
     if end.returncode < 0 and not end.killed:
-        reason += f" (its process then ended by {words_for(end.returncode)})"
+        reason += f" (its process then ended by {returncode_text(end.returncode)})"
     return RunEnding(training_ended.outcome, code, reason)
 
 
-def _why_it_failed(end: WorkerEnd, failure: FailureRaised | None, last_lines: Sequence[str]) -> str:
-    reason = f"the training process ended by {words_for(end.returncode)}"
+def _failure_reason(end: WorkerEnd, failure: FailureRaised | None, last_lines: Sequence[str]) -> str:
+    reason = f"the training process ended by {returncode_text(end.returncode)}"
     if end.memory:
         reason += f" ({end.memory})"
     if failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
         reason = "the training process gave up"
     elif end.returncode >= 0:
-        reason = f"the training process ended with {words_for(end.returncode)} and did not say that training ended"
+        reason = f"the training process ended with {returncode_text(end.returncode)} without an end record"
     if failure is not None:
         reason += f": {failure.error}: {failure.message.partition(chr(10))[0]}"
     elif last_lines:

@@ -1,7 +1,7 @@
-"""Signals of the supervisor as values that a loop waits for.
+"""The signals of the supervisor, queued for its loop.
 
-SIGTERM and SIGCHLD wake the loop; SIGINT and SIGHUP are ignored, since they are about a terminal. Must not act on a
-signal: a handler that runs between two arbitrary instructions does nothing but take note.
+SIGTERM and SIGCHLD wake the loop; SIGINT and SIGHUP, which concern a terminal, are ignored. The handler only queues a
+signal, because it may run between any two instructions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IGNORED = (signal.SIGINT, signal.SIGHUP)
 
 
 class SignalPipe:
-    """The signals that arrived, for a loop that sleeps until there is one. Made in the main thread."""
+    """Queues signals for a loop that sleeps until one arrives. Create it in the main thread."""
 
     def __init__(self) -> None:
         self._arrived: list[int] = []
@@ -26,12 +26,12 @@ class SignalPipe:
         for fd in (self._read_fd, self._write_fd):
             os.set_blocking(fd, False)
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """The handler."""
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
         self._arrived.append(number)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """Signals since the last call; sleeps up to `timeout_s` where there is none."""
+        """The signals since the last call; sleeps up to `timeout_s` seconds if there are none."""
         if not self._arrived:
             select.select([self._read_fd], [], [], timeout_s)
         with contextlib.suppress(BlockingIOError):
@@ -41,7 +41,7 @@ class SignalPipe:
 
     @property
     def write_fd(self) -> int:
-        """What the interpreter writes a byte to when a signal arrives."""
+        """The file descriptor to which the interpreter writes a byte when a signal arrives."""
         return self._write_fd
 
     def close(self) -> None:
@@ -52,9 +52,9 @@ class SignalPipe:
 
 @contextlib.contextmanager
 def signals_caught() -> Iterator[SignalPipe]:
-    """Installs the handlers and puts the former ones back. Only in the main thread."""
+    """Installs the handlers and restores the former ones on exit. Only in the main thread."""
     pipe = SignalPipe()
-    before = {number: signal.signal(number, pipe.note) for number in CAUGHT}
+    before = {number: signal.signal(number, pipe.handle) for number in CAUGHT}
     before.update({number: signal.signal(number, signal.SIG_IGN) for number in IGNORED})
     former_fd = signal.set_wakeup_fd(pipe.write_fd, warn_on_full_buffer=False)
     try:

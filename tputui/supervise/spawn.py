@@ -1,7 +1,7 @@
-"""How the two long-lived processes of a run are started: out of reach of the terminal and of each other.
+"""Starts the supervisor and the worker as processes that are independent of the terminal and of each other.
 
-Both get a session of their own, no standard input, and files for output: a pipe would break when its reader is
-killed. A user's own `engine.py` in the working directory must not shadow ours, here or in children.
+Each gets its own session, no standard input, and a file for its output, because a pipe breaks when its reader is
+killed. An `engine.py` in the working directory must not shadow the engine, here or in child processes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def worker_argv(run_dir: Path) -> list[str]:
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which our own modules come before the user's folders."""
-    made = {**base, "PYTHONSAFEPATH": "1"}
+    """A copy of `base` in which our modules come before the folders of the user on the import path."""
+    env = {**base, "PYTHONSAFEPATH": "1"}
     if base.get("PYTHONPATH"):
-        # Folders of PYTHONPATH stand before installed packages, whatever PYTHONSAFEPATH says.
+        # PYTHONPATH comes before installed packages, also with PYTHONSAFEPATH.
         ours = str(Path(tputui.__file__).resolve().parent.parent)
-        made["PYTHONPATH"] = os.pathsep.join([ours, base["PYTHONPATH"]])
-    return made
+        env["PYTHONPATH"] = os.pathsep.join([ours, base["PYTHONPATH"]])
+    return env
 
 
 def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
@@ -44,7 +44,7 @@ def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
 
 
 def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Starts the training process; what it prints is appended to `log` as it is printed. Raises `OSError`."""
+    """Starts the training process; its output is appended to `log`, unbuffered. Raises `OSError`."""
     return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"})
 
 

@@ -1,7 +1,7 @@
-"""Stacks of processes that were asked for them and do not answer, fetched by a signal.
+"""Fetches the stacks of processes that do not answer a request for them, by a signal.
 
-Native code that holds the interpreter keeps every thread of Python from answering. The signal's handler is native,
-too: it prints the stacks into a file of the process, which is read back here. Nothing is stopped by it.
+Native code that holds the interpreter lock keeps every Python thread from answering. The signal handler is native too:
+it prints the stacks to a file, which is read here. The process continues.
 """
 
 from __future__ import annotations
@@ -19,59 +19,59 @@ from tputui.telemetry import rundir, stack_frames
 from tputui.telemetry.safe_open import open_plain
 
 ANSWER_S = 2.0
-"""What a process has to answer by itself."""
+"""Seconds a process has to answer by itself."""
 PRINT_S = 3.0
-"""What the handler has to print."""
+"""Seconds the handler has to print."""
 FOLDER = "stacks"
 READ_BYTES_MAX = 1 << 20
 
 
-class _Wanted:
-    """One request, with what is known of the answers."""
+class _PendingRequest:
+    """A request for stacks, and the processes that were signalled for it."""
 
     def __init__(self, request: str, now: float) -> None:
         self.request = request
-        self.asked = now
+        self.requested_at = now
         self.signalled: dict[str, int] = {}
-        """By process: where its file ended before the signal."""
+        """Size of the output file before the signal by process; -1 once the process is done."""
 
 
 class StackSignal:
-    """Follows the requests for stacks, until each was answered or cannot be."""
+    """Follows requests for stacks until each is answered or has timed out."""
 
     def __init__(self, run_dir: Path, emit: Callable[[ev.Event], None], answer_s: float = ANSWER_S) -> None:
         self._run_dir = run_dir
         self._emit = emit
         self._answer_s = answer_s
-        self._wanted: list[_Wanted] = []
+        self._pending: list[_PendingRequest] = []
 
-    def asked(self, request: str, now: float) -> None:
-        """A request was found; `now` is by any clock that never goes back."""
-        self._wanted.append(_Wanted(request, now))
+    def add_request(self, request: str, now: float) -> None:
+        """Adds a request. `now` is a monotonic time in seconds, as for `check`."""
+        self._pending.append(_PendingRequest(request, now))
 
-    def look(self, state: RunState, now: float) -> None:
-        """Signals those that are late, and reads what they printed."""
-        for wanted in self._wanted:
-            if now - wanted.asked >= self._answer_s:
-                for process in _unanswered(state, wanted.request):
-                    self._fetch(wanted, process)
-        self._wanted = [one for one in self._wanted if now - one.asked < self._answer_s + PRINT_S]
+    def check(self, state: RunState, now: float) -> None:
+        """Signals the processes that are late, and emits the stacks that they printed."""
+        for pending in self._pending:
+            if now - pending.requested_at >= self._answer_s:
+                for process in _unanswered(state, pending.request):
+                    self._fetch(pending, process)
+        self._pending = [one for one in self._pending if now - one.requested_at < self._answer_s + PRINT_S]
 
-    def _fetch(self, wanted: _Wanted, process: ev.JournalOpened) -> None:
+    def _fetch(self, pending: _PendingRequest, process: ev.JournalOpened) -> None:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"
-        if process.writer not in wanted.signalled:
-            # Only a process that has made the file has had a handler; any other would be ended by the signal.
+        if process.writer not in pending.signalled:
+            # Only a process that has created the file has installed a handler; the signal would end any other.
             if path.is_file() and _is_alive(process):
-                self._signal(wanted, process, path.stat().st_size)
+                self._signal(pending, process, path.stat().st_size)
             return
-        before = wanted.signalled[process.writer]
+        before = pending.signalled[process.writer]
         threads = stack_frames.printed(_read_from(path, before)) if before >= 0 else []
         if threads:
-            wanted.signalled[process.writer] = -1
+            pending.signalled[process.writer] = -1
             self._emit(
                 ev.StacksTaken(
                     t=time.time(),
-                    request=wanted.request,
+                    request=pending.request,
                     process=process.writer,
                     pid=process.pid,
                     threads=sorted(threads, key=lambda thread: not _is_users(thread)),
@@ -80,19 +80,19 @@ class StackSignal:
                 )
             )
 
-    def _signal(self, wanted: _Wanted, process: ev.JournalOpened, size: int) -> None:
+    def _signal(self, pending: _PendingRequest, process: ev.JournalOpened, size: int) -> None:
         if not _catches(process.pid, signal.SIGUSR1):
-            wanted.signalled[process.writer] = -1
-            text = f"no stacks of {process.writer}: its code has reset the handler of SIGUSR1, which would end it now"
+            pending.signalled[process.writer] = -1
+            text = f"no stacks of {process.writer}: its code removed the handler of SIGUSR1, so it cannot be signalled"
             self._emit(ev.WarningRaised(t=time.time(), text=text))
             return
-        wanted.signalled[process.writer] = size
+        pending.signalled[process.writer] = size
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGUSR1)
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal now."""
+    """Whether a process has a handler for a signal."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:
@@ -102,7 +102,7 @@ def _catches(pid: int, number: signal.Signals) -> bool:
 
 
 def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
-    """The training processes that gave no answer yet, each once."""
+    """The training processes without an answer, each once."""
     seen: set[int] = set()
     answered = {taken.pid for w in state.in_order for taken in w.stacks.values() if taken.request == request}
     for writer in (*state.workers, *state.ranks):

@@ -1,7 +1,7 @@
-"""The watch: one loop from the start of the training process to the end record.
+"""Supervises one training process: a loop from its start to the end record of the run.
 
-Wakes several times a second or when a signal arrives, hands what it finds to the journal and asks the collaborators
-what falls due. Must not read configuration beyond the manifest, nor know anything of torch.
+The loop wakes several times a second and on signals. It writes events to the journal and acts on requests, stalls and
+timeouts. It reads no configuration except the manifest, and imports no torch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 
 from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.exit_codes import ExitCode
-from tputui.supervise import outcome, output_tail, spawn
-from tputui.supervise.escalation import Escalation, Timing
+from tputui.supervise import outcome, spawn
+from tputui.supervise.escalation import Escalation, StallPolicy, Timing
 from tputui.supervise.failure_report import FailureReport
 from tputui.supervise.host_metrics import HostSampler
-from tputui.supervise.log_tail import LogTail
+from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.signals import SignalPipe, signals_caught
 from tputui.supervise.stack_signal import StackSignal
-from tputui.supervise.stall_policy import StallPolicy
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
@@ -34,7 +33,7 @@ from tputui.telemetry.reporter import Reporter
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
 """Requests after which training goes on."""
 SURVIVORS_SHOWN = 8
-"""Processes that outlive the training and are named."""
+"""At most this many processes that outlive training are named in the warning."""
 
 
 class Supervisor:
@@ -52,19 +51,19 @@ class Supervisor:
         writer = f"worker-{host_index}"
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
-        self._ledger = WorkerState(self._run_dir, writer)
-        self._keeper = CacheWriter(self._run_dir, journals_of(host_index))
+        self._worker_state = WorkerState(self._run_dir, writer)
+        self._cache_writer = CacheWriter(self._run_dir, journals_of(host_index))
         self._escalation = Escalation(self._timing)
-        self._report = FailureReport(self._run_dir, self._log_path, writer, self._ledger, self._reporter)
-        self._stalls = StallPolicy(self._manifest.config, self._ledger, self._escalation, self._reporter)
-        self._stacks = StackSignal(self._run_dir, self._tell_stacks)
+        self._report = FailureReport(self._run_dir, self._log_path, writer, self._worker_state, self._reporter)
+        self._stalls = StallPolicy(self._manifest.config, self._worker_state, self._escalation, self._reporter)
+        self._stacks = StackSignal(self._run_dir, self._record_stacks)
         self._inbox = requests.Inbox(self._run_dir)
         self._requests: list[requests.Request] = []
         self._killed = False
         self._exited: ev.WorkerExited | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
-        self._keeper_trouble: str | None = None
+        self._cache_failure: str | None = None
 
     def run(self) -> ExitCode:
         """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
@@ -77,24 +76,24 @@ class Supervisor:
                 resumed_from=self._manifest.resume_from,
             )
             self._reporter.emit(started)
-            self._ledger.note(self._reporter.writer, started)
+            self._worker_state.add(self._reporter.writer, started)
             try:
                 worker = spawn.start_worker(self._argv, self._log_path)
             except OSError as error:
-                words = f"the training process could not be started: {error}"
-                return self._end(outcome.RunEnding("failed", ExitCode.FAILED, words))
+                reason = f"the training process could not be started: {error}"
+                return self._end(outcome.RunEnding("failed", ExitCode.FAILED, reason))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
-            return self._end(self._judge(worker))
+            return self._end(self._ending_of(worker))
 
     def _watch(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> None:
-        """Returns when the worker is gone, with everything of its process group."""
+        """Returns when the worker and its whole process group have ended."""
         host = HostSampler(worker.pid)
         sample_due = time.monotonic() + self._timing.sample_s
         while not _has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
                 if number == signal.SIGTERM:
-                    self._ask(self._escalation.on_sigterm(time.monotonic()), worker.pid)
+                    self._submit(self._escalation.on_sigterm(time.monotonic()), worker.pid)
             self._tick(worker.pid)
             if time.monotonic() >= sample_due:
                 sample_due = max(sample_due + self._timing.sample_s, time.monotonic())
@@ -112,61 +111,61 @@ class Supervisor:
         self._reporter.emit(self._exited)
         if left := host.survivors():
             shown = ", ".join(left[:SURVIVORS_SHOWN])
-            self._warn(f"{len(left)} processes that the training started in sessions of their own still run: {shown}")
+            self._warn(f"{len(left)} processes that training started in their own sessions are still running: {shown}")
 
     def _tick(self, worker_pid: int) -> None:
-        """Looks once at everything that may have changed. A file that cannot be read must not end the watch."""
+        """Polls everything once. A file that cannot be read must not end the loop."""
         try:
-            self._tell_log(final=False)
-            self._ledger.read()
-            self._report.look()
-            self._ask(self._stalls.look(time.time(), time.monotonic()), worker_pid, by="stall")
+            self._record_log(final=False)
+            self._worker_state.read()
+            self._report.check()
+            self._submit(self._stalls.check(time.time(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
-            self._stacks.look(self._ledger.state, time.monotonic())
+            self._stacks.check(self._worker_state.state, time.monotonic())
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
-        due = self._escalation.falls_due(time.monotonic())
+        due = self._escalation.due(time.monotonic())
         if due == "stop_now":
-            self._ask(due, worker_pid)
+            self._submit(due, worker_pid)
         elif due == "kill":
             self._killed = True
-            self._warn(f"stop at once was not obeyed within {self._timing.kill_after_s:g} s; training was killed")
+            self._warn(f"training did not stop at once within {self._timing.kill_after_s:g} s and was killed")
             _kill_group(worker_pid)
-        self._tell_journal_failure()
-        self._keeper.look()
-        self._tell_keeper_trouble()
+        self._log_journal_failure()
+        self._cache_writer.look()
+        self._log_cache_failure()
 
-    def _tell_stacks(self, taken: ev.Event) -> None:
-        self._ledger.note(self._reporter.writer, taken)
+    def _record_stacks(self, taken: ev.Event) -> None:
+        self._worker_state.add(self._reporter.writer, taken)
         self._reporter.emit(taken)
 
     def _take_requests(self) -> None:
         for request in self._inbox.poll():
             self._requests.append(request)
             if request.kind == "stacks":
-                self._stacks.asked(request.id, time.monotonic())
+                self._stacks.add_request(request.id, time.monotonic())
             self._escalation.on_request(request.kind, time.monotonic())
 
-    def _ask(self, kind: ev.RequestKind | None, worker_pid: int, by: str = "SIGTERM") -> None:
-        """Writes a request that SIGTERM or a stall stands for, as any viewer would.
+    def _submit(self, kind: ev.RequestKind | None, worker_pid: int, by: str = "SIGTERM") -> None:
+        """Writes the request that follows from SIGTERM or a stall, as any viewer would.
 
-        Where the disk refuses it, the worker gets the signal itself, which asks it to save and end.
+        If the disk refuses it, sends SIGTERM to the worker, which then saves and ends.
         """
         if kind is None:
             return
         try:
             requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
-            _say(f"the request {kind} could not be written, so the worker is sent SIGTERM: {error}")
+            _log_line(f"request {kind} could not be written ({error}); sending SIGTERM to the worker instead")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
 
-    def _judge(self, worker: subprocess.Popen[bytes]) -> outcome.RunEnding:
-        """Reads what is left to read, answers what nobody answered, and says how it ended."""
+    def _ending_of(self, worker: subprocess.Popen[bytes]) -> outcome.RunEnding:
+        """Reads the remaining events, answers the open requests, and returns how the run ended."""
         try:
-            self._tell_log(final=True)
-            self._ledger.read()
+            self._record_log(final=True)
+            self._worker_state.read()
             self._take_requests()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
@@ -179,50 +178,52 @@ class Supervisor:
             self._report.worker_ended(end, self._exited)
         killed = worker.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
-        last = output_tail.read(self._log_path)
-        # Of an end in native code the lines before its stack; what the interpreter prints after it explains nothing.
-        words = outcome.judge(end, self._ledger.training_ended, self._ledger.failure, last.lines or last.head)
-        self._answer_the_unanswered(words)
-        return words
+        last = read_last(self._log_path)
+        # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
+        state = self._worker_state
+        ending = outcome.run_ending(end, state.training_ended, state.failure, last.lines or last.head)
+        self._close_requests(ending)
+        return ending
 
-    def _answer_the_unanswered(self, words: outcome.RunEnding) -> None:
+    def _close_requests(self, ending: outcome.RunEnding) -> None:
+        """Writes a receipt for every request that has none."""
         for request in self._requests:
-            if request.id in self._ledger.answered:
+            if request.id in self._worker_state.answered:
                 continue
             receipt: ev.Event
             if request.kind == "stop_now" and self._killed:
-                step = self._ledger.newest_step
+                step = self._worker_state.newest_step
                 receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step)
             else:
-                why = f"the run ended before this was done: {words.reason}"
+                why = f"the run ended before this was done: {ending.reason}"
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
             self._reporter.emit(receipt)
 
-    def _end(self, words: outcome.RunEnding) -> ExitCode:
-        """Writes the end record, then tidies up."""
+    def _end(self, ending: outcome.RunEnding) -> ExitCode:
+        """Writes the end record, closes the files and seals the journals. Returns the exit code of the run."""
         self._reporter.emit(
             ev.RunEnded(
                 t=time.time(),
-                outcome=words.outcome,
-                exit_code=int(words.exit_code),
-                reason=words.reason,
-                training_ended=self._ledger.training_ended is not None,
+                outcome=ending.outcome,
+                exit_code=int(ending.exit_code),
+                reason=ending.reason,
+                training_ended=self._worker_state.training_ended is not None,
             )
         )
-        if not self._reporter.flush(self._timing.last_words_s):
-            _say(f"the end of the run could not be written: {self._reporter.failure}")
+        if not self._reporter.flush(self._timing.end_record_s):
+            _log_line(f"the end record could not be written: {self._reporter.failure}")
         self._reporter.close()
-        self._ledger.close()
+        self._worker_state.close()
         self._log.close()
-        # What a save left that was cut short; its writer is gone.
+        # Files of a save that was interrupted; their writer is gone.
         rundir.clear_half_written(self._run_dir)
-        self._keeper.finish()
+        self._cache_writer.finish()
         self._seal()
-        self._tell_keeper_trouble()
-        return words.exit_code
+        self._log_cache_failure()
+        return ending.exit_code
 
     def _seal(self) -> None:
-        """Seals the worker's journals where the configuration asks for it; their writer is gone."""
+        """Seals the worker's journals, whose writer is gone, if the configuration asks for it."""
         report = self._manifest.config.get("report")
         if not (isinstance(report, dict) and report.get("seal")):
             return
@@ -234,26 +235,26 @@ class Supervisor:
         try:
             target = seal(path, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
         except (CompressionError, OSError) as error:
-            _say(f"{path.name} was not sealed and stands as it was: {error}")
+            _log_line(f"{path.name} was not sealed and is unchanged: {error}")
         else:
-            self._keeper.sealed(path.name.removesuffix(SUFFIX), target.name, frames)
+            self._cache_writer.sealed(path.name.removesuffix(SUFFIX), target.name, frames)
 
-    def _tell_log(self, *, final: bool) -> None:
+    def _record_log(self, *, final: bool) -> None:
         for line in self._log.read(final=final):
             self._reporter.emit(ev.LogWritten(t=time.time(), line=line))
 
-    def _tell_journal_failure(self) -> None:
+    def _log_journal_failure(self) -> None:
         failure = self._reporter.failure
         if failure != self._journal_failure:
             self._journal_failure = failure
-            _say(f"the journal cannot be written: {failure}" if failure else "the journal is written again")
+            _log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
 
-    def _tell_keeper_trouble(self) -> None:
-        trouble = self._keeper.trouble
-        if trouble != self._keeper_trouble:
-            self._keeper_trouble = trouble
+    def _log_cache_failure(self) -> None:
+        trouble = self._cache_writer.trouble
+        if trouble != self._cache_failure:
+            self._cache_failure = trouble
             if trouble:
-                _say(f"no place in the journals is kept, so that opening this run takes longer: {trouble}")
+                _log_line(f"the state cache cannot be written, so opening this run takes longer: {trouble}")
 
     def _warn_once(self, text: str) -> None:
         if text != self._warned:
@@ -261,12 +262,12 @@ class Supervisor:
             self._warn(text)
 
     def _warn(self, text: str) -> None:
-        _say(text)
+        _log_line(text)
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
 
 
 def _has_exited(pid: int) -> bool:
-    """Whether a child has ended; it is left to be reaped."""
+    """Whether a child process has ended. Does not reap it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -275,8 +276,8 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _say(text: str) -> None:
-    """Writes to the supervisor's log; a disk that refuses even that must not end the watch."""
+def _log_line(text: str) -> None:
+    """Writes a line to the supervisor's log; a full disk must not end the loop."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         sys.stderr.flush()

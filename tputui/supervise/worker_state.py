@@ -1,7 +1,6 @@
-"""What the training processes said, as far as the supervisor needs it: answers, how they go, how training ended.
+"""The state of the training processes for the supervisor: receipts, progress, and how training ended.
 
-Reads their journals as every viewer does, into the reducer that every view is drawn from. Must not judge: `ending`
-and the model do.
+Reads their journals into the same reducer as every view. Draws no conclusions: `outcome` and the state package do.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ KEPT: tuple[type[ev.Event], ...] = (
     ev.StacksTaken,
     ev.TrainingEnded,
 )
-"""What the reducer is given here: enough to say who waits and what broke, and nothing of the figures."""
+"""Events for the reducer: enough to know which process waits and what failed, without measurements."""
 
 
 class WorkerState:
-    """Follows the journals of the training processes that this supervisor's worker is made of."""
+    """Follows the journals of the worker and its ranks."""
 
     def __init__(self, run_dir: Path, writer: str) -> None:
         self._run_dir = run_dir
@@ -41,27 +40,27 @@ class WorkerState:
         self._tails: dict[str, Tail] = {}
         self._num_taken: dict[str, int] = {}
         self.state = RunState()
-        """What the processes said, reduced."""
+        """Their events, reduced."""
         self.answered: set[str] = set()
         """Ids of the requests that were applied or refused."""
         self.newest_step = 0
-        """Newest step that the worker told of."""
+        """Newest step that the worker reported."""
         self.failure: ev.FailureRaised | None = None
         self.training_ended: ev.TrainingEnded | None = None
 
     def read(self) -> None:
-        """Takes in everything that they wrote since the last call."""
+        """Reads everything that was written since the last call. Raises `OSError`."""
         for writer in self._new_writers():
             self._tails[writer] = Tail(self._run_dir / f"{writer}{SUFFIX}")
         for writer, tail in self._tails.items():
             offset, size = tail.position
             while offset < size:
-                for record in tail.read():
-                    self._take(writer, record.event)
+                for line in tail.read():
+                    self._take(writer, line.event)
                 offset = tail.position.offset
 
-    def note(self, writer: str, event: ev.Event) -> None:
-        """Takes a fact of the supervisor's own in."""
+    def add(self, writer: str, event: ev.Event) -> None:
+        """Adds an event of the supervisor itself."""
         self._reduce(writer, event)
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ class WorkerState:
             tail.close()
 
     def _new_writers(self) -> list[str]:
-        """Training processes whose journal is there by now. The ranks' come once the worker has started them."""
+        """Training processes whose journal has appeared. Those of ranks appear once the worker has started them."""
         return [
             writer
             for writer, path in rundir.journal_paths(self._run_dir)
@@ -80,7 +79,7 @@ class WorkerState:
         ]
 
     def _reduce(self, writer: str, event: ev.Event) -> None:
-        # Numbered here, since what is not kept would look like records that are missing.
+        # Numbered here, because the events that are left out would look like a gap.
         number = self._num_taken[writer] = self._num_taken.get(writer, -1) + 1
         self.state.apply(writer, number, event)
 
@@ -101,13 +100,13 @@ class WorkerState:
 
 
 def journals_of(host_index: int) -> Callable[[str], bool]:
-    """Whether the journal of a writer is one that the supervisor of a host keeps places of."""
+    """A predicate: whether the supervisor of a host caches the state of a writer's journal."""
     own = {f"worker-{host_index}", f"supervisor-{host_index}"}
     return lambda writer: writer in own or (host_index == 0 and writer.startswith("rank-"))
 
 
 def worker_journals(run_dir: Path) -> list[Path]:
-    """The plain journals of workers in the run's directory."""
+    """The unsealed journals of workers in the run directory."""
     return [
         path
         for writer, path in rundir.journal_paths(run_dir)

@@ -20,9 +20,8 @@ import msgspec
 
 from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import DamagedLine, Record, decode, encode
-from tputui.telemetry.damage import Damage, add_damage
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, JournalPosition, Tail
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
 from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import next_data, open_plain
 

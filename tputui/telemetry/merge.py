@@ -20,9 +20,8 @@ from tputui.telemetry import rundir
 from tputui.telemetry.clock import T_MAX, run_time
 from tputui.telemetry.codec import Record
 from tputui.telemetry.compressed import CompressedTail
-from tputui.telemetry.damage import Damage
 from tputui.telemetry.events import Event, JournalOpened
-from tputui.telemetry.journal import READ_BYTES, Bookmark, JournalPosition, Tail
+from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, JournalPosition, Tail
 
 DISCOVERY_INTERVAL_S = 0.5
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.helpers import one_sentence, tputui
 from tests.recorded import T0, losses
+from tputui.cli.arguments import parse_time, unix_time
 from tputui.cli.console import CommandError
-from tputui.cli.moments import moment, resolved
 from tputui.session.session import load_at
 from tputui.telemetry import requests
 
@@ -36,11 +36,11 @@ from tputui.telemetry import requests
     ],
 )
 def test_a_moment_is_found_however_it_is_written(recorded_run: Path, text: str, seconds: float) -> None:
-    wanted = moment(text)
+    wanted = parse_time(text)
     if wanted.kind == "since":
         assert wanted.value == seconds
     else:
-        assert resolved(wanted, recorded_run) == pytest.approx(T0 + seconds, abs=1e-3)
+        assert unix_time(wanted, recorded_run) == pytest.approx(T0 + seconds, abs=1e-3)
 
 
 def test_a_time_of_the_day_is_that_of_the_day_on_which_the_run_began(
@@ -49,7 +49,7 @@ def test_a_time_of_the_day_is_that_of_the_day_on_which_the_run_began(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
-        assert resolved(moment("T08:53:27"), recorded_run) == T0 + 7
+        assert unix_time(parse_time("T08:53:27"), recorded_run) == T0 + 7
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -58,21 +58,21 @@ def test_a_time_of_the_day_is_that_of_the_day_on_which_the_run_began(
 @pytest.mark.parametrize("text", ["", "soon", "12", "1:75", "step:", "step:0", "epoch:x", "T25:00", "2025-13-01", "3y"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        moment(text)
+        parse_time(text)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("99:00:00", "--at 99:00:00 is after its end"),
-        ("2020-01-01", "--at 2020-01-01 is before its start"),
+        ("99:00:00", "--at 99:00:00 is after the end"),
+        ("2020-01-01", "--at 2020-01-01 is before the start"),
         ("step:67", "--at step:67: the run has steps 1 to 66"),
         ("epoch:4", "--at epoch:4: the run has epochs 1 to 3"),
     ],
 )
 def test_a_moment_that_the_run_does_not_have_is_told(recorded_run: Path, text: str, why: str) -> None:
     with pytest.raises(CommandError, match=why):
-        resolved(moment(text), recorded_run)
+        unix_time(parse_time(text), recorded_run)
 
 
 def test_a_moment_holds_nothing_from_later(recorded_run: Path) -> None:
