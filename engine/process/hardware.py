@@ -7,7 +7,6 @@ Torch-free: the strict check asks it before anything starts. Must not touch `os.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import psutil
 
 from engine.errors import Problem, Unable
 from tputui.config import RunConfig
-from tputui.environment import DEV, GOOGLE, PCI_DEVICES, pci_chips, tpu_signs, version_problem
+from tputui.environment import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
@@ -132,14 +131,7 @@ def require_packages() -> None:
 
 def package_problem() -> str | None:
     """Why training cannot be tried, with what to type; None where it can."""
-    return version_problem(_installed("torch"), _installed("torch_xla"))
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return version_problem(installed("torch"), installed("torch_xla"))
 
 
 GIB = 1 << 30

@@ -26,13 +26,13 @@ HOLDS_THE_INTERPRETER = """
 """
 ANSWERS = """
     import threading
-    from engine.process.stacks import StackTeller
+    from engine.process.stacks import StackReporter
     def reads_a_batch():
         Event().wait(600)
     threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
-    teller = StackTeller(run_dir, reporter)
+    reporter_of_stacks = StackReporter(run_dir, reporter)
     while True:
-        teller.look()
+        reporter_of_stacks.look()
         Event().wait(0.05)
 """
 
