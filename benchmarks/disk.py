@@ -1,7 +1,7 @@
-"""How many bytes a scalar takes on disk: the journal as written, sealed, and tfevents with the same values.
+"""Bytes per scalar on disk: the journal as written, compressed, and tfevents with the same values.
 
-1,000,000 steps x 8 cores by default; tfevents, whose cost a scalar does not depend on the length, holds the first
-50,000 steps of them. The last line is a run with everything that the engine reports besides, once a second.
+1,000,000 steps x 8 cores by default. The cost of tfevents per scalar does not depend on the length, so it holds only
+the first 50,000 steps. The last line is a run that also contains all other events the engine writes once a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TFEVENTS_STEPS = 50_000
 
 
 def tfevents_bytes(folder: Path) -> float:
-    """Bytes a scalar of torch's SummaryWriter."""
+    """Returns the bytes per scalar of torch's SummaryWriter."""
     from torch.utils.tensorboard import SummaryWriter
 
     board = SummaryWriter(str(folder))
@@ -31,7 +31,7 @@ def tfevents_bytes(folder: Path) -> float:
 
 
 def main() -> None:
-    """Prints bytes a scalar and ratios."""
+    """Prints bytes per scalar and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000)
     args = parser.parse_args()
@@ -46,14 +46,14 @@ def main() -> None:
         rows = {"tfevents": board, "journal, as written": written, "journal, sealed": sealed}
         recorded.write_journal(folder / "report.jsonl", everything_a_second())
         rest = (folder / "report.jsonl").stat().st_size / (100 * NUM_CORES)
-        rows["journal, as written, every report in it"] = written + rest
-        print(f"{args.steps:,} steps x {NUM_CORES} cores: bytes a scalar")
+        rows["journal, as written, with all other events"] = written + rest
+        print(f"{args.steps:,} steps x {NUM_CORES} cores: bytes per scalar")
         for label, size in rows.items():
             print(f"  {label:42} {size:7.2f}   tfevents / this {board / size:6.1f}")
 
 
 def everything_a_second() -> list[ev.Event]:
-    """What the engine writes in a second besides the values of the steps."""
+    """Returns the events that the engine writes each second besides the values of the steps."""
     kinds = (ev.HeartbeatSent, ev.MetersReported, ev.XlaMetricsRead)
     events = recorded.worker_events()
     return [next(event for event in reversed(events) if isinstance(event, kind)) for kind in kinds]

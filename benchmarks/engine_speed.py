@@ -1,18 +1,18 @@
-"""Examples a second of training: the engine, the best loop written by hand, and Lightning, in turn in one process.
+"""Training examples a second of the engine, the fastest hand-written loop and Lightning, alternating in one process.
 
     python -m benchmarks.engine_speed [--rounds 24] [--epochs 3] [--case 8,32 --case 1,128]
 
-A case is a number of cores and the width of the digits convnet: 32 channels make steps that the host holds up, 128
-steps that the device does. Every case is a process of its own, since a process that has shared its devices out cannot
-have one alone. All contenders train the same network on the same examples in batches of 64, with Adam, in fp32.
-Only training is timed: no evaluation, no checkpoint, for nobody.
+A case is a number of cores and the width of the digits convnet: steps with 32 channels are bound by the host, with 128
+by the device. Every case runs in its own process, because a process that has sharded over its devices
+cannot use a single one. All contenders train the same network on the same examples in batches of 64, with Adam, in
+fp32. Only training is timed, without evaluation and checkpoints.
 
-- The engine as `tputui run` builds it, telemetry on: seeds, feed, reports to a journal on disk, a look for requests.
-- The loop by hand: data in memory, shuffled anew each epoch, one sync a step, a loss read every 50 steps, and nothing
-  else. It is tried with each way to move batches and each Adam of `VARIANTS`; the fastest one is the rival.
-- Lightning's own Trainer with logger, bar and checkpoints off. One core is its own `SingleDeviceXLAStrategy`; it has
-  none for several cores that runs without a TPU, so there it is given the engine's. Its epoch is timed from its hook
-  at the start to the one at the end.
+- The engine as `tputui run` builds it, with telemetry: seeds, feed, reports to a journal on disk, polling for requests.
+- The hand-written loop: data in memory, shuffled each epoch, one sync per step, one loss read every 50 steps, nothing
+  else. It runs with each way to move batches and each Adam of `VARIANTS`; the fastest one is the rival.
+- Lightning's own Trainer without logger, progress bar and checkpoints. One core uses its own `SingleDeviceXLAStrategy`;
+  it has no strategy for several cores that runs without a TPU, so there it uses the engine's. Its epoch is timed from
+  the hook at its start to the hook at its end.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ ADAMS: dict[str, dict[str, Any]] = {
     "foreach Adam": {"foreach": True},
 }
 VARIANTS = [(moves, adam) for moves in ("one send a batch", "MpDeviceLoader") for adam in ADAMS]
-"""How batches are moved, and the optimizer."""
+"""How batches are moved to the device, and the optimizer."""
 Epoch = Callable[[], None]
 
 
 class Engine:
-    """The engine's own trainer."""
+    """The engine's trainer."""
 
     def __init__(self, planned: Any, cores: Any, folder: Path) -> None:
         from engine.loop import build
@@ -64,7 +64,7 @@ class Engine:
         self._trainer.begin()
 
     def epoch(self) -> None:
-        """The training half of an epoch, with its reports."""
+        """Trains one epoch with its reports, without evaluation."""
         self._trainer.begin_epoch()
         self._trainer.train_steps()
         at = self._trainer.position
@@ -72,7 +72,7 @@ class Engine:
 
 
 class ByHand:
-    """A plain loop."""
+    """A hand-written training loop."""
 
     def __init__(self, planned: Any, cores: Any, moves: str, adam: str) -> None:
         import numpy as np
@@ -90,7 +90,7 @@ class ByHand:
         self._model.train()
 
     def epoch(self) -> None:
-        """One pass."""
+        """Trains one epoch."""
         if self._loader is None:
             self._own_pass()
         else:
@@ -123,7 +123,7 @@ class ByHand:
             self._read()
 
     def _loaders_pass(self, loader: Any) -> None:
-        """The loader syncs before it gives a batch, so what is read is the step before."""
+        """Trains one epoch; the loader syncs before it yields a batch, so the loss read is of the previous step."""
         for batch in loader:
             self._read()
             self._train(batch)
@@ -143,7 +143,7 @@ class ByHand:
 
 
 class Moment(NamedTuple):
-    """Clocks at the start of a part."""
+    """Clocks at the start of a measurement."""
 
     wall_s: float
     cpu_s: float
@@ -152,7 +152,7 @@ class Moment(NamedTuple):
 
 
 class Race:
-    """Who took how long. In a round each contender trains for some epochs."""
+    """Times of the contenders; in each round every contender trains for some epochs."""
 
     def __init__(self, epochs: int) -> None:
         self.took_s: dict[str, list[float]] = {}
@@ -161,14 +161,14 @@ class Race:
         self.epochs = epochs
 
     def run(self, name: str, epoch: Epoch) -> None:
-        """One contender's part of a round."""
+        """Measures one contender in one round."""
         began = self.start()
         for _ in range(self.epochs):
             epoch()
         self.stop(name, began)
 
     def start(self) -> Moment:
-        """The moment; nothing is under way."""
+        """Waits for the device and returns the clocks."""
         from engine.xla import backend
 
         backend.sync()
@@ -176,7 +176,7 @@ class Race:
         return Moment(time.perf_counter(), time.process_time(), backend.counters().compiles)
 
     def stop(self, name: str, began: Moment) -> None:
-        """Notes the time of a part once all of it has run."""
+        """Waits for the device and records the time of a contender."""
         from engine.xla import backend
 
         backend.wait()
@@ -186,7 +186,7 @@ class Race:
 
 
 def turns(race: Race, contenders: dict[str, Epoch], rounds: int) -> None:
-    """Everybody's part of each round, in rotated order."""
+    """Runs all contenders in each round, in rotated order."""
     names = list(contenders)
     for number in range(rounds):
         first = number % len(names)
@@ -195,20 +195,20 @@ def turns(race: Race, contenders: dict[str, Epoch], rounds: int) -> None:
 
 
 def best_by_hand(planned: Any, cores: Any, epochs: int, rounds: int, warm_up: int) -> tuple[str, ByHand]:
-    """The fastest variant of the loop by hand, and which one it is."""
+    """Returns the name and loop of the fastest hand-written variant."""
     loops = {", ".join(how): ByHand(planned, cores, *how) for how in VARIANTS}
     race = Race(epochs)
     turns(race, {name: loop.epoch for name, loop in loops.items()}, warm_up + rounds)
     medians = {name: statistics.median(took[warm_up:]) for name, took in race.took_s.items()}
     fastest = min(medians, key=lambda name: medians[name])
-    print("  loops by hand, time by the fastest one's:")
+    print("  hand-written loops, time relative to the fastest:")
     for name, took in medians.items():
         print(f"    {name:42}{took / medians[fastest]:>8.3f}")
     return fastest, loops[fastest]
 
 
 def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callable[[int], None]) -> None:
-    """Lets Lightning train all its epochs; the other contenders' turns come before each of its rounds."""
+    """Lets Lightning train all its epochs; the other contenders run before each of its rounds."""
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.plugins.precision import XLAPrecision
 
@@ -228,7 +228,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
             if (trainer.current_epoch + 1) % race.epochs == 0:
                 race.stop("Lightning", self.began)
 
-    # It warns of things that are as they are on purpose: few workers, no validation.
+    # It warns about intended settings: few workers, no validation.
     warnings.filterwarnings("ignore", module="lightning")
     several = planned.config.num_cores > 1
     if planned.machine.device != "TPU":
@@ -252,7 +252,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
 
 
 def measure(cores_asked: int, channels: int, rounds: int, epochs: int, warm_up: int) -> None:
-    """Trains all contenders in turn on so many cores and prints what they took."""
+    """Trains all contenders alternately on `cores_asked` cores and prints the times."""
     settings = settings_of(cores_asked, channels)
     planned = run_plan.make(settings, hardware.find(os.environ), str(SAMPLE))
     from engine.loop import build
@@ -277,13 +277,13 @@ def measure(cores_asked: int, channels: int, rounds: int, epochs: int, warm_up: 
 
 
 def settings_of(cores: int, channels: int) -> Any:
-    """The digits run on so many cores."""
+    """Returns the configuration of the digits run on `cores` cores."""
     keys = [f"device.cores={cores}", f"data.batch_per_core={BATCH // cores}", f"model.channels={channels}"]
     return config.load(SAMPLE, [*keys, "epochs=1000000"])
 
 
 def report(race: Race, warm_up: int, steps: int, how: str) -> None:
-    """Prints examples a second, and the engine's by each other's, of the same round."""
+    """Prints examples a second and the ratios of the engine to the others per round."""
     took = {name: values[warm_up:] for name, values in race.took_s.items()}
     examples = race.epochs * steps * BATCH
     print(f"  {len(took['engine'])} rounds of {race.epochs} epochs of {steps} steps; by hand: {how}")
@@ -303,11 +303,11 @@ def report(race: Race, warm_up: int, steps: int, how: str) -> None:
 
 
 def main() -> None:
-    """Runs every case in a process of its own, or the one that it is told to be."""
+    """Runs every case in its own process, or with `--one` a single case in this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--warm-up", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=3, help="epochs of a contender's part of a round")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs per contender and round")
     parser.add_argument("--case", action="append", help="CORES,CHANNELS; may be repeated")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,6 +1,6 @@
-"""How old a fact is when it stands on the live screen of another process.
+"""Age of an event when the live screen of another process shows it.
 
-A real reporter tells of a step now and then; the real program, attached in a real terminal, is watched for it.
+A real reporter emits steps; the real program, attached in a real terminal, is polled until it shows them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACE_S = 0.37
 def main() -> None:
     """Prints the ages."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--facts", type=int, default=40)
+    parser.add_argument("--events", type=int, default=40)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         run_dir = rundir.create(Path(name), recorded.manifest("fresh"))
@@ -34,17 +34,17 @@ def main() -> None:
             reporter.emit(event)
         with Terminal() as terminal:
             terminal.start([sys.executable, "-m", "tputui", "attach", str(run_dir)])
-            ages = [age(reporter, terminal, step) for step in range(10_001, 10_002 + args.facts)][1:]
+            ages = [age(reporter, terminal, step) for step in range(10_001, 10_002 + args.events)][1:]
         reporter.close()
-    print(f"{len(ages)} facts: on screen after {statistics.median(ages):.3f} s (median), {max(ages):.3f} s at most")
+    print(f"{len(ages)} events: on screen after {statistics.median(ages):.3f} s (median), {max(ages):.3f} s at most")
 
 
 def age(reporter: Reporter, terminal: Terminal, step: int) -> float:
-    """Seconds from a fact to the screen."""
-    told = time.perf_counter()
+    """Returns the seconds from an event to the screen."""
+    emitted = time.perf_counter()
     reporter.emit(progress(time.time(), step))
-    terminal.until(lambda screen: f"{step:,}" in screen, told - terminal.began + DEADLINE_S)
-    seen = time.perf_counter() - told
+    terminal.until(lambda screen: f"{step:,}" in screen, emitted - terminal.began + DEADLINE_S)
+    seen = time.perf_counter() - emitted
     time.sleep(max(0.0, PACE_S - seen))
     return seen
 

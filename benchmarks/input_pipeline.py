@@ -1,11 +1,11 @@
-"""Images a second from JPEG files to batches: every stage, and the whole feed against a loop written by hand.
+"""Images a second from JPEG files to batches: every stage, and the whole feed compared with a hand-written loop.
 
     python -m benchmarks.input_pipeline [--images 600] [--rounds 3]
 
-The hand-written loop is the one that most people write: a `Dataset` with Pillow, or with torchvision's decoder, in a
-`DataLoader` with 0 or 2 workers; the best of these four is the rival. Both sides decode the same files to the same
-size, in turns within each round. "Cold" is the first epoch; "warm" is every later one. The JPEG files are made
-beforehand: a gradient with noise, 512 x 512, quality 90.
+The hand-written loop is the usual one: a `Dataset` with Pillow or with torchvision's decoder, in a `DataLoader` with 0
+or 2 workers; the fastest of these four is the rival. Both sides decode the same files to the same size, alternately
+within each round. "Cold" is the first epoch, "warm" every later one. The JPEG files are generated: a gradient with
+noise, 512 x 512, quality 90.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.data.sampler import train_shares
 
 SIDE, SIZE, BATCH = 512, 256, 32
 WORKERS = 2
-"""Threads of ours, processes of the rivals."""
+"""Threads on our side, processes of the rivals."""
 
 
 class ByHand(Dataset[tuple[torch.Tensor, int]]):
@@ -61,7 +61,7 @@ class ByHand(Dataset[tuple[torch.Tensor, int]]):
 
 
 def make_files(folder: Path, count: int) -> None:
-    """`count` JPEG files in two folders, for two classes."""
+    """Writes `count` JPEG files in two folders, for two classes."""
     rng = np.random.default_rng(0)
     ramp = np.linspace(0, 200, SIDE)[None, :, None] * np.ones((SIDE, 1, 3))
     for place in range(count):
@@ -72,14 +72,14 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def rate(count: int, work: Callable[[], Any]) -> float:
-    """Images a second of `work`, which handles `count` of them."""
+    """Returns the images a second of `work`, which processes `count` images."""
     start = time.perf_counter()
     work()
     return count / (time.perf_counter() - start)
 
 
 def stages(paths: list[str], images: Images) -> dict[str, float]:
-    """Images a second of each stage by itself, in one thread; and of rows that are in memory already."""
+    """Returns the images a second of each stage alone, in one thread, and of cached rows."""
     data = [Path(path).read_bytes() for path in paths]
     full = decode.Shape(3, SIDE, SIDE, "bilinear")
     pixels = [decode.image(item, full) for item in data]
@@ -97,7 +97,7 @@ def stages(paths: list[str], images: Images) -> dict[str, float]:
 
 
 def ours(images: Images, epoch: int) -> int:
-    """One epoch through the feed, with a put that only keeps the tensors. Returns the images seen."""
+    """Runs one epoch of the feed without moving tensors to a device. Returns the number of images."""
     shares = train_shares(len(images), 1, BATCH, seed=0, epoch=epoch)
     skips = BadExamples("train", len(images), BadExampleBudget(0, lambda *_: None))
     with Feed(images, shares, lambda tensors: tensors, 4, skips, WORKERS) as feed:
@@ -105,12 +105,12 @@ def ours(images: Images, epoch: int) -> int:
 
 
 def by_hand(loader: DataLoader[Any]) -> int:
-    """One epoch of the plain loop."""
+    """Runs one epoch of the plain loop. Returns the number of images."""
     return sum(len(images) for images, _ in loader)
 
 
 def loaders(paths: list[str], labels: list[int]) -> Iterator[tuple[str, DataLoader[Any]]]:
-    """The rivals."""
+    """Yields the rival loaders by name."""
     for pillow in (True, False):
         for workers in (0, WORKERS):
             dataset = ByHand(paths, labels, pillow)
@@ -129,7 +129,7 @@ def loaders(paths: list[str], labels: list[int]) -> Iterator[tuple[str, DataLoad
 
 
 def compare(options: ImageData, count: int, rounds: int) -> dict[str, list[float]]:
-    """Images a second of both sides, epoch by epoch in turns."""
+    """Returns the images a second of both sides, alternating epochs."""
     rates: dict[str, list[float]] = {}
 
     def add(name: str, work: Callable[[], int]) -> None:
@@ -159,7 +159,7 @@ def compare(options: ImageData, count: int, rounds: int) -> dict[str, list[float
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=600, help="JPEG files to make")
+    parser.add_argument("--images", type=int, default=600, help="number of JPEG files")
     parser.add_argument("--rounds", type=int, default=3, help="epochs of each side")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +171,7 @@ def main() -> None:
     print()
     for name, values in rates.items():
         print(f"{name:<36} {statistics.median(values):>8,.0f} images/s   best {max(values):>8,.0f}")
-    # Round by round, since a shared machine is not equally fast all the time.
+    # Per round, because the speed of a shared machine varies.
     rivals = [max(each) for each in zip(*(rates[name] for name in rates if not name.startswith("ours")), strict=True)]
     print()
     for name in ("ours cold", "ours without cache", "ours warm"):

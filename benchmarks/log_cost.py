@@ -1,7 +1,7 @@
-"""What a call costs the training thread that logs 8 per-core losses, beside torch's TensorBoard SummaryWriter.
+"""Cost for the training thread of one call that logs 8 per-core losses, compared with torch's SummaryWriter.
 
-Tight: a bare loop. Paced: one call each 2 ms with other work between, so that caches are cold, as in training.
-Contenders alternate in blocks within one process; medians over the blocks are printed.
+Tight: a bare loop. Paced: one call every 2 ms with other work in between, so that caches are cold as in training.
+Contenders alternate in blocks within one process; the script prints medians over the blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Call = Callable[[int], None]
 
 
 def tight(call: Call, first: int, calls: int) -> float:
-    """Mean seconds a call in a bare loop."""
+    """Returns the mean seconds per call in a bare loop."""
     began = time.perf_counter()
     for step in range(first, first + calls):
         call(step)
@@ -32,7 +32,7 @@ def tight(call: Call, first: int, calls: int) -> float:
 
 
 def paced(call: Call, first: int, calls: int) -> float:
-    """Mean seconds a call where each comes 2 ms after the last, most of them spent in other work."""
+    """Returns the mean seconds per call with one call every 2 ms and other work in between."""
     scratch = np.random.default_rng(0).standard_normal(400_000)
     spent = 0.0
     for step in range(first, first + calls):
@@ -90,8 +90,8 @@ def main() -> None:
 
 
 def report(title: str, us: dict[str, float]) -> None:
-    """Prints a table, and the ratios that the project holds itself to."""
-    print(f"\n{title}: microseconds a call")
+    """Prints a table and the ratios."""
+    print(f"\n{title}: microseconds per call")
     for name, value in us.items():
         print(f"  {name:32} {value:10.2f}")
     board, ours = us["SummaryWriter, add_scalar x 8"], us["tputui, 8 floats in a list"]

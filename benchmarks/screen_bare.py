@@ -1,4 +1,4 @@
-"""The least that a Textual program can be: one line of text. What ours is measured beside."""
+"""A minimal Textual program with one line of text, the baseline for the start time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from textual.widgets import Static
 
 
 class Bare(App[None]):
-    """One line."""
+    """Shows one line."""
 
     def compose(self) -> ComposeResult:
-        """The line."""
         yield Static("ready to look at")
 
 

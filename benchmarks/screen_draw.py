@@ -1,10 +1,10 @@
-"""What a screen that changes ten times a second costs, beside ready-made widgets on the same frames.
+"""Cost of a screen that changes ten times a second, compared with ready-made widgets on the same frames.
 
     python -m benchmarks.screen_draw [--rounds 3] [--seconds 8] [--peers peers]
 
-A run of 8 cores reports ten times a second after 10,000 steps. In turn, in one terminal of 160x45: our whole monitor;
-Textual's DataTable with textual-plotext, which draw a table and a chart alone; and one line of text, which is what
-reading the run and Textual cost whatever is drawn. All three read the run with the same code.
+A run of 8 cores reports ten times a second after 10,000 steps. Alternately, in one terminal of 160x45: our whole
+monitor; Textual's DataTable with textual-plotext, which draw only a table and a chart; and one line of text, the cost
+of reading the run and of Textual itself. All three read the run with the same code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.screen_feed import Feed, Window, told_step, watch
+from benchmarks.screen_feed import Feed, Window, shown_step, watch
 from benchmarks.screen_peers import HOW_TO, add_options, plotext_path
 from benchmarks.screen_terminal import Terminal
 from tests import recorded
@@ -23,24 +23,24 @@ from tests import recorded
 GOAL = 1 / 5
 HISTORY_STEPS = 10_000
 SETTLE_STEPS = 20
-"""Reports that are waited for before anything is counted."""
+"""Reports to wait for before counting."""
 OURS, READY_MADE, NOTHING = "tputui, the whole monitor", "DataTable + textual-plotext", "one line of text"
 
 
 def contenders(run_dir: Path, peers: Path) -> dict[str, list[str]]:
-    """Command lines by name."""
+    """Returns the command lines by name."""
     rival = [sys.executable, "-m", "benchmarks.screen_rival"]
     found = {OURS: [sys.executable, "-m", "tputui", "attach", str(run_dir)], NOTHING: [*rival, "nothing", str(run_dir)]}
     plotext = plotext_path(peers)
     if plotext is None:
-        print(f"{READY_MADE} is left out: there is no textual-plotext in {peers}; {HOW_TO}")
+        print(f"{READY_MADE} is left out: no textual-plotext in {peers}; {HOW_TO}")
     else:
         found[READY_MADE] = [*rival, "ready-made", str(run_dir), str(plotext)]
     return found
 
 
 def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
-    """Everybody in turn, in rotated order."""
+    """Watches the contenders alternately, in rotated order."""
     rows: dict[str, list[Window]] = {}
     with Feed(folder, cores=recorded.NUM_CORES, values_per_s=0, history=HISTORY_STEPS) as feed, Terminal() as terminal:
         programs = contenders(feed.run_dir, args.peers)
@@ -49,9 +49,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
                 terminal.start(programs[name])
-                terminal.until(lambda screen: told_step(screen) > HISTORY_STEPS)
-                at = told_step(terminal.text()) + SETTLE_STEPS
-                terminal.until(lambda screen, at=at: told_step(screen) >= at)  # type: ignore[misc]  # bound at once
+                terminal.until(lambda screen: shown_step(screen) > HISTORY_STEPS)
+                at = shown_step(terminal.text()) + SETTLE_STEPS
+                terminal.until(lambda screen, at=at: shown_step(screen) >= at)  # type: ignore[misc]  # bound at once
                 rows.setdefault(name, []).append(watch(terminal, args.seconds, feed.run_dir))
     return rows
 
@@ -60,7 +60,7 @@ def main() -> None:
     """Prints CPU, frames and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0, help="how long each is watched")
+    parser.add_argument("--seconds", type=float, default=8.0, help="time for which each program is watched")
     add_options(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def report(rows: dict[str, list[Window]]) -> None:
-    """Prints the ratios of a frame: who is slower draws less often, so a second of it is not the same work."""
+    """Prints ratios per frame, because a slower program draws fewer frames a second."""
     rounds = list(zip(rows[OURS], rows[READY_MADE], rows[NOTHING], strict=True))
     whole = statistics.median(_frame(ours) / _frame(theirs) for ours, theirs, _ in rounds)
     drawing = statistics.median(
@@ -87,7 +87,7 @@ def report(rows: dict[str, list[Window]]) -> None:
 
 
 def _frame(window: Window) -> float:
-    """Milliseconds of CPU a frame; of a program that drew none, those of all the time, as if it had drawn one."""
+    """Returns the milliseconds of CPU per frame; a program that drew none counts as one frame."""
     return 10 * window.cpu_percent / max(window.frames_per_s, 1 / 60)
 
 

@@ -1,9 +1,9 @@
-"""A run that goes on: a process that reports losses at a pace, and what a viewer of it does meanwhile.
+"""A process that reports losses at a given rate, and measurements of a viewer of its run.
 
     python -m benchmarks.screen_feed RUNS_DIR --cores 8 --values-per-s 100000 [--history 10000]
 
-As a program it writes the run through the real reporter, ten reports a second, until it is ended, and says where the
-run is. `values-per-s` are facts as a training loop has them: the loss of one core at one step.
+As a program it writes the run with the real reporter, ten reports a second, until it is killed, and prints the path of
+the run. `values-per-s` counts the loss of one core at one step.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from tputui.telemetry.reporter import Reporter
 
 REPORTS_PER_S = 10
 KEPT_STEPS = 1 << 12
-"""Steps made beforehand that are reported again and again."""
-STEP_TOLD = re.compile(r"\bstep ([\d,]+)")
+"""Steps generated beforehand and reported repeatedly."""
+STEP_SHOWN = re.compile(r"\bstep ([\d,]+)")
 
 
 class Window(NamedTuple):
-    """What a program did in some seconds."""
+    """Measurements of a program over some seconds."""
 
     cpu_percent: float
     """100 is one core of this machine."""
     frames_per_s: float
-    """How often another step stood on the screen."""
+    """How often the step on the screen changed."""
     steps_per_s: float
-    """By how much the step on the screen rose."""
+    """Increase of the step on the screen."""
     writes_per_s: float
-    """How often the journal was seen to grow: no more frames can tell another step."""
+    """How often the journal grew, the upper limit of the frame rate."""
 
 
 class Feed:
-    """The process that writes, while the block lasts."""
+    """The writing process, as a context manager."""
 
     def __init__(self, runs_dir: Path, *, cores: int, values_per_s: int, history: int = 0) -> None:
         command = [sys.executable, "-m", "benchmarks.screen_feed", str(runs_dir)]
@@ -66,14 +66,14 @@ class Feed:
 
 
 def watch(terminal: Terminal, seconds: float, run_dir: Path) -> Window:
-    """Looks at a program that tells the step of a run."""
+    """Polls a program that shows the step of a run."""
     began, cpu_s = time.perf_counter(), terminal.usage().cpu_s
-    first = step = told_step(terminal.text())
+    first = step = shown_step(terminal.text())
     journal = run_dir / "worker-0.jsonl"
     frames, writes, size = 0, 0, journal.stat().st_size
     while time.perf_counter() - began < seconds:
         time.sleep(LOOK_S)
-        now = told_step(terminal.text())
+        now = shown_step(terminal.text())
         grown = journal.stat().st_size
         frames, writes = frames + (now != step), writes + (grown != size)
         step, size = now, grown
@@ -82,16 +82,16 @@ def watch(terminal: Terminal, seconds: float, run_dir: Path) -> Window:
 
 
 def answers(terminal: Terminal, presses: int) -> list[float]:
-    """Seconds from a key to what it does, on the screen: a panel fills it, and the number of another one shows that.
+    """Returns the seconds from a key to its effect: the number of another panel shows that panel full screen.
 
-    Not Escape, which every terminal program holds back until it is sure that no sequence follows.
+    Escape is not used, because terminal programs delay it to detect escape sequences.
     """
     took: list[float] = []
     terminal.press("2", "Enter")
     terminal.until(_SHOWN["2"], time.perf_counter() - terminal.began + DEADLINE_S)
     for number in range(presses):
         key = "32"[number % 2]
-        # Not in step with the frames of the program.
+        # Not synchronised with the frames of the program.
         time.sleep(0.3 + 0.037 * (number % 5))
         began = time.perf_counter()
         terminal.press(key)
@@ -105,17 +105,17 @@ _SHOWN = {
     "2": lambda screen: " 2 loss" in screen and " 3 meters" not in screen,
     "3": lambda screen: " 3 meters" in screen and " 2 loss" not in screen,
 }
-"""By the key of a panel: whether it fills the screen."""
+"""Whether a panel fills the screen, by its key."""
 
 
-def told_step(screen: str) -> int:
-    """The step that a screen tells; 0 where it tells none."""
-    found = STEP_TOLD.search(screen)
+def shown_step(screen: str) -> int:
+    """Returns the step shown on a screen, or 0."""
+    found = STEP_SHOWN.search(screen)
     return int(found.group(1).replace(",", "")) if found else 0
 
 
 def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> None:
-    """Reports until the process is ended; a report that comes late is not made up for by a greater one."""
+    """Reports until the process is killed; a late report is not compensated by a larger one."""
     steps = max(1, values_per_s // REPORTS_PER_S // cores)
     made = losses(max(history, KEPT_STEPS), cores)
     done = at = 0
@@ -123,14 +123,14 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> No
         reporter.record_steps(first + 1, made[first : min(first + 100, history)], cores)
         done = min(first + 100, history)
     reporter.flush(60)
-    # A curve that has come down and stays there.
+    # From here on the curve stays flat.
     made = made[-KEPT_STEPS:]
     due = time.monotonic()
     while True:
         now = time.time()
-        told = done + steps
-        while done < told:
-            part = made[at : at + told - done]
+        target = done + steps
+        while done < target:
+            part = made[at : at + target - done]
             reporter.record_steps(done + 1, part, cores)
             done, at = done + len(part), (at + len(part)) % len(made)
         reporter.emit(progress(now, done, step_s=STEP_S * (1 + done % 7 / 100)))
@@ -140,12 +140,12 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> No
 
 
 def main() -> None:
-    """Writes."""
+    """Writes the run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs_dir", type=Path)
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--values-per-s", type=int, default=100_000)
-    parser.add_argument("--history", type=int, default=0, help="steps that were done before")
+    parser.add_argument("--history", type=int, default=0, help="steps recorded before")
     args = parser.parse_args()
     run_dir = rundir.create(args.runs_dir, recorded.manifest(f"feed-{args.cores}x{args.values_per_s}-{time.time_ns()}"))
     reporter = Reporter(run_dir, "worker")

@@ -1,14 +1,14 @@
-"""How long until a run is on screen, and with how much memory, beside other programs on the same losses.
+"""Time and memory until a run is on screen, compared with other programs on the same losses.
 
     python -m benchmarks.screen_open [--steps 1000000] [--longest 10000000] [--rounds 5] [--no-places]
         [--peers peers] [--keep FOLDER]
 
-The real programs in a real terminal of 160x45, in turn. What is timed, from the command on: anything drawn; a curve
-drawn; the last step told. A peer that takes minutes to its last step is run to there once. Then every figure of the
-snapshot that our screen draws is compared with one computed from the raw values.
+The real programs run alternately in a real terminal of 160x45. Timed from the command on: the first output, the first
+curve, the last step. Peers that take minutes for the last step run to it once. Finally every value of the snapshot that
+our screen draws is compared with the raw values.
 
-The runs are written by the real reporter. They have no supervisor, which in a real run saves reducer states beside the
-journals; the benchmark calls `CacheWriter.finish` itself at the end. `--no-places` leaves that out, and shows what
+The runs are written by the real reporter. They have no supervisor, which in a real run caches reducer states next to
+the journals; the benchmark calls `CacheWriter.finish` itself at the end. `--no-places` leaves that out, and shows what
 opening costs without saved states.
 """
 
@@ -37,51 +37,51 @@ SHORT_STEPS = 10_000
 PEAK_MIB_MAX = 300
 BARE = Path(__file__).parent / "screen_bare.py"
 WORDS_MIN = 3
-"""Something is drawn when so many words stand on the screen."""
+"""Minimum number of words on the screen for the first output."""
 DOTS_MIN = 12
-"""A curve is drawn when so many cells of braille dots stand on the screen."""
+"""Minimum number of cells with braille dots for a curve."""
 
 
 class Opened(NamedTuple):
-    """What opening took. NaN: not waited for."""
+    """Times and memory of opening a run; NaN if not measured."""
 
     first_s: float = math.nan
-    """Until anything was drawn."""
+    """Until the first output."""
     curve_s: float = math.nan
-    """Until a curve was drawn."""
+    """Until the first curve."""
     last_s: float = math.nan
-    """Until the last step was told."""
+    """Until the last step was shown."""
     first_cpu_s: float = math.nan
-    """Of the program with its children, until anything was drawn."""
+    """CPU time of the program and its children until the first output."""
     cpu_s: float = math.nan
-    """The same to the end."""
+    """The same until the end."""
     peak_mib: float = math.nan
 
 
 class Contender(NamedTuple):
-    """A program on a run."""
+    """A program showing a run."""
 
     argv: list[str]
     environ: dict[str, str]
     at_end: Callable[[str], bool] | None
-    """Whether the screen tells the last step; None where that is not waited for."""
+    """Whether the screen shows the last step; None to skip this measurement."""
 
 
 Rows = dict[str, list[Opened]]
 
 
 def has_words(screen: str) -> bool:
-    """Whether anything is drawn."""
+    """Whether the screen has output."""
     return len(screen.split()) >= WORDS_MIN
 
 
 def has_curve(screen: str) -> bool:
-    """Whether a curve is drawn."""
+    """Whether the screen has a curve."""
     return sum("\u2800" < glyph <= "\u28ff" for glyph in screen) >= DOTS_MIN
 
 
 def opened(terminal: Terminal, who: Contender, *, has_curves: bool = True, patience_s: float = DEADLINE_S) -> Opened:
-    """Starts a program and watches it. What does not show in time is told as infinity."""
+    """Starts a program and measures it; what does not appear in time is infinity."""
     terminal.start(who.argv, who.environ)
     first_s = _shown_s(terminal, has_words, patience_s)
     first_cpu_s = terminal.usage().cpu_s
@@ -98,20 +98,20 @@ def _shown_s(terminal: Terminal, holds: Callable[[str], bool], patience_s: float
 
 
 def ours(run_dir: Path, num_steps: int) -> Contender:
-    """Our viewer on a run."""
+    """Returns our viewer of a run."""
     attach = [sys.executable, "-m", "tputui", "attach", str(run_dir)]
     return Contender(attach, {}, lambda screen: f"step {num_steps:,}" in screen and "DONE" in screen)
 
 
 def other(peer: Peer, num_steps: int | None) -> Contender:
-    """A peer on its form of the run, watched to the last step where one is given."""
+    """Returns a peer on its format of the run; measured to the last step if `num_steps` is given."""
     if num_steps is None:
         return Contender(peer.argv, peer.environ, None)
     return Contender(peer.argv, peer.environ, lambda screen: peer.at_step(screen, num_steps))
 
 
 def measure(terminal: Terminal, contenders: dict[str, Contender], rounds: int) -> Rows:
-    """Everybody in turn, in rotated order, after a round in which files get into memory."""
+    """Measures the contenders alternately, in rotated order, after one round that warms the file cache."""
     rows: Rows = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds + 1):
@@ -123,15 +123,15 @@ def measure(terminal: Terminal, contenders: dict[str, Contender], rounds: int) -
 
 
 def differences(run_dir: Path, values: np.ndarray) -> list[str]:
-    """Where a figure of the snapshot is not the one that the raw values give."""
+    """Returns the values of the snapshot that differ from the raw values [steps, cores]."""
     snapshot = load(run_dir)
     wrong: list[str] = []
     steps_seen = 0
     for segment in snapshot.loss:
         raw = values[segment.first_step - 1 : segment.last_step].astype(np.float64)
         steps_seen += len(raw)
-        told = (segment.min, segment.max, segment.num_values)
-        if told != (raw.min(), raw.max(), raw.size) or not math.isclose(segment.mean, raw.mean(), rel_tol=1e-9):
+        summary = (segment.min, segment.max, segment.num_values)
+        if summary != (raw.min(), raw.max(), raw.size) or not math.isclose(segment.mean, raw.mean(), rel_tol=1e-9):
             wrong.append(f"steps {segment.first_step} to {segment.last_step}: {segment}")
     if steps_seen != len(values):
         wrong.append(f"the series covers {steps_seen} steps of {len(values)}")
@@ -160,8 +160,10 @@ def _cell(value: float) -> str:
 
 
 def ratio(label: str, mine: list[float], others: list[float], goal: float, *, most: bool = False) -> None:
-    """Prints the median of the ratios round by round; where they have one only, that of the medians. `most`: it is
-    less than that, and nobody knows by how much."""
+    """Prints the median of the ratios per round, or the ratio of the medians if the numbers of rounds differ.
+
+    `most`: the value is an upper bound.
+    """
     if len(mine) == len(others):
         value = statistics.median(a / b for a, b in zip(mine, others, strict=True))
     else:
@@ -171,12 +173,12 @@ def ratio(label: str, mine: list[float], others: list[float], goal: float, *, mo
 
 
 def column(rows: Rows, name: str, field: str) -> list[float]:
-    """A figure of every round."""
+    """Returns one measurement of every round."""
     return [getattr(row, field) for row in rows[name]]
 
 
 def write(folder: Path, num_steps: int, *, places: bool = True) -> tuple[Path, np.ndarray]:
-    """The run of so many steps and its values, written if it is not there; its places are kept anew."""
+    """Returns the run of `num_steps` and its values, writing it if missing; its cached states are always rewritten."""
     run_dir = folder / f"long-{num_steps}"
     if run_dir.exists():
         values = losses(num_steps)
@@ -217,7 +219,7 @@ def run(args: argparse.Namespace, folder: Path) -> None:
 
 
 def goals(rows: Rows, args: argparse.Namespace, name: Callable[[int], str]) -> None:
-    """Prints what was to be reached, as far as there is somebody to compare with."""
+    """Prints whether the goals are met, as far as peers are installed."""
     short, long = name(SHORT_STEPS), name(args.steps)
     print("  ratios:")
     ratio(
@@ -255,10 +257,10 @@ def main() -> None:
     """Prints times, memory, ratios and the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1_000_000, help="steps of the long run")
-    parser.add_argument("--longest", type=int, default=10_000_000, help="steps of the longest run; 0 leaves it out")
+    parser.add_argument("--longest", type=int, default=10_000_000, help="steps of the longest run; 0 skips it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-places", dest="places", action="store_false", help="keep no places of the runs")
-    parser.add_argument("--patience", type=float, default=180.0, help="seconds that a peer has for its last step")
+    parser.add_argument("--no-places", dest="places", action="store_false", help="write no cached states")
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds a peer may take for its last step")
     add_options(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

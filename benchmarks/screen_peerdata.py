@@ -1,9 +1,9 @@
-"""Writes losses the way two peers keep them, run by the interpreter that has those peers.
+"""Writes losses in the formats of two peers; runs in the environment of those peers.
 
     PEERS/bin/python benchmarks/screen_peerdata.py {wandb,tfevents} LOSSES.npy FOLDER
 
-LOSSES.npy is [steps, cores] float32. wandb logs through its own `run.log`, offline; tfevents get one event a scalar,
-as every `SummaryWriter.add_scalar` writes them. Imports nothing of this project: its interpreter does not have it.
+LOSSES.npy is [steps, cores] float32. wandb logs through its own `run.log`, offline; tfevents get one event per
+scalar, as every `SummaryWriter.add_scalar` writes them. Imports nothing of this project, which is not installed there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEGAN = 1_760_000_000.0
 
 
 def rows(path: str) -> Iterator[tuple[int, dict[str, float]]]:
-    """Each step with the loss of every core by name."""
+    """Yields each step with the losses of its cores by name."""
     import numpy as np
 
     values = np.load(path, mmap_mode="r")
@@ -30,8 +30,8 @@ def rows(path: str) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def write_wandb(path: str, folder: Path) -> None:
-    """An offline run."""
-    # No line of this script's own console, no figures of this machine: the losses alone, as the other formats hold.
+    """Writes an offline run."""
+    # Only the losses, as in the other formats: no console output and no machine statistics.
     os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_CONSOLE="off", WANDB_ERROR_REPORTING="false")
     wandb = import_module("wandb")
     settings = wandb.Settings(x_disable_stats=True, x_disable_meta=True, disable_git=True, save_code=False)
@@ -42,7 +42,7 @@ def write_wandb(path: str, folder: Path) -> None:
 
 
 def write_tfevents(path: str, folder: Path) -> None:
-    """One file of events."""
+    """Writes one file of events."""
     event = import_module("tensorboard.compat.proto.event_pb2").Event
     summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
     record_writer = import_module("tensorboard.summary.writer.record_writer").RecordWriter

@@ -1,8 +1,8 @@
-"""The screen that ready-made widgets give: Textual's DataTable and textual-plotext, on the frames that ours draws.
+"""A screen of ready-made widgets, Textual's DataTable and textual-plotext, on the same frames as ours.
 
-    python -m benchmarks.screen_rival {nothing,ready-made} RUN_DIR [WHERE_TEXTUAL_PLOTEXT_IS]
+    python -m benchmarks.screen_rival {nothing,ready-made} RUN_DIR [PATH_OF_TEXTUAL_PLOTEXT]
 
-`nothing` reads the run at the same pace and draws one line of it: what reading alone costs.
+`nothing` reads the run at the same rate and draws one line: the cost of reading.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FrameTaken(Message):
 
 
 class Rival(App[None]):
-    """A head, a table of cores, a chart of the loss."""
+    """A header, a table of cores, a chart of the loss."""
 
     CSS = "#table { width: 48; } #plot { width: 1fr; } #head { height: 3; }"
 
@@ -45,7 +45,6 @@ class Rival(App[None]):
         self._pump = ReaderThread(Session.live(run_dir), lambda frame: void(self.post_message(FrameTaken(frame))))
 
     def compose(self) -> ComposeResult:
-        """The widgets."""
         yield Static("reading", id="head")
         if self._plot is not None:
             with Horizontal():
@@ -53,13 +52,11 @@ class Rival(App[None]):
                 yield self._plot
 
     def on_mount(self) -> None:
-        """Starts to read."""
         if self._plot is not None:
             self.query_one(DataTable).add_columns(*COLUMNS)
         self._read()
 
     def on_unmount(self) -> None:
-        """Stops reading."""
         self._pump.stop()
 
     @work(thread=True)
@@ -67,7 +64,6 @@ class Rival(App[None]):
         self._pump.run()
 
     def on_frame_taken(self, message: FrameTaken) -> None:
-        """Draws."""
         snapshot = message.frame.snapshot
         with self.batch_update():
             self.query_one("#head", Static).update(f"{snapshot.run}  {snapshot.condition}  step {snapshot.steps:,}")
@@ -77,7 +73,7 @@ class Rival(App[None]):
         self._pump.drawn()
 
     def _fill(self, snapshot: Snapshot) -> None:
-        """Every cell of the table, as its documentation has it: rows stay, cells are updated."""
+        """Updates every cell and keeps the rows, as the documentation of DataTable recommends."""
         table: DataTable[str] = self.query_one(DataTable)
         for core in snapshot.cores:
             cells = (str(core.core), f"{core.loss:.4f}", str(core.step), "running")
@@ -88,7 +84,7 @@ class Rival(App[None]):
                     table.update_cell_at((core.core, column), cell)  # type: ignore[arg-type]  # a plain pair is allowed
 
     def _draw(self, snapshot: Snapshot) -> None:
-        """Least, mean and greatest of each piece of the series, no more pieces than there are dots."""
+        """Plots min, mean and max of each segment, at most one segment per dot."""
         plot = self._plot.plt
         plot.clear_data()
         every = 1 + len(snapshot.loss) // max(1, 2 * self._plot.size.width)
@@ -100,15 +96,15 @@ class Rival(App[None]):
 
 
 def void(_: object) -> None:
-    """Takes a value that nobody needs."""
+    """Discards a value."""
 
 
 def main() -> None:
-    """Shows the run until the program is ended."""
+    """Shows the run until the program is killed."""
     kind, run_dir, *where = sys.argv[1:]
     plot: Widget | None = None
     if kind == "ready-made":
-        # Behind everything else, so that both programs run on one Textual.
+        # At the end of the path, so that both programs use the same Textual.
         sys.path.extend(where)
         plot = import_module("textual_plotext").PlotextPlot(id="plot")
     Rival(Path(run_dir), plot).run()

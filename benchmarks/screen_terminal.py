@@ -1,7 +1,7 @@
-"""A real terminal that a program runs in, and what can be seen and measured from outside.
+"""Runs a program in a real terminal and measures it from outside.
 
-tmux is the terminal: it answers what programs ask of one, and costs little. It is spoken to over its control mode, so
-a look at the screen starts no process. CPU and memory are those of the program with all its children, never tmux's.
+The terminal is tmux: it answers terminal queries and costs little. Its control mode reads the screen without starting a
+process. CPU and memory are those of the program with all its children, without tmux.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ import psutil
 COLUMNS, ROWS = 160, 45
 DEADLINE_S = 60.0
 LOOK_S = 0.005
-"""Pause between two looks at the screen: what is timed is known to about this."""
+"""Pause between two reads of the screen, the resolution of all times."""
 
 
 class NeverShown(TimeoutError):
-    """What was waited for did not come on screen in time."""
+    """The expected text did not appear in time."""
 
 
 class Usage(NamedTuple):
-    """What a program with its children has used since it started."""
+    """Resources that a program and its children have used since the start."""
 
     cpu_s: float
     peak_mib: float
-    """Sum of each living process's own peak of resident memory."""
+    """Sum of the peak resident memory of each living process."""
 
 
 class Terminal:
-    """One terminal, one program after the other in it. Leaves nothing behind when the block is left."""
+    """A terminal that runs one program after the other, as a context manager."""
 
     def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
-        """Raises `FileNotFoundError` where tmux is not installed."""
+        """Raises `FileNotFoundError` if tmux is not installed."""
         tmux = shutil.which("tmux")
         if tmux is None:
-            raise FileNotFoundError("tmux is not installed; it is the terminal that the programs run in")
+            raise FileNotFoundError("tmux is not installed; the programs run in it")
         self._folder = tempfile.TemporaryDirectory(prefix="screen-")
-        # `-f /dev/null`: as tmux comes, not as its user has set it up.
+        # `-f /dev/null`: ignore the user's tmux configuration.
         command = [tmux, "-f", "/dev/null", "-S", f"{self._folder.name}/tmux", "-C", "new-session"]
         size = ["-x", str(columns), "-y", str(rows), "sleep infinity"]
         environ = _as_installed(f"{self._folder.name}/bytecode")
@@ -64,7 +64,7 @@ class Terminal:
         self._program: psutil.Process | None = None
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
-        """Runs a program in place of the one before; `began` is the moment of it, by `time.perf_counter`."""
+        """Replaces the running program; `began` is the start time from `time.perf_counter`."""
         more = [f"-e {shlex.quote(f'{name}={value}')}" for name, value in (environ or {}).items()]
         self._ask("send-keys -R")
         self._ask("clear-history")
@@ -73,11 +73,11 @@ class Terminal:
         self._program = psutil.Process(int(self._ask("display-message -p '#{pane_pid}'")[0]))
 
     def text(self) -> str:
-        """What stands on the screen now, without colours."""
+        """Returns the text of the screen, without colours."""
         return "\n".join(self._ask("capture-pane -p"))
 
     def until(self, holds: Callable[[str], bool], timeout_s: float = DEADLINE_S) -> float:
-        """Seconds from the start until the screen is so. Raises `NeverShown`."""
+        """Returns the seconds from the start until `holds(screen)` is true. Raises `NeverShown`."""
         while not holds(text := self.text()):
             if time.perf_counter() - self.began > timeout_s:
                 raise NeverShown(f"not on screen after {timeout_s:g} s:\n{text}")
@@ -85,11 +85,11 @@ class Terminal:
         return time.perf_counter() - self.began
 
     def press(self, *keys: str) -> None:
-        """Types keys, by their names in tmux."""
+        """Presses keys, given by their tmux names."""
         self._ask(f"send-keys {shlex.join(keys)}")
 
     def usage(self) -> Usage:
-        """What the program has used so far."""
+        """Returns the resources used so far."""
         assert self._program is not None, "nothing was started"
         cpu_s, peak_mib = 0.0, 0.0
         for process in [self._program, *self._program.children(recursive=True)]:
@@ -113,13 +113,13 @@ class Terminal:
         self._folder.cleanup()
 
     def _ask(self, command: str) -> list[str]:
-        """Lines that tmux answers. Raises `RuntimeError` where it refuses."""
+        """Sends a command and returns the reply. Raises `RuntimeError` if tmux reports an error."""
         self._to.write(command.encode() + b"\n")
         self._to.flush()
         return self._reply()
 
     def _reply(self) -> list[str]:
-        """The next block of its output; notices between blocks are passed over."""
+        """Returns the next block of output, skipping notices between blocks."""
         while not (line := self._line()).startswith("%begin"):
             pass
         lines: list[str] = []
@@ -137,12 +137,12 @@ class Terminal:
 
 
 def _as_installed(bytecode: str) -> dict[str, str]:
-    """The environment, but Python keeps bytecode: an installed program has some, a checkout may not be let."""
+    """Returns the environment with a bytecode cache, as an installed program has one."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return environ | {"TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": bytecode}
 
 
 def _peak_mib(pid: int) -> float:
-    """Most memory that a process has held since it became the program that it is."""
+    """Returns the peak resident memory of a process since its exec."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024

@@ -1,11 +1,11 @@
-"""Trains, attaches, detaches, saves, kills and resumes at random, and counts what was lost and what was left behind.
+"""Trains, attaches, saves, kills and resumes at random, and counts lost events and processes left behind.
 
     python -m benchmarks.soak [--seconds 600] [--seed 0]
 
-A run trains on the real engine, 8 virtual cores, until something ends it: a request, a SIGTERM, a kill -9 of training,
-of its supervisor or of both. The next goes on from its last checkpoint. After each: every journal is read record by
-record; every step from the first on must be there once, also every step that a report told a viewer; a requested
-checkpoint must load; and no process may be left. Exits with 1 where anything is missing.
+A run trains on the real engine with 8 virtual cores until something ends it: a request, a SIGTERM, a kill -9 of
+training, of its supervisor or of both. The next run resumes from its last checkpoint. After each run every journal is
+read: every step must be present exactly once, and so must every event that a viewer printed; a requested checkpoint
+must load; no process may be left. Exits with 1 if anything is missing.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
 MEANWHILE_MAX = 4
-"""Things done to a run that it bears, at most, before it is ended."""
+"""Maximum number of non-fatal actions on a run before it is ended."""
 
 
 class Soak:
-    """What was done, and what went wrong."""
+    """Counts of actions, and the errors found."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.done: Counter[str] = Counter()
-        self.wrong: list[str] = []
+        self.errors: list[str] = []
         self.num_records = 0
         self.num_steps = 0
         self._folder = folder
@@ -51,16 +51,16 @@ class Soak:
         self.num_runs = 0
 
     def round(self) -> None:
-        """One run, from its start or resumption to its end."""
+        """Trains one run from its start or resumption to its end."""
         self.num_runs += 1
         run = Run(self._folder, "train", name=f"run-{self.num_runs}", resume=self._resume)
         try:
             self._reach(run)
             viewer = self._attach(run)
             for _ in range(self._random.randint(0, MEANWHILE_MAX)):
-                name = self._random.choice(list(BORNE))
+                name = self._random.choice(list(SURVIVED))
                 self.done[name] += 1
-                BORNE[name](run)
+                SURVIVED[name](run)
             before = run.step()
             name = self._random.choice(list(ENDS))
             self.done[name] += 1
@@ -74,11 +74,11 @@ class Soak:
     def _reach(self, run: Run) -> None:
         wait_for(lambda: run.step() >= self._first_step + 4 or run.viewer.poll() is not None, "training", PATIENCE_S)
         if run.viewer.poll() is not None:
-            self.wrong.append(f"{run.dir.name} did not start: {run.left()}")
+            self.errors.append(f"{run.dir.name} did not start: {run.left()}")
 
     def _attach(self, run: Run) -> subprocess.Popen[bytes]:
-        """A viewer that writes all it is told to a file, until the run has ended."""
-        with self._told(run).open("wb") as out:
+        """Starts a viewer that writes all events to a file until the run ends."""
+        with self._printed(run).open("wb") as out:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "tputui", "attach", "--json", str(run.dir)],
                 stdout=out,
@@ -86,21 +86,21 @@ class Soak:
                 start_new_session=True,
             )
 
-    def _told(self, run: Run) -> Path:
-        return self._folder / f"{run.dir.name}.told"
+    def _printed(self, run: Run) -> Path:
+        return self._folder / f"{run.dir.name}.printed"
 
     def _read(self, run: Run, ended_by: str, before: int) -> None:
-        """Counts what the journals hold, and compares it with what must be there."""
+        """Reads the journals and checks that every step is present once."""
         name = f"{run.dir.name}, ended by {ended_by}"
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not processes_of(run.dir), "no process", 30.0)
         if left := processes_of(run.dir):
-            self.wrong.append(f"{name}: processes {left} are left")
+            self.errors.append(f"{name}: processes {left} are left")
         if tputui("check", run.dir).code != 0:
-            self.wrong.append(f"{name}: a journal is damaged")
+            self.errors.append(f"{name}: a journal is damaged")
         steps = [fact.first + row for fact in facts(run.dir, "worker-0", ev.StepsRecorded) for row in range(fact.n)]
         if steps != list(range(self._first_step, self._first_step + len(steps))) or not steps or steps[-1] < before:
-            self.wrong.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not each there once")
+            self.errors.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not present exactly once")
         self.num_steps += len(steps)
         self._compare(run, name)
         kept = kept_step(run.dir)
@@ -108,7 +108,7 @@ class Soak:
             self._resume, self._first_step = run.dir.name, kept + 1
 
     def _compare(self, run: Run, name: str) -> None:
-        """What a viewer printed must be what the journals hold."""
+        """Checks that a viewer printed exactly the events of the journals."""
         written = Counter[tuple[str, int]]()
         for path in run.dir.glob("*.jsonl"):
             tail = Tail(path)
@@ -116,17 +116,17 @@ class Soak:
                 written.update((path.stem, record.seq) for record in records)
             tail.close()
         self.num_records += written.total()
-        told = Counter[tuple[str, int]]()
-        for line in self._told(run).read_bytes().splitlines():
+        printed = Counter[tuple[str, int]]()
+        for line in self._printed(run).read_bytes().splitlines():
             record = msgspec.json.decode(line)
-            told[record["writer"], record["q"]] += 1
-        missed, doubled = (written - told).total(), (told - written).total()
+            printed[record["writer"], record["q"]] += 1
+        missed, doubled = (written - printed).total(), (printed - written).total()
         if missed or doubled:
-            self.wrong.append(f"{name}: of {written.total()} records a viewer missed {missed} and saw {doubled} again")
+            self.errors.append(f"{name}: of {written.total()} events a viewer missed {missed} and repeated {doubled}")
 
 
 def kill(*names: str) -> Callable[[Run], None]:
-    """Kills those of `supervisor` and `worker`, and lets nobody train on unwatched."""
+    """Returns an action that kills `supervisor`, `worker` or both; training without a supervisor is then stopped."""
 
     def end(run: Run) -> None:
         pids = {"supervisor": run.supervisor_pid, "worker": run.worker_pid}
@@ -141,14 +141,14 @@ def kill(*names: str) -> Callable[[Run], None]:
 
 
 def save(run: Run) -> None:
-    """Asks for a checkpoint and loads it."""
+    """Requests a checkpoint and loads it."""
     before = run.step()
     assert tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S).code == 0
     assert (kept_step(run.dir) or 0) >= before
 
 
 def stop(*words: str) -> Callable[[Run], None]:
-    """Asks for the end and waits for the receipts."""
+    """Returns an action that requests a stop and waits for the receipts."""
 
     def end(run: Run) -> None:
         tputui("stop", run.dir, *words, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
@@ -156,13 +156,13 @@ def stop(*words: str) -> Callable[[Run], None]:
     return end
 
 
-def ask_for_stacks(run: Run) -> None:
-    """Asks where it is."""
+def request_stacks(run: Run) -> None:
+    """Requests the stacks."""
     assert tputui("stacks", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S).code == 0
 
 
-def look_in(run: Run) -> None:
-    """Attaches and is killed."""
+def attach_and_kill(run: Run) -> None:
+    """Attaches a viewer and kills it."""
     words = [sys.executable, "-P", "-m", "tputui", "attach", "--no-ui", str(run.dir)]
     viewer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     assert viewer.stdout is not None
@@ -172,10 +172,10 @@ def look_in(run: Run) -> None:
     run.trains_on()
 
 
-BORNE: dict[str, Callable[[Run], None]] = {
-    "attached and detached": look_in,
+SURVIVED: dict[str, Callable[[Run], None]] = {
+    "attached and killed a viewer": attach_and_kill,
     "saved on request": save,
-    "asked for its stacks": ask_for_stacks,
+    "requested its stacks": request_stacks,
     "trained on": Run.trains_on,
 }
 ENDS: dict[str, Callable[[Run], None]] = {
@@ -189,7 +189,7 @@ ENDS: dict[str, Callable[[Run], None]] = {
 
 
 def main() -> None:
-    """Goes on until the time is over, then prints what was done and what went wrong."""
+    """Runs until the time is over, then prints counts and errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -202,11 +202,11 @@ def main() -> None:
     print(f"{soak.num_runs} runs in {time.monotonic() - began:.0f} s, each resumed from the one before")
     for name, times in sorted(soak.done.items()):
         print(f"  {name:42}{times:>5}")
-    print(f"steps recorded {soak.num_steps:,}, records {soak.num_records:,}, each told to a viewer once")
-    print(f"lost or left behind: {len(soak.wrong)}")
-    for line in soak.wrong:
+    print(f"steps recorded {soak.num_steps:,}, events {soak.num_records:,}, each printed once by a viewer")
+    print(f"lost or left behind: {len(soak.errors)}")
+    for line in soak.errors:
         print(f"  {line}")
-    sys.exit(1 if soak.wrong else 0)
+    sys.exit(1 if soak.errors else 0)
 
 
 if __name__ == "__main__":

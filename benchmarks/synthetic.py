@@ -1,7 +1,4 @@
-"""A long run's losses, the same every time: falling, with 3 % noise on each core, one spike and a few NaN.
-
-The spike and the NaN are there for readers to find; nothing measured depends on them.
-"""
+"""Reproducible losses of a long run: decreasing, with 3 % noise per core and one spike, which readers must find."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ from tputui.telemetry.reporter import Reporter
 
 NUM_CORES = 8
 STEPS_A_REPORT = 100
-"""A report a second at 10 ms a step."""
+"""One report per second at 10 ms per step."""
 SPIKE_STEP = 654_321
 SPIKE = 123.456
 STEP_S = 0.01
 
 
 def losses(num_steps: int, num_cores: int = NUM_CORES, seed: int = 0) -> np.ndarray:
-    """[num_steps, num_cores] float32."""
+    """Returns losses as [num_steps, num_cores] float32."""
     random = np.random.default_rng(seed)
     level = 2.3 * np.exp(-np.arange(1, num_steps + 1) / (num_steps / 5)) + 0.1
     values = level[:, None] * (1 + 0.03 * random.standard_normal((num_steps, num_cores)))
@@ -32,7 +29,7 @@ def losses(num_steps: int, num_cores: int = NUM_CORES, seed: int = 0) -> np.ndar
 
 
 def write_run(parent: Path, num_steps: int, *, spike: bool = True) -> tuple[Path, np.ndarray]:
-    """Records a finished run through the real reporter; returns its directory and the values."""
+    """Writes a finished run with the real reporter; returns its directory and the values [num_steps, num_cores]."""
     values = losses(num_steps)
     if spike and num_steps >= SPIKE_STEP:
         values[SPIKE_STEP - 1, 3] = SPIKE
@@ -53,7 +50,7 @@ def write_run(parent: Path, num_steps: int, *, spike: bool = True) -> tuple[Path
 
 
 def progress(t: float, step: int, step_s: float = STEP_S) -> ev.ProgressReported:
-    """The report of a step."""
+    """Returns the progress event of a step."""
     return ev.ProgressReported(
         t=t,
         epoch=1,

@@ -1,8 +1,8 @@
-"""What telemetry costs the digits run: wall time, compiles and transfers, on against off.
+"""Cost of telemetry for the digits run in wall time, compiles and transfers.
 
-One process holds two trainers of the same plan on the same 8 cores, one that reports and one that does not, and
-trains their epochs in turn (on off, off on, ...), so that both see the same machine. An epoch here is training,
-evaluation and save, as in a real run.
+One process holds two trainers of the same plan on the same 8 cores, one with telemetry and one without, and alternates
+their epochs (on off, off on, ...), so that both see the same machine. An epoch is training, evaluation and save, as in
+a real run.
 `--set model.channels=160` makes steps of 100 ms and more.
 """
 
@@ -29,7 +29,7 @@ COUNTED = ("compiles", "executes", "transfers_to_device", "transfers_from_device
 
 
 class Side:
-    """A trainer, and what its epochs took."""
+    """A trainer and the measurements of its epochs."""
 
     def __init__(self, planned: Any, cores: Any, folder: Path, *, telemetry: bool) -> None:
         from engine.loop import build
@@ -49,14 +49,14 @@ class Side:
             append(*step)
             self._kept_s += time.perf_counter() - began
 
-        self._trainer.reporter.append = timed  # type: ignore[method-assign, assignment]  # what telemetry adds to a trace
+        self._trainer.reporter.append = timed  # type: ignore[method-assign, assignment]  # adds to a trace
         self.step_s: list[float] = []
         self.epoch_s: list[float] = []
         self.cpu_s: list[float] = []
         self.counts: list[tuple[int, ...]] = []
 
     def epoch(self, num_steps: int) -> None:
-        """Trains one epoch and notes what it took."""
+        """Trains and measures one epoch."""
         from engine.xla import backend
 
         backend.wait()
@@ -75,7 +75,7 @@ class Side:
 
 
 def measure(overrides: list[str], pairs: int, warm_up: int) -> None:
-    """Trains both sides in turn and prints what they took."""
+    """Trains both sides alternately and prints the measurements."""
     from engine.loop import build
 
     settings = config.load(SAMPLE, [*overrides, f"epochs={pairs + warm_up}"])
@@ -109,7 +109,7 @@ def report(on: Side, off: Side, warm_up: int, steps: int) -> None:
         print(f"  {label:28}{a:>10g}{b:>10g}")
     epoch_s = statistics.median(off.epoch_s[warm_up:])
     print("  by the loop's own clock, an epoch:")
-    for place, label in enumerate(("reading and telling", "tracing what a step keeps, while the device runs")):
+    for place, label in enumerate(("reading and reporting", "tracing the recorded values, while the device runs")):
         ours, theirs = (statistics.median(spent[place] for spent in side.spent_s[warm_up:]) for side in (on, off))
         print(f"    {label:50}{(ours - theirs) * 1e3:>6.1f} ms, {(ours - theirs) / epoch_s:.2%}")
     for label, values in (("wall", "epoch_s"), ("CPU", "cpu_s")):

@@ -1,4 +1,4 @@
-"""What the benchmarks count must hold; what they time is for people to read."""
+"""Counts printed by the benchmarks; their times are not asserted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def printed(module: str, *arguments: str) -> str:
-    """What a benchmark prints."""
+    """Returns the output of a benchmark."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900).stdout
 
 
 def row(text: str, label: str) -> list[float]:
-    """The figures of a row of a table."""
+    """Returns the numbers of a row of a table."""
     found = re.search(rf"^\s*{label}\s+([\d. ]+)$", text, re.M)
     assert found is not None, text
     return [float(figure) for figure in found.group(1).split()]
@@ -40,8 +40,8 @@ def test_telemetry_compiles_nothing_and_reads_the_device_once_a_report() -> None
     assert programs_on == programs_off
 
 
-# Looked for, not imported: lightning writes to the environment of who imports it.
-@pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is one of what is compared")
+# `find_spec` instead of an import: importing lightning changes the environment.
+@pytest.mark.skipif(find_spec("lightning") is None, reason="compares with lightning")
 @pytest.mark.xla
 def test_the_engine_compiles_nothing_more_than_a_loop_by_hand_on_the_same_work() -> None:
     text = printed("engine_speed", "--rounds", "3", "--warm-up", "2", "--epochs", "1", "--case", "8,8")
@@ -51,7 +51,7 @@ def test_the_engine_compiles_nothing_more_than_a_loop_by_hand_on_the_same_work()
     assert re.search(r"examples/s, engine / Lightning: median [\d.]+", text)
 
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is the terminal of these benchmarks")
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="these benchmarks need tmux")
 
 
 @needs_tmux
@@ -70,17 +70,17 @@ def test_every_frame_of_a_live_run_is_counted_and_a_peer_that_is_not_there_is_to
     assert "DataTable + textual-plotext is left out" in text
     frames = re.search(r"tputui, the whole monitor .* ([\d.]+) frames/s", text)
     assert frames is not None
-    assert 0 < float(frames.group(1)) <= 11, "ten reports a second, so no more frames tell another step"
+    assert 0 < float(frames.group(1)) <= 11, "at most ten frames a second for ten reports a second"
 
 
 @needs_tmux
 @pytest.mark.parametrize("cores", [8, 2048])
 def test_every_key_is_answered_while_facts_pour_in(cores: int) -> None:
     text = printed("screen_flood", "--rounds", "1", "--seconds", "3", "--case", f"{cores},1000000")
-    assert re.search(rf"{cores:,} cores, 1,000,000 facts/s( +[\d.,]+){{7}}", text), text
+    assert re.search(rf"{cores:,} cores, 1,000,000 events/s( +[\d.,]+){{7}}", text), text
     assert "keys answered: 12 of 12" in text
 
 
 @needs_tmux
 def test_every_fact_comes_on_screen() -> None:
-    assert re.match(r"5 facts: on screen after ", printed("freshness", "--facts", "5"))
+    assert re.match(r"5 events: on screen after ", printed("freshness", "--events", "5"))
