@@ -28,8 +28,7 @@ from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.screen import PANEL_TYPES as COMPARED_TYPES
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.header import Header
-from tputui.ui.monitor.log_fold import folded
-from tputui.ui.monitor.log_view import Rows
+from tputui.ui.monitor.log_lines import Rows, folded
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import row_of

@@ -377,7 +377,7 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
         for key in screen.keys_in_force():
             assert key.action in offered or key.action == "app.command_palette", key
         for key in keymap.LOG:
-            assert f"in_log({key.action!r})" in offered, key
+            assert keymap.on_widget("log", key.action) in offered, key
         for theme in THEMES.values():
             assert f"app.choose_theme({theme.name!r})" in offered
         await search_palette(pilot, "theme: light")
@@ -391,16 +391,16 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
 FIRST_FOUND = {
     "detach": "leave",
     "quit": "leave",
-    "heat": "next_view(1)",
-    "full screen": "open",
-    "log axis": "toggle_log",
+    "heat": keymap.on_widget("loss", "next_view(1)"),
+    "full screen": keymap.on_widget("body", "open"),
+    "log axis": keymap.on_widget("loss", "toggle_log"),
     "stop": "stop",
     "checkpoint": "checkpoint",
-    "now": "back_to_now",
-    "find": "in_log('search')",
-    "search": "in_log('search')",
-    "level": "in_log('next_level')",
-    "memory": "select(6)",
+    "now": keymap.BACK_TO_NOW,
+    "find": keymap.on_widget("log", "search"),
+    "search": keymap.on_widget("log", "search"),
+    "level": keymap.on_widget("log", "next_level"),
+    "memory": keymap.on_widget("body", "select(6)"),
     "theme light": "app.choose_theme('tputui-light')",
 }
 

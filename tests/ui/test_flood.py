@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from pathlib import Path
 
+import pytest
 from textual import events
 
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, until
-from tputui import ui
 from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.reader_thread import FRAME_S
+from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.screen import MonitorScreen
 
 KEYS = 150
@@ -51,10 +51,9 @@ class Flood(made.HandSource):
         )
 
 
-class Counting(MonitorScreen):
-    """Counts what the keys under test did."""
+class CountingBody(Body):
+    """Counts the actions of the key under test."""
 
-    CSS_PATH = str(Path(ui.__file__).parent / "monitor.tcss")
     cycled = 0
 
     def action_cycle(self, by: int) -> None:
@@ -62,17 +61,18 @@ class Counting(MonitorScreen):
         super().action_cycle(by)
 
 
-def test_every_key_is_answered_while_data_pours_in() -> None:
+def test_every_key_is_answered_while_data_pours_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tputui.ui.monitor.screen.Body", CountingBody)
     source = Flood()
-    screen = Counting(source, made.RUN_DIR)
-    screen._pump._frame_s = FRAME_S / 10
+    screen = MonitorScreen(source, made.RUN_DIR)
+    screen._reader._frame_s = FRAME_S / 10
 
     async def script(pilot: AppPilot) -> None:
         frames = screen.frame
         for _ in range(KEYS):
             # As the driver posts them: without waiting for what the one before did.
             pilot.app.post_message(events.Key("tab", None))
-        await until(pilot, lambda: screen.cycled == KEYS)
+        await until(pilot, lambda: screen.query_one(CountingBody).cycled == KEYS)
         assert screen.frame is not frames
         await pilot.press("7", "slash", *"line")
         await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot.steps > 20)

@@ -21,12 +21,9 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.preferences import Views
-from tputui.ui.monitor import regex_safety
 from tputui.ui.monitor.log import LogPanel
-from tputui.ui.monitor.log_fold import folded, lanes_of, taken_apart
-from tputui.ui.monitor.log_older import older_lines
-from tputui.ui.monitor.log_store import LINES_MAX, LogStore
-from tputui.ui.monitor.log_view import Rows, Sieve, Sifter, compiled, sifted
+from tputui.ui.monitor.log_lines import LINES_MAX, LogStore, Rows, folded, lanes_of, older_lines, split_core
+from tputui.ui.monitor.log_search import TOO_SLOW, FilteredLog, LogFilter, compile_search, filtered
 from tputui.ui.monitor.screen import MonitorScreen
 
 T = made.NOW - 100
@@ -76,7 +73,7 @@ def many(number: int) -> list[LogLine]:
     ],
 )
 def test_the_core_that_a_line_names(text: str, lane: str, rest: str) -> None:
-    assert taken_apart(said(0, text)) == (lane, rest)
+    assert split_core(said(0, text)) == (lane, rest)
 
 
 def test_what_all_cores_say_stands_once_and_the_one_that_differs_is_named() -> None:
@@ -114,22 +111,22 @@ def test_processes_come_before_cores_and_cores_by_number() -> None:
 def test_sifting_by_core_level_and_expression() -> None:
     lines = eight()
     texts = functools.partial(shown_texts, lines)
-    assert texts(Sieve(lane="rank 5")) == ["data is ready", "loss nan"]
-    assert texts(Sieve(lane="tputui")) == ["epoch 1 ended"]
-    assert texts(Sieve(level=1)) == ["loss nan"]
-    assert texts(Sieve(level=2)) == []
-    assert texts(Sieve(pattern=compiled("LOSS [0-9n]")[0])) == []
-    assert texts(Sieve(pattern=compiled("loss [0-9n]")[0])) == ["loss 0.41", "loss nan"]
-    assert sifted(lines, Sieve(pattern=compiled("loss")[0]))[1] == 8
+    assert texts(LogFilter(lane="rank 5")) == ["data is ready", "loss nan"]
+    assert texts(LogFilter(lane="tputui")) == ["epoch 1 ended"]
+    assert texts(LogFilter(level=1)) == ["loss nan"]
+    assert texts(LogFilter(level=2)) == []
+    assert texts(LogFilter(pattern=compile_search("LOSS [0-9n]")[0])) == []
+    assert texts(LogFilter(pattern=compile_search("loss [0-9n]")[0])) == ["loss 0.41", "loss nan"]
+    assert filtered(lines, LogFilter(pattern=compile_search("loss")[0]))[1] == 8
 
 
-def shown_texts(lines: list[LogLine], sieve: Sieve) -> list[str]:
-    return [entry.text for entry in sifted(lines, sieve)[0]]
+def shown_texts(lines: list[LogLine], sieve: LogFilter) -> list[str]:
+    return [entry.text for entry in filtered(lines, sieve)[0]]
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_an_expression_or_a_reason(typed: str) -> None:
-    pattern, why = compiled(typed)
+    pattern, why = compile_search(typed)
     assert (pattern is None) == (why != "" or typed == "")
 
 
@@ -142,7 +139,7 @@ def test_any_text_is_an_expression_or_a_reason(typed: str) -> None:
     wrapped=st.booleans(),
 )
 def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wrapped: bool) -> None:
-    entries, _ = sifted([said(10 * index, text) for index, text in enumerate(texts)], Sieve())
+    entries, _ = filtered([said(10 * index, text) for index, text in enumerate(texts)], LogFilter())
     rows = Rows(entries, width, wrapped=wrapped, with_source=False)
     assert len(rows[:]) == len(rows)
     assert [rows.entry_at(rows.first_row(index)) for index in range(len(entries))] == list(range(len(entries)))
@@ -152,8 +149,8 @@ def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wr
 
 
 def test_what_is_found_is_marked() -> None:
-    entries, _ = sifted([said(0, "loss nan at nan")], Sieve())
-    [line] = Rows(entries, 60, wrapped=True, with_source=False, pattern=compiled("nan")[0])[:]
+    entries, _ = filtered([said(0, "loss nan at nan")], LogFilter())
+    [line] = Rows(entries, 60, wrapped=True, with_source=False, pattern=compile_search("nan")[0])[:]
     assert [span.text for span in line if span.tone == "hit"] == ["nan", "nan"]
 
 
@@ -189,15 +186,15 @@ def test_older_lines_come_before_and_none_twice() -> None:
 @settings(max_examples=8)
 @given(st.lists(st.integers(1, 900), max_size=6), st.booleans())
 def test_sifting_piece_by_piece_finds_what_sifting_all_does(steps: list[int], narrowed: bool) -> None:
-    store, sifter, lines = LogStore(), Sifter(), many(1_000 + sum(steps))
-    sieve = Sieve(pattern=compiled("7")[0] if narrowed else None)
+    store, sifter, lines = LogStore(), FilteredLog(), many(1_000 + sum(steps))
+    sieve = LogFilter(pattern=compile_search("7")[0] if narrowed else None)
     end = 1_000
     for step in [0, *steps]:
         end += step
         store.take(lines[end - 1_000 : end])
-        assert sifter.sift(store, sieve) == sifted(store.lines, sieve)
+        assert sifter.entries_of(store, sieve) == filtered(store.lines, sieve)
     store.take(lines[:500])
-    assert sifter.sift(store, sieve) == sifted(lines[:500], sieve)
+    assert sifter.entries_of(store, sieve) == filtered(lines[:500], sieve)
 
 
 def test_the_store_is_bounded() -> None:
@@ -447,13 +444,13 @@ def test_strangers_lines_are_inert() -> None:
     "typed", ["(a+)+$", "(a|aa)*b", "((x*)y)+", r"(?:\d+,?){5,}", "(a+){20}", "([ab]+|c)+", "(.*)*"]
 )
 def test_what_may_take_for_ever_is_not_tried(typed: str) -> None:
-    assert compiled(typed) == (None, regex_safety.WHY_NOT)
+    assert compile_search(typed) == (None, TOO_SLOW)
 
 
 @pytest.mark.parametrize(
     "typed", [r"\(a+\)+", "(abc)+", "a+b*c{2,}", "[(a+)]+", r"[\])]+(x)?", "(nan|inf)", "(a+)?b", "{x}+"]
 )
 def test_what_cannot_is_tried(typed: str) -> None:
-    pattern, why = compiled(typed)
+    pattern, why = compile_search(typed)
     assert pattern is not None
     assert not why

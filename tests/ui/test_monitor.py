@@ -33,8 +33,7 @@ from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import width_of
-from tputui.ui.widgets.bars import PlayerBar
-from tputui.ui.widgets.player import by_step, by_time
+from tputui.ui.widgets.player import PlayerBar, by_step, by_time
 
 WIDE = (160, 45)
 
@@ -672,7 +671,7 @@ def _all_marks(run_dir: Path) -> list[Mark]:
 
 
 def test_the_bar_of_the_player_shows_what_matters() -> None:
-    bar = PlayerBar()
+    bar = PlayerBar(print, print, id="player")
     player = made.HandPlayer()
     state = _state(player)
     bar.show(state, marks=[Mark(t=player.start + 50, step=1, kind="non_finite", text="x", core=None)])

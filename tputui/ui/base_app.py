@@ -112,6 +112,11 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         leave = next((key.shown for key in in_force if key.action in ("leave", "close")), "esc")
         self.tell(f"Ctrl-C does not leave: {leave} leaves this screen, ctrl+q all; no run is stopped by it")
 
+    async def action_on_widget(self, widget_id: str, action: str) -> None:
+        """Run an action of the widget with this id, if the screen has one."""
+        for widget in self.screen.query(f"#{widget_id}"):
+            await self.run_action(action, default_namespace=widget)
+
     # Themes.
 
     def action_next_theme(self) -> None:

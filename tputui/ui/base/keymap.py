@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -31,20 +32,30 @@ class Key(NamedTuple):
     """Other words by which a person may look for it."""
 
 
+def on_widget(widget_id: str, action: str) -> str:
+    """An action of the widget with this id on the current screen, whichever widget has the focus."""
+    return f"app.on_widget({widget_id!r}, {action!r})"
+
+
+_body, _loss, _player = (functools.partial(on_widget, widget_id) for widget_id in ("body", "loss", "player"))
+
+PLAY_OR_PAUSE = _player("play_or_pause")
+BACK_TO_NOW = _player("back_to_now")
+
 # fmt: off
 # A key in a line or two, so that the map can be read as one.
 _PLAYER: tuple[Key, ...] = (
-    Key("space", "space", "play_or_pause", "play/pause", "play or pause; a live view stands still, or goes on", "time",
+    Key("space", "space", PLAY_OR_PAUSE, "play/pause", "play or pause; a live view stands still, or goes on", "time",
         "timed", title="play or pause", also="resume halt"),
-    Key("left", "\u2190", "seek(-1)", "", "back in time by 5 %, at least 10 s; a live run goes on", "time", "timed",
-        title="go back in time by 5 %", also="rewind seek earlier"),
-    Key("right", "\u2192", "seek(1)", "", "forward by as much", "time", "timed",
+    Key("left", "\u2190", _player("seek(-1)"), "", "back in time by 5 %, at least 10 s; a live run goes on", "time",
+        "timed", title="go back in time by 5 %", also="rewind seek earlier"),
+    Key("right", "\u2192", _player("seek(1)"), "", "forward by as much", "time", "timed",
         title="go forward in time by 5 %", also="seek later"),
-    Key("left_square_bracket", "[", "speed(-1)", "", "half the speed", "time", "timed",
+    Key("left_square_bracket", "[", _player("speed(-1)"), "", "half the speed", "time", "timed",
         title="play at half the speed", also="slower"),
-    Key("right_square_bracket", "]", "speed(1)", "", "twice the speed", "time", "timed",
+    Key("right_square_bracket", "]", _player("speed(1)"), "", "twice the speed", "time", "timed",
         title="play at twice the speed", also="faster"),
-    Key("b", "b", "back_to_now", "now", "back to now; in a replay to its end", "time", "timed",
+    Key("b", "b", BACK_TO_NOW, "now", "back to now; in a replay to its end", "time", "timed",
         title="back to now; in a replay to its end", also="end live"),
 )
 
@@ -56,30 +67,31 @@ _EVENTS: tuple[Key, ...] = (
 )
 
 _CHART: tuple[Key, ...] = (
-    Key("v", "v", "next_view(1)", "view", "next view: band, a line a core, a small chart a core, map of core and step",
-        "chart", title="loss chart: next view", also="band overlay lines multiples heat map"),
-    Key("V,shift+v", "V", "next_view(-1)", "", "view before", "chart",
+    Key("v", "v", _loss("next_view(1)"), "view",
+        "next view: band, a line a core, a small chart a core, map of core and step", "chart",
+        title="loss chart: next view", also="band overlay lines multiples heat map"),
+    Key("V,shift+v", "V", _loss("next_view(-1)"), "", "view before", "chart",
         title="loss chart: view before", also="previous"),
-    Key("plus,equals_sign", "+", "smooth(1)", "", "smoother; what was measured stays behind", "chart",
+    Key("plus,equals_sign", "+", _loss("smooth(1)"), "", "smoother; what was measured stays behind", "chart",
         title="loss chart: smoother", also="smoothing average more"),
-    Key("minus", "-", "smooth(-1)", "", "less smooth", "chart",
+    Key("minus", "-", _loss("smooth(-1)"), "", "less smooth", "chart",
         title="loss chart: less smooth", also="smoothing average"),
-    Key("l", "l", "toggle_log", "", "y axis linear or logarithmic; the map: from the others, or the loss", "chart",
-        title="loss chart: y axis linear or logarithmic", also="log scale"),
-    Key("x", "x", "next_x", "", "x axis: step, epoch, time, examples", "chart",
+    Key("l", "l", _loss("toggle_log"), "", "y axis linear or logarithmic; the map: from the others, or the loss",
+        "chart", title="loss chart: y axis linear or logarithmic", also="log scale"),
+    Key("x", "x", _loss("next_x"), "", "x axis: step, epoch, time, examples", "chart",
         title="loss chart: next x axis", also="step epoch time examples"),
-    Key("i", "i", "zoom(1)", "", "zoom in around the cursor, else at the newest; also the wheel", "chart",
+    Key("i", "i", _loss("zoom(1)"), "", "zoom in around the cursor, else at the newest; also the wheel", "chart",
         title="loss chart: zoom in", also="closer wheel"),
-    Key("o", "o", "zoom(0)", "", "zoom out", "chart", title="loss chart: zoom out", also="farther wheel"),
-    Key("a", "a", "show_all", "", "all of the run", "chart",
+    Key("o", "o", _loss("zoom(0)"), "", "zoom out", "chart", title="loss chart: zoom out", also="farther wheel"),
+    Key("a", "a", _loss("show_all"), "", "all of the run", "chart",
         title="loss chart: all of the run", also="zoom reset whole fit"),
-    Key("less_than_sign", "<", "pan(-1)", "", "earlier steps, where zoomed in", "chart",
+    Key("less_than_sign", "<", _loss("pan(-1)"), "", "earlier steps, where zoomed in", "chart",
         title="loss chart: earlier steps, where zoomed in", also="pan left"),
-    Key("greater_than_sign", ">", "pan(1)", "", "later steps", "chart",
+    Key("greater_than_sign", ">", _loss("pan(1)"), "", "later steps", "chart",
         title="loss chart: later steps, where zoomed in", also="pan right"),
-    Key("comma", ",", "cursor(-1)", "", "cursor that reads values to the left; also a click; esc takes it away",
+    Key("comma", ",", _loss("cursor(-1)"), "", "cursor that reads values to the left; also a click; esc takes it away",
         "chart", title="loss chart: cursor to the left", also="read values"),
-    Key("full_stop", ".", "cursor(1)", "", "cursor to the right", "chart",
+    Key("full_stop", ".", _loss("cursor(1)"), "", "cursor to the right", "chart",
         title="loss chart: cursor to the right", also="read values"),
 )
 
@@ -123,20 +135,21 @@ MONITOR: tuple[Key, ...] = (
     Key("end", "end", "end", "", "to the end: of a replay; back to now; else to the end of the panel", "move",
         title="go to the end", also="bottom last now"),
     *(
-        Key(str(number), str(number), f"select({number})", "", "select this panel; again: full screen", "panels")
+        Key(str(number), str(number), _body(f"select({number})"), "", "select this panel; again: full screen", "panels")
         for number in (*range(1, 10), 0)
     ),
-    Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
-    Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
-    Key("enter", "enter", "open", "full", "selected panel over the whole screen, and back; to a chosen event", "panels",
-        title="selected panel over the whole screen, or to the chosen event", also="full screen maximise zoom"),
-    Key("z", "z", "maximise", "", "selected panel over the whole screen, and back, whatever is chosen", "panels",
+    Key("tab", "tab", _body("cycle(1)"), "", "select the next panel", "panels"),
+    Key("shift+tab", "shift+tab", _body("cycle(-1)"), "", "select the panel before", "panels"),
+    Key("enter", "enter", _body("open"), "full", "selected panel over the whole screen, and back; to a chosen event",
+        "panels", title="selected panel over the whole screen, or to the chosen event",
+        also="full screen maximise zoom"),
+    Key("z", "z", _body("maximise"), "", "selected panel over the whole screen, and back, whatever is chosen", "panels",
         title="selected panel over the whole screen, and back", also="full screen maximise zoom"),
     Key("escape", "esc", "restore", "",
         "take the cursor away, then back from the full screen, then hide the alarms of the head", "panels",
         title="back from the full screen, or hide the alarms; first takes the cursor away", also="restore acknowledge"),
     *_CHART,
-    Key("f", "f", "next_kind", "", "events of one kind, then of the next, then all", "events",
+    Key("f", "f", on_widget("events", "next_kind"), "", "events of one kind, then of the next, then all", "events",
         title="events: the next kind alone, after the last one all", also="filter"),
     Key("p", "p", "pictures", "pictures",
         "pictures of training examples, then of predictions, where the task draws some", "panels",
@@ -145,15 +158,16 @@ MONITOR: tuple[Key, ...] = (
         "run", also="traceback hang xray"),
     Key("d", "d", "skipped", "", "data that was left out: the header tells how many examples, if any", "panels",
         also="bad examples"),
-    Key("down,j", "\u2193 j", "scroll(1)", "", "scroll the selected panel down; read the row below in the map of cores",
-        "move", title="scroll the selected panel down"),
-    Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll the selected panel up; read the row above", "move",
+    Key("down,j", "\u2193 j", _body("scroll(1)"), "",
+        "scroll the selected panel down; read the row below in the map of cores", "move",
+        title="scroll the selected panel down"),
+    Key("up,k", "\u2191 k", _body("scroll(-1)"), "", "scroll the selected panel up; read the row above", "move",
         title="scroll the selected panel up"),
-    Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move",
+    Key("pagedown", "page down", _body("page(1)"), "", "scroll it down by a page", "move",
         title="scroll the selected panel down by a page"),
-    Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move",
+    Key("pageup", "page up", _body("page(-1)"), "", "scroll it up by a page", "move",
         title="scroll the selected panel up by a page"),
-    Key("G,shift+g", "G", "follow", "", "back to where the panel follows the newest", "move",
+    Key("G,shift+g", "G", _body("follow"), "", "back to where the panel follows the newest", "move",
         title="follow the newest again in the selected panel", also="tail"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
     *HANDS,
@@ -232,12 +246,12 @@ COMPARE: tuple[Key, ...] = (
     Key("shift+right,greater_than_sign", ">", "cursor(10)", "", "cursor ten cells to the right", "chart",
         title="curves: cursor ten cells to the right", also="read values"),
     *(
-        Key(str(number), str(number), f"select({number})", "", "select this panel; again: full screen", "panels")
+        Key(str(number), str(number), _body(f"select({number})"), "", "select this panel; again: full screen", "panels")
         for number in range(1, 5)
     ),
-    Key("tab", "tab", "cycle(1)", "", "select the next panel", "panels"),
-    Key("shift+tab", "shift+tab", "cycle(-1)", "", "select the panel before", "panels"),
-    Key("enter,z", "enter z", "maximise", "", "selected panel over the whole screen, and back", "panels",
+    Key("tab", "tab", _body("cycle(1)"), "", "select the next panel", "panels"),
+    Key("shift+tab", "shift+tab", _body("cycle(-1)"), "", "select the panel before", "panels"),
+    Key("enter,z", "enter z", _body("maximise"), "", "selected panel over the whole screen, and back", "panels",
         also="full maximise"),
     Key("escape", "esc", "restore", "", "take the cursor away, then back from the full screen, then leave", "panels",
         title="back from the full screen, or leave; first takes the cursor away"),
@@ -245,9 +259,9 @@ COMPARE: tuple[Key, ...] = (
         title="scroll the selected panel down, in the runs to the next run"),
     Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll it up; in the runs the run before", "move",
         title="scroll the selected panel up, in the runs to the run before"),
-    Key("pagedown", "page down", "page(1)", "", "scroll it down by a page", "move",
+    Key("pagedown", "page down", _body("page(1)"), "", "scroll it down by a page", "move",
         title="scroll the selected panel down by a page"),
-    Key("pageup", "page up", "page(-1)", "", "scroll it up by a page", "move",
+    Key("pageup", "page up", _body("page(-1)"), "", "scroll it up by a page", "move",
         title="scroll the selected panel up by a page"),
     Key("home,g", "home g", "scroll(-1000000)", "", "to its beginning", "move",
         title="go to the beginning of the selected panel"),
@@ -337,7 +351,7 @@ def in_force(
     hidden = _REQUESTS if over or read_only else frozenset[str]()
     fit = [k for k in keys if k.action not in hidden and not why_unfit(k, replaying=replaying, timed=timed)]
     ends = replaying or over
-    return [key._replace(footer="end") if ends and key.action == "back_to_now" else key for key in fit]
+    return [key._replace(footer="end") if ends and key.action == BACK_TO_NOW else key for key in fit]
 
 
 _REQUESTS = frozenset({"checkpoint", "stop"})
@@ -355,6 +369,6 @@ def offered(in_force: Iterable[Key], *, in_past: bool, over: bool) -> list[Key]:
 
     `in_past` where another moment than now is shown, as in any replay; `over` where the run that is followed has ended.
     """
-    hidden = {"back_to_now"} if not in_past else set[str]()
-    hidden |= {"play_or_pause"} if not (in_past or over) else set()
+    hidden = {BACK_TO_NOW} if not in_past else set[str]()
+    hidden |= {PLAY_OR_PAUSE} if not (in_past or over) else set()
     return [key for key in in_force if key.action not in hidden]

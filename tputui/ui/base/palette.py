@@ -14,7 +14,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.markup import escape
 
-from tputui.ui.base.keymap import HANDS, Key
+from tputui.ui.base.keymap import HANDS, Key, on_widget
 from tputui.ui.terminal.capabilities import keys_told
 from tputui.ui.terminal.themes import THEMES
 
@@ -53,10 +53,6 @@ class ActionsProvider(Provider):
     def _run(self, command: Command) -> Callable[[], Awaitable[None]]:
         assert isinstance(self.app, Runs)
         return partial(self.app.run_command, command, self.screen)
-
-
-SELECT = "select({})"
-"""The action that selects a panel by its key."""
 
 
 @runtime_checkable
@@ -104,7 +100,7 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
             yield _command(key, why_not)
     for number, told in panels:
         name = told.partition(":")[0]
-        yield Command(f"Panel {told}", f"{number}  panels", SELECT.format(number), name, "panel", told)
+        yield Command(f"Panel {told}", f"{number}  panels", on_widget("body", f"select({number})"), name, "panel", told)
     for title, each in THEMES.items():
         on = " (on now)" if each.name == theme else ""
         shown = f"Theme: {title}{on}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.screen import Screen
 
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.session.session import Session
@@ -26,7 +27,6 @@ from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.panel_grid import Box, Panels
-from tputui.ui.widgets.panelkeys import PanelKeys
 
 PANELS = ("runs", "curves", "figures", "config")
 """In the order of their keys, from 1."""
@@ -103,7 +103,7 @@ class CompareBody(Panels[Panel[ComparedPart]]):
             panel.show(part)
 
 
-class CompareScreen(PanelKeys[MonitorResult]):
+class CompareScreen(Screen[MonitorResult]):
     """Runs side by side."""
 
     BINDINGS = keymap.bindings(keymap.COMPARE)
@@ -296,11 +296,16 @@ class CompareScreen(PanelKeys[MonitorResult]):
 
     def action_scroll(self, rows: int) -> None:
         """Scrolls the selected panel; in the runs it chooses."""
-        if self._body.selected == "runs":
+        body = self.query_one(CompareBody)
+        if body.selected == "runs":
             chosen = min(max(self.sight.chosen + rows, 0), self._num_runs - 1)
             self.look(self.sight._replace(chosen=chosen))
         else:
-            super().action_scroll(rows)
+            body.action_scroll(rows)
+
+    def panels_told(self) -> list[tuple[str, str]]:
+        """The key of each panel, and its name with what it shows."""
+        return self.query_one(CompareBody).descriptions()
 
     def keys_in_force(self) -> list[keymap.Key]:
         """The keys that do something."""

@@ -88,6 +88,11 @@ class Body(Panels[Panel[Any]]):
         """The panel of a kind, whether it is in sight or not."""
         return next(one for one in self.panels() if isinstance(one, panel))
 
+    def action_open(self) -> None:
+        """Go to the chosen event; else show the selected panel in full screen, or all panels again."""
+        if not (isinstance(self.panel, EventsPanel) and self.panel.go()):
+            self.action_maximise()
+
     def on_panel_opened(self, event: Panel.Opened) -> None:
         """A panel was clicked twice."""
         event.stop()

@@ -33,8 +33,8 @@ class EventsPanel(Panel[EventsPart]):
     what = f"what happened; enter or a click goes there, `f` shows one kind. {events_line.legend()}"
     follows_end = True
 
-    class Wanted(Message):
-        """Somebody wants to go to an event."""
+    class Chosen(Message):
+        """The user wants to go to an event."""
 
         def __init__(self, mark: Mark) -> None:
             super().__init__()
@@ -57,8 +57,7 @@ class EventsPanel(Panel[EventsPart]):
     @property
     def shown(self) -> list[Mark]:
         """The events of the kind that is shown."""
-        marks = self._part.marks if self._part is not None else []
-        return marks if self.kind is None else [mark for mark in marks if mark.kind == self.kind]
+        return self.of_kind(self._part.marks if self._part is not None else [])
 
     @property
     def chosen(self) -> Mark | None:
@@ -84,8 +83,12 @@ class EventsPanel(Panel[EventsPart]):
         shown, marks = self.shown, self._part.marks if self._part is not None else []
         return of_marks(shown, f"{len(shown):,} of {len(marks):,} events, as shown" if self.kind is not None else "")
 
-    def next_kind(self) -> None:
-        """The next kind that happened, after the last one all of them."""
+    def of_kind(self, marks: list[Mark]) -> list[Mark]:
+        """The events of the kind that is shown."""
+        return marks if self.kind is None else [mark for mark in marks if mark.kind == self.kind]
+
+    def action_next_kind(self) -> None:
+        """Show the next kind of events that occurred, after the last one all kinds."""
         found = {mark.kind for mark in (self._part.marks if self._part is not None else [])}
         there: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in found)]
         at = there.index(self.kind) if self.kind in there else -1
@@ -119,7 +122,7 @@ class EventsPanel(Panel[EventsPart]):
         """Goes to the event that is chosen; False where none is."""
         if self._chosen is None:
             return False
-        self.post_message(self.Wanted(self._chosen))
+        self.post_message(self.Chosen(self._chosen))
         return True
 
     def on_click(self, event: events.Click) -> None:

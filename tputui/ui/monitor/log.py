@@ -16,10 +16,8 @@ from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.base import keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.monitor.log_fold import Entry, lanes_of
-from tputui.ui.monitor.log_query import LogQuery
-from tputui.ui.monitor.log_store import LINES_MAX, LogStore
-from tputui.ui.monitor.log_view import Rows, Sifter
+from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogStore, Rows, lanes_of
+from tputui.ui.monitor.log_search import FilteredLog, LogQuery
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -64,8 +62,8 @@ class LogPanel(Panel[LogPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._store = LogStore()
-        self._wanted = LogQuery()
-        self._sifter = Sifter()
+        self._query = LogQuery()
+        self._filtered = FilteredLog()
         self._wrapped = True
         self._chosen: int | None = None
         """Entry that is selected."""
@@ -107,7 +105,7 @@ class LogPanel(Panel[LogPart]):
         if not self._store.lines:
             return Drawing(paragraph(part.why_none, width, height), head=head)
         if not self._entries:
-            why = self._wanted.why_nothing(len(self._store.lines), partly=self._is_partial)
+            why = self._query.why_nothing(len(self._store.lines), partly=self._is_partial)
             return Drawing(paragraph(why, width, height), head=head, note=self._note())
         several = len({line.source for line in part.logs}) > 1
         self._rows = Rows(
@@ -115,25 +113,25 @@ class LogPanel(Panel[LogPart]):
             width,
             wrapped=self._wrapped,
             with_source=several,
-            pattern=self._wanted.sieve.pattern,
+            pattern=self._query.filter.pattern,
             chosen=self._chosen,
         )
         return Drawing(self._rows, head=head, note=self._note())
 
     def _head(self, width: int) -> tuple[Line, ...]:
-        lines = self._wanted.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
+        lines = self._query.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
         if self._older and self._top == 0:
             lines.append([Span(f" {self._older}", "dim")])
         return tuple(lines)
 
     def _note(self) -> str:
-        note = self._wanted.note(self._num_found, len(self._store.lines), partly=self._is_partial)
+        note = self._query.note(self._num_found, len(self._store.lines), partly=self._is_partial)
         return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
 
     def figures(self) -> Figures:
         """The lines that are shown, each of its own, as a table."""
         lines = self._store.lines
-        shown = [line for line in lines if self._wanted.sieve.lets(line)]
+        shown = [line for line in lines if self._query.filter.accepts(line)]
         part = f"{len(shown):,} of {len(lines):,} lines, as shown" if len(shown) < len(lines) else ""
         return of_lines(shown, part)
 
@@ -237,52 +235,52 @@ class LogPanel(Panel[LogPart]):
     @property
     def is_typing(self) -> bool:
         """Whether keys belong to an expression that is typed."""
-        return self._wanted.is_typing
+        return self._query.is_typing
 
     def take_key(self, event: events.Key) -> bool:
         """While an expression is typed, every key is part of it, or ends it."""
-        if not self._wanted.is_typing:
+        if not self._query.is_typing:
             return False
         if event.key == "enter":
-            self._wanted.end()
+            self._query.end()
             self.redraw()
             self.post_message(self.TypingChanged())
         elif event.key == "escape":
             self.action_drop_search()
         else:
-            self._change(lambda: self._wanted.press(event.key, event.character))
+            self._change(lambda: self._query.press(event.key, event.character))
         return True
 
     def on_paste(self, event: events.Paste) -> None:
         """Puts what is pasted into the expression."""
-        if self._wanted.is_typing:
+        if self._query.is_typing:
             event.stop()
-            self._change(lambda: self._wanted.paste(event.text))
+            self._change(lambda: self._query.paste(event.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves the key that drops a search to the screen where there is none."""
         if action == "drop_search":
-            return self._wanted.is_typing or bool(self._wanted.expression)
+            return self._query.is_typing or bool(self._query.expression)
         return True
 
     def action_search(self) -> None:
         """Begins to type an expression, with the one that is in force."""
-        self._wanted.begin()
+        self._query.begin()
         self.redraw()
         self.post_message(self.TypingChanged())
 
     def action_drop_search(self) -> None:
         """Shows all lines again; the one that is selected stays so."""
-        self._change(self._wanted.drop)
+        self._change(self._query.drop)
         self.post_message(self.TypingChanged())
 
     def action_next_lane(self) -> None:
         """The lines of the next process or core, or of all."""
-        self._change_undoably("lines shown", lambda: self._wanted.next_lane(lanes_of(self._store.lines)))
+        self._change_undoably("lines shown", lambda: self._query.next_lane(lanes_of(self._store.lines)))
 
     def action_next_level(self) -> None:
         """The lines of the next level and above."""
-        self._change_undoably("level of lines", self._wanted.next_level)
+        self._change_undoably("level of lines", self._query.next_level)
 
     def action_toggle_wrap(self) -> None:
         """Long lines are wrapped, or cut."""
@@ -296,15 +294,15 @@ class LogPanel(Panel[LogPart]):
         self._keep_in_sight(self._chosen_entry)
 
     def _change_undoably(self, what: str, change: Callable[[], None]) -> None:
-        lane, level = self._wanted.sieve.lane, self._wanted.sieve.level
-        undo_of(self.app).push(what, lambda: self._change(lambda: self._wanted.choose(lane, level)))
+        lane, level = self._query.filter.lane, self._query.filter.level
+        undo_of(self.app).push(what, lambda: self._change(lambda: self._query.choose(lane, level)))
         self._change(change)
 
     def _change(self, change: Callable[[], None]) -> None:
         """Other lines are wanted; the one that is selected stays so if it can, else the end is followed."""
-        chosen, before = self._chosen_entry, self._wanted.sieve
+        chosen, before = self._chosen_entry, self._query.filter
         change()
-        if self._wanted.sieve != before:
+        if self._query.filter != before:
             self._sift()
             self._chosen = self._find(chosen, 0) if chosen is not None else None
             self._top = self._top if chosen is not None else None
@@ -316,7 +314,7 @@ class LogPanel(Panel[LogPart]):
             self._choose(self._chosen, centred=True)
 
     def _sift(self) -> None:
-        self._entries, self._num_found = self._sifter.sift(self._store, self._wanted.sieve)
+        self._entries, self._num_found = self._filtered.entries_of(self._store, self._query.filter)
         self._rows = None
 
     # Lines before the first one.

@@ -120,15 +120,15 @@ class LossPanel(Panel[LossPart]):
         undo_of(self.app).push(what, lambda: self._set(before))
         self._set(look)
 
-    def toggle_log(self) -> None:
+    def action_toggle_log(self) -> None:
         """Switches the y axis between linear and logarithmic."""
         self.change(self.look._replace(log=not self.look.log), "loss: y axis")
 
-    def next_view(self, by: int) -> None:
+    def action_next_view(self, by: int) -> None:
         """The next view."""
         self.change(self.look.next_view(by), "loss: view")
 
-    def next_x(self) -> None:
+    def action_next_x(self) -> None:
         """The next x axis that this run can have."""
         look = self.look.next_x()
         if self._part is not None:
@@ -137,23 +137,27 @@ class LossPanel(Panel[LossPart]):
                 look = look.next_x()
         self.change(look, "loss: x axis")
 
-    def smooth(self, by: int) -> None:
+    def action_smooth(self, by: int) -> None:
         """More smoothing, or less."""
         self.change(self.look.smoother(by), "loss: smoothing")
 
+    def action_zoom(self, closer: int) -> None:
+        """Zoom in (1) or out (0), around the cursor."""
+        self.zoom(bool(closer))
+
     def zoom(self, closer: bool, at: int | None = None) -> None:
-        """Closer or farther, around the cursor or a step."""
+        """Zoom in or out, around a step or else the cursor."""
         self._part_by(lambda first, last: self.look.zoomed(closer, at, first, last), "loss: zoom")
 
-    def pan(self, by: int) -> None:
+    def action_pan(self, by: int) -> None:
         """Moves what is in sight."""
         self._part_by(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
 
-    def show_all(self) -> None:
+    def action_show_all(self) -> None:
         """The whole run."""
         self._part_by(lambda first, last: self.look._replace(window=None), "loss: all of the run")
 
-    def move_cursor(self, by: int) -> None:
+    def action_cursor(self, by: int) -> None:
         """Moves the cursor by cells; the first move puts it at the newest step in sight."""
         if self._drawn is None or not self._drawn[0].segments:
             return
@@ -180,7 +184,7 @@ class LossPanel(Panel[LossPart]):
         to = at + rows if at is not None else 0 if rows > 0 else len(groups) - 1
         self._set(self.look._replace(core=groups[min(max(to, 0), len(groups) - 1)].start))
         if self.look.cursor is None:
-            self.move_cursor(1)
+            self.action_cursor(1)
 
     def read_at(self, step: int | None) -> None:
         """The cursor at a step, brought into sight; None takes it away."""

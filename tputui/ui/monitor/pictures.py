@@ -1,7 +1,7 @@
-"""Pictures of predictions over the whole terminal, following the newest epoch, live or replayed.
+"""The pictures of examples and predictions, over the monitor: the newest epoch that has some, live or replayed.
 
-The monitor hands it what it reads. Files are read and decoded in a thread, once for each version of a file, and looked
-at again from time to time, since those of a run on another host may arrive after the journal that names them.
+The files are read and decoded in a thread, once for each version of a file. They are polled, because the files of a run
+on another host may arrive after the journal that names them.
 """
 
 from __future__ import annotations
@@ -13,63 +13,68 @@ from typing import NamedTuple
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
-from tputui.state.snapshot import PicturesView
-from tputui.ui.base import keymap
-from tputui.ui.base.reader_thread import Frame, Player
+from tputui.state.snapshot import ENDED, PicturesView, Snapshot
+from tputui.telemetry.events import PictureKept
+from tputui.ui.base import keymap, status_text
+from tputui.ui.base.reader_thread import Frame
 from tputui.ui.help import HelpScreen
-from tputui.ui.monitor.gallery import GalleryPanel, GalleryPart, examples_of
 from tputui.ui.render.image_files import ImageFiles, scaled
-from tputui.ui.render.image_grid import Drawer, Pixels, coloured, grey
+from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Pixels, Tile, coloured, grey
+from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.terminal.capabilities import draws_characters
-from tputui.ui.widgets.bars import KeyBar, NoticeBar, PlayerBar
+from tputui.ui.widgets.bars import KeyBar, NoticeBar
 from tputui.ui.widgets.notices import Notices
-from tputui.ui.widgets.playerkeys import PlayerKeys
+from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+from tputui.ui.widgets.player import Command, PlayerBar
 
-LOOK_S = 2.0
-"""Seconds between two looks at the files."""
+POLL_S = 2.0
+"""Seconds between two polls of the files."""
 PICTURES_MAX = 512
-"""Most pictures that are read: a journal may name any number of them, and memory is bounded."""
+"""Maximum number of pictures read: a journal may name any number of them."""
+LEGEND_ROWS_MAX = 2
+"""Rows of the legend, so that it leaves most of the panel to the pictures."""
 
 
-class PictureFilter(NamedTuple):
-    """What the monitor hands over."""
+class RunMoment(NamedTuple):
+    """A frame of the monitor, with what the player bar shows."""
 
     frame: Frame
     over: bool
-    """Whether the run that is followed has ended by now."""
+    """Whether the run that is followed has ended."""
     marks: Sequence[Mark]
-    """What stands on the bar of the player."""
+    """The events on the player bar."""
 
 
-class PicturesScreen(PlayerKeys[None]):
-    """The pictures of one run."""
+class PicturesScreen(Screen[None]):
+    """The pictures of one run. The monitor calls `show` with every frame."""
 
     BINDINGS = keymap.bindings(keymap.PICTURES)
     CSS_PATH = "../pictures.tcss"
 
     class FilesRead(Message):
-        """The pictures of an epoch were read."""
+        """The picture files of an epoch were read."""
 
-        def __init__(self, view: PicturesView, shown: Mapping[str, Pixels | str]) -> None:
+        def __init__(self, view: PicturesView, found: Mapping[str, Pixels | str]) -> None:
             super().__init__()
             self.view = view
-            self.shown = shown
+            self.found = found
 
     def __init__(
         self,
         run_dir: Path,
-        sight: PictureFilter | None,
-        ask: Callable[[Callable[[Player], None]], None],
+        moment: RunMoment | None,
+        ask: Callable[[Command], None],
         *,
         replaying: bool,
         timed: bool,
     ) -> None:
-        """`ask` hands a command to the player; `timed` where there is one."""
+        """`ask` runs a command of the player; `timed` is whether there is a player."""
         super().__init__()
-        self._shelf = ImageFiles(run_dir)
-        self._sight = sight
+        self._files = ImageFiles(run_dir)
+        self._moment = moment
         self._ask = ask
         self._replaying = replaying
         self._timed = timed
@@ -79,93 +84,181 @@ class PicturesScreen(PlayerKeys[None]):
         """Pictures, bars."""
         yield GalleryPanel(Drawer(scaled, grey if draws_characters(self.app) else coloured), id="gallery")
         if self._timed:
-            yield PlayerBar(id="player")
+            yield PlayerBar(self._move_time, self._ask, id="player")
         yield KeyBar(self._footer_keys(), id="keys")
         yield NoticeBar()
 
     def on_mount(self) -> None:
-        """Shows what is known, and begins to look at the files."""
+        """Show the first frame, and start polling the files."""
         self.query_one(GalleryPanel).focus()
-        if self._sight is not None:
-            sight, self._sight = self._sight, None
-            self.show(sight)
-        self.set_interval(LOOK_S, self._look)
+        if self._moment is not None:
+            moment, self._moment = self._moment, None
+            self.show(moment)
+        self.set_interval(POLL_S, self._poll_files)
 
-    def show(self, sight: PictureFilter) -> None:
-        """Takes a newer frame. The pictures in sight stay until those of a newer epoch are read."""
-        before, self._sight = self._wanted, sight
-        self._show_time(sight)
-        snapshot = sight.frame.snapshot
-        if self._wanted is None:
+    def show(self, moment: RunMoment) -> None:
+        """Take a newer frame. The pictures on the screen stay until those of a newer epoch are read."""
+        before, self._moment = self._view, moment
+        self._show_time(moment)
+        snapshot = moment.frame.snapshot
+        if self._view is None:
             self.query_one(GalleryPanel).show(GalleryPanel.pick(snapshot))
-        elif self._wanted != before:
+        elif self._view != before:
             if before is None:
                 self.query_one(GalleryPanel).show(GalleryPanel.pick(snapshot))
-            self._look()
+            self._poll_files()
 
-    def _show_time(self, sight: PictureFilter) -> None:
-        """Which moment it is, and the keys that move it now."""
+    def _show_time(self, moment: RunMoment) -> None:
         self.query_one(KeyBar).show(self._footer_keys())
-        player = sight.frame.player
+        player = moment.frame.player
         if player is not None and self._timed:
-            self.query_one(PlayerBar).show(player, replaying=self._replaying, over=sight.over, marks=sight.marks)
+            self.query_one(PlayerBar).show(player, replaying=self._replaying, over=moment.over, marks=moment.marks)
 
     @property
-    def _wanted(self) -> PicturesView | None:
-        return self._sight.frame.snapshot.pictures if self._sight is not None else None
+    def _view(self) -> PicturesView | None:
+        """The pictures that the newest frame names."""
+        return self._moment.frame.snapshot.pictures if self._moment is not None else None
 
     @property
     def _in_past(self) -> bool:
-        player = self._sight.frame.player if self._sight is not None else None
+        player = self._moment.frame.player if self._moment is not None else None
         return self._replaying or (player is not None and not player.live)
 
-    def _look(self) -> None:
-        if self._wanted is not None:
-            self._read_files(self._wanted)
+    def _poll_files(self) -> None:
+        if self._view is not None:
+            self._read_files(self._view)
 
     @work(thread=True, group="pictures")
     def _read_files(self, view: PicturesView) -> None:
-        shown = self._shelf.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
-        self.post_message(self.FilesRead(view, shown))
+        found = self._files.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
+        self.post_message(self.FilesRead(view, found))
 
     def on_pictures_screen_files_read(self, message: FilesRead) -> None:
-        """Shows what was read, unless a newer epoch is wanted by now."""
+        """Show the pictures, unless a newer frame names others."""
         message.stop()
-        if self._sight is not None and message.view == self._wanted:
-            examples = examples_of(message.view, message.shown)
-            self.query_one(GalleryPanel).show(GalleryPart(self._sight.frame.snapshot.run, message.view, examples, ""))
+        if self._moment is not None and message.view == self._view:
+            examples = examples_of(message.view, message.found)
+            self.query_one(GalleryPanel).show(GalleryPart(self._moment.frame.snapshot.run, message.view, examples, ""))
+
+    def _move_time(self, command: Command) -> None:
+        self.notices.clear()
+        self._ask(command)
 
     def keys_in_force(self) -> list[keymap.Key]:
         """The keys that do something now."""
         return keymap.in_force(keymap.PICTURES, replaying=self._replaying, timed=self._timed)
 
     def _footer_keys(self) -> list[keymap.Key]:
-        over = self._sight is not None and self._sight.over
+        over = self._moment is not None and self._moment.over
         return keymap.offered(self.keys_in_force(), in_past=self._in_past, over=over)
 
     def panels_told(self) -> list[tuple[str, str]]:
-        """There are no panels to select."""
+        """No panels can be selected here."""
         return []
 
     def action_close(self) -> None:
-        """Back to the monitor."""
+        """Return to the monitor."""
         self.dismiss(None)
 
     def action_scroll(self, rows: int) -> None:
-        """Scrolls."""
+        """Scroll the pictures."""
         self.query_one(GalleryPanel).scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
-        """Scrolls by pages."""
+        """Scroll the pictures by pages."""
         self.query_one(GalleryPanel).page(pages)
 
     def action_help(self) -> None:
-        """Shows the keys."""
+        """Show the keys."""
         self.app.push_screen(HelpScreen(self.keys_in_force()))
 
-    def _move_time(self, command: Callable[[Player], None]) -> None:
-        self.notices.clear()
-        self._ask(command)
 
-    def _ask_player(self, command: Callable[[Player], None]) -> None:
-        self._ask(command)
+class GalleryPart(NamedTuple):
+    """The content of the panel."""
+
+    run: str
+    view: PicturesView | None
+    examples: tuple[Example, ...]
+    why_none: str
+
+
+class GalleryPanel(Panel[GalleryPart]):
+    """Examples as rows of pictures, as many examples beside each other as fit."""
+
+    key = "p"
+    name_shown = "pictures"
+    what = "training examples with their labels, then predictions of the newest epoch that has some"
+
+    def __init__(self, drawer: Drawer, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._drawer = drawer
+        self._drawn: tuple[GalleryPart, int, int, Drawing] | None = None
+        """The newest drawing, reused while the panel scrolls."""
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> GalleryPart:
+        """The reason why no picture is shown, or that the files are being read."""
+        why = "reading the pictures ..." if snapshot.pictures is not None else why_none(snapshot)
+        return GalleryPart(snapshot.run, None, (), why)
+
+    def draw(self, part: GalleryPart, width: int, height: int) -> Drawing:
+        """Rows of examples below the legend."""
+        if self._drawn is None or self._drawn[0] is not part or self._drawn[1:3] != (width, height):
+            self._drawn = (part, width, height, self._compose_rows(part, width, height))
+        return self._drawn[3]
+
+    def _compose_rows(self, part: GalleryPart, width: int, height: int) -> Drawing:
+        note = _title(part, width)
+        if part.view is None:
+            return Drawing(paragraph(part.why_none, width, height), note=note)
+        head = _legend(part.view, width, height)
+        return Drawing(ImageGrid(part.examples, width, height - len(head), self._drawer), head=head, note=note)
+
+
+def examples_of(view: PicturesView, found: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
+    """The pictures by example, in the order of the journal; `found` has the pictures that were read, by path."""
+    by_example: dict[str, list[PictureKept]] = {}
+    read = [picture for picture in view.pictures if picture.path in found]
+    for picture in read:
+        by_example.setdefault(picture.example, []).append(picture)
+    examples = [
+        Example(name, tuple(Tile(picture.name, found[picture.path]) for picture in pictures))
+        for name, pictures in by_example.items()
+    ]
+    more = len(view.pictures) - len(read)
+    return (*examples, *([Example(f"{more:,} more pictures, not read", ())] if more else []))
+
+
+def why_none(snapshot: Snapshot) -> str:
+    """The reason why a run has no pictures, in one sentence."""
+    report = snapshot.config.get("report")
+    if isinstance(report, Mapping) and report.get("pictures") == 0:
+        return "no pictures: `report.pictures` is 0 in the run's configuration"
+    validations = sum(1 for epoch in snapshot.epochs if epoch.valid)
+    if not validations:
+        if snapshot.condition in ENDED:
+            return status_text.nothing_yet(snapshot, "pictures")
+        return "no pictures yet: no validation has finished"
+    finished = "a validation" if validations == 1 else f"{validations} validations"
+    doubt = ", unless a warning in the log (7) reports that they could not be written" if snapshot.warnings else ""
+    return f"no pictures: this task draws none: {finished} finished without any{doubt}"
+
+
+def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
+    """The meaning of the colours, if the panel is high enough."""
+    if not view.legend or height <= 4 * LEGEND_ROWS_MAX:
+        return ()
+    return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2)[:LEGEND_ROWS_MAX])
+
+
+def _when(view: PicturesView) -> str:
+    """The evaluation that drew the pictures; `training examples` if none did."""
+    return f"epoch {view.epoch} \u00b7 step {view.step:,}" if view.epoch else "training examples"
+
+
+def _title(part: GalleryPart, width: int) -> str:
+    """Run, epoch and step; a long run name is cut."""
+    at = _when(part.view) if part.view is not None else ""
+    room = width + FRAME - len(f"\u256d\u2500 {GalleryPanel.key} {GalleryPanel.name_shown} ") - 5
+    name = crop(clean(part.run), room - len(at) - 3)
+    return " \u00b7 ".join(text for text in (name, at) if text)

@@ -1,7 +1,4 @@
-"""The monitor: everything of one run, live or replayed. Leaving it never touches the run.
-
-What its keys do is in modules of their own, by what they do it to: time, the run, the panels, the charts.
-"""
+"""The monitor: everything about one run, live or replayed. Leaving it does not affect the run."""
 
 from __future__ import annotations
 
@@ -12,19 +9,38 @@ from typing import Literal, NamedTuple
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.reactive import var
+from textual.screen import Screen
 
+from tputui.state.chart_data import Mark
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import keymap
-from tputui.ui.base.reader_thread import Frame, Source
+from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
+from tputui.ui.charts.events_line import sign_of
 from tputui.ui.help import HelpScreen
-from tputui.ui.monitor.above import AboveKeys
 from tputui.ui.monitor.body import Body
-from tputui.ui.monitor.header import Header
+from tputui.ui.monitor.events import EventsPanel
+from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.log import LogPanel
-from tputui.ui.monitor.log_older import OlderLines, older_lines
-from tputui.ui.monitor.stacks import StacksScreen
-from tputui.ui.monitor.timekeys import TimeKeys
-from tputui.ui.widgets.bars import KeyBar, PlayerBar
+from tputui.ui.monitor.log_lines import OlderLines, older_lines
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.overlays import SkippedScreen, StacksScreen
+from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
+from tputui.ui.render.lines import clean
+from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.overlay import RunOverlay
+from tputui.ui.widgets.player import (
+    Command,
+    KnownMarks,
+    PlayerBar,
+    by_step,
+    by_time,
+    jump_origin,
+    marks_of,
+    pause_at,
+    to_newest,
+)
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 
@@ -32,44 +48,85 @@ class MonitorResult(NamedTuple):
     """How the monitor was left."""
 
     reason: Literal["quit"]
-    """`quit`: the user left, training goes on."""
+    """`quit`: the user left, training continues."""
     snapshot: Snapshot | None
-    """What was true of the run then, whatever moment was shown; None where nothing was read yet."""
+    """The newest state of the run, whichever moment was shown; None if nothing was read yet."""
 
 
-class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
-    """One run."""
+class MonitorScreen(Screen[MonitorResult]):
+    """One run: header, panels, player, keys. A thread reads the run; each of its frames is drawn by `watch_frame`."""
 
     BINDINGS = keymap.bindings(keymap.MONITOR)
     CSS_PATH = "../monitor.tcss"
 
-    class OlderRead(Message):
-        """Lines of the log before the newest ones were read."""
+    frame: var[Frame | None] = var(None, init=False)
+    """The newest frame. A `var`, so that setting it repaints nothing: widgets repaint the lines that changed."""
+
+    class FrameRead(Message):
+        """The reading thread has a new frame."""
+
+        def __init__(self, frame: Frame) -> None:
+            super().__init__()
+            self.frame = frame
+
+    class MarksRead(Message):
+        """The events of a whole recording were read."""
+
+        def __init__(self, known: KnownMarks) -> None:
+            super().__init__()
+            self.known = known
+
+    class OlderLinesRead(Message):
+        """Log lines before the oldest known ones were read."""
 
         def __init__(self, found: OlderLines) -> None:
             super().__init__()
             self.found = found
 
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
-        super().__init__(source, run_dir, read_only=read_only)
-        # The receipts of the run replace the notice.
+        """With `read_only` no request can be made of the run."""
+        super().__init__()
+        self._run_dir = run_dir
+        self._read_only = read_only
+        self._timed = source.player is not None
+        """Whether the shown moment can be changed: in a replay, and in a live view that can look back."""
+        self._replaying = source.player is not None and not source.player.live
+        self._known_marks = KnownMarks([], 0)
+        """The events of the whole recording, once they were read."""
+        self._overlay: PicturesScreen | RunOverlay | None = None
+        """The screen above this one that is updated with every frame."""
+        self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
+        self.notices = Notices(self, self._put_notice)
+        # The receipts of the run appear in the place of the notice.
         self._requests = RunRequests(self, self.notices, lambda *_: self._refusal(), written_s=1.0)
 
     def compose(self) -> ComposeResult:
-        """Head, panels, bars."""
+        """Header, panels, bars."""
         yield Header(read_only=self._read_only and not self._replaying, id="header")
         yield Body(id="body")
         if self._timed:
-            yield PlayerBar(id="player")
+            yield PlayerBar(self._move_time, self._reader.ask, id="player")
         yield KeyBar(self._footer_keys(), panels="1-9", id="keys")
 
     def on_mount(self) -> None:
-        """Starts to read."""
+        """Start reading."""
         self.query_one(Body).select("cores")
-        self.run_worker(self._pump.run, thread=True, group="pump")
+        self.run_worker(self._reader.run, thread=True, group="reader")
+
+    def on_unmount(self) -> None:
+        """Stop reading; the thread closes the session."""
+        self._reader.stop()
+
+    # Frames.
+
+    def on_monitor_screen_frame_read(self, message: FrameRead) -> None:
+        """Draw the frame, then let the thread deliver the next one."""
+        message.stop()
+        self.frame = message.frame
+        self._reader.drawn()
 
     def watch_frame(self, frame: Frame | None) -> None:
-        """Draws a frame: the only place from which widgets learn something."""
+        """Draw a frame: the only place that updates the widgets."""
         if frame is None:
             return
         with self.app.batch_update():
@@ -77,12 +134,43 @@ class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
             self.query_one(Body).show(frame.snapshot)
             self.query_one(KeyBar).show(self._footer_keys())
             if frame.player is not None:
-                marks = self._marks_of_all(frame)
+                marks = self._marks(frame).marks
                 self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
-            self._show_above(frame)
+            if self._overlay is not None and self._overlay.is_mounted:
+                self._show_overlay(self._overlay, frame)
+
+    @property
+    def _newest(self) -> Snapshot | None:
+        """The current state of a live run, also while its past is shown."""
+        return self.frame.newest if self.frame is not None else None
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run that is followed has ended."""
+        newest = self._newest
+        return not self._replaying and newest is not None and newest.condition in ENDED
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether a live view shows a past moment."""
+        player = self.frame.player if self.frame is not None else None
+        return player is not None and not self._replaying and not player.live
+
+    @property
+    def _in_past(self) -> bool:
+        """Whether a moment other than now is shown, so that keys move through time."""
+        return self._replaying or self._looks_back
+
+    def _behind(self, frame: Frame) -> Behind | None:
+        if not self._looks_back or frame.player is None:
+            return None
+        seconds = max(frame.player.end - frame.player.position, 0.0)
+        return Behind(seconds, max(frame.newest.steps, frame.snapshot.steps), frame.newest.condition)
+
+    # Keys.
 
     def keys_in_force(self) -> list[keymap.Key]:
-        """The keys that do something now, those of the selected panel included."""
+        """The keys that do something now, including those of the selected panel."""
         of_panel = keymap.LOG if self.query_one(Body).selected == "log" else ()
         return [*self._in_force(), *of_panel]
 
@@ -96,46 +184,50 @@ class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
         )
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
-        """For the palette: also the keys that do nothing now, each with why, and those of the log from anywhere."""
-        of_log = [(key._replace(action=f"in_log({key.action!r})"), "") for key in keymap.LOG]
+        """For the palette: every key with the reason why it does nothing now, and the log's keys from every panel."""
+        of_log = [(key._replace(action=keymap.on_widget("log", key.action)), "") for key in keymap.LOG]
         return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_log]
 
     def _why_unfit(self, key: keymap.Key) -> str:
         reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
         return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
-    async def action_in_log(self, action: str) -> None:
-        """Does in the log what one of its keys does, whichever panel is selected."""
-        self._body.select("log")
-        await self.app.run_action(action, default_namespace=self.query_one(LogPanel))
-
     def _footer_keys(self) -> list[keymap.Key]:
-        """The keys in force; that of the pictures where there are some. While a search is typed, the keys of that."""
+        """The keys in force, without the key of the pictures if there are none; while a search is typed, its keys."""
         if self.is_mounted and self.query_one(LogPanel).is_typing:
             return list(keymap.TYPING)
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
         known = [key for key in self._in_force() if has_pictures or key.action != "pictures"]
         return keymap.offered(known, in_past=self._in_past, over=self._is_over)
 
+    def panels_told(self) -> list[tuple[str, str]]:
+        """The key of each panel, and its name with what it shows."""
+        return self.query_one(Body).descriptions()
+
+    def action_help(self) -> None:
+        """Show the keys and the panels."""
+        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panels_told()))
+
     def action_restore(self) -> None:
-        """Takes the cursor away; else leaves the full screen; else hides the alarms until there are others."""
-        if self._loss.look.cursor is not None:
-            self._loss.read_at(None)
-        elif self._body.maximised:
-            self._body.maximise(False)
+        """Remove the cursor; else leave the full screen; else hide the alarms until there are new ones."""
+        body, loss = self.query_one(Body), self.query_one(LossPanel)
+        if loss.look.cursor is not None:
+            loss.read_at(None)
+        elif body.maximised:
+            body.maximise(False)
         else:
             self.query_one(Header).acknowledge()
 
-    def action_stacks(self) -> None:
-        """Asks every process where it is, and shows it; in a recording, what was asked for then."""
-        snapshot = self.frame.snapshot if self.frame is not None else None
+    def action_leave(self) -> None:
+        """Leave; the run continues."""
+        self.dismiss(MonitorResult("quit", self._newest))
 
-        def submit() -> None:
-            self._requests.submit(self._run_dir, "stacks")
+    # Notices and requests.
 
-        submit()
-        if self._refusal() is None or (snapshot is not None and snapshot.stacks is not None):
-            self._put_above(StacksScreen(snapshot, submit, lambda: self._refusal() or ""))
+    def _put_notice(self, sentence: str) -> None:
+        self.query_one(Header).show_notice(sentence)
+        if sentence and self._overlay is not None and self._overlay.is_mounted:
+            self._overlay.notices.show(sentence)
 
     def action_checkpoint(self) -> None:
         """Request a checkpoint."""
@@ -145,10 +237,20 @@ class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
         """Ask how to stop, then request it."""
         self._requests.confirm_stop(self._run_dir)
 
+    def action_stacks(self) -> None:
+        """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
+        snapshot = self.frame.snapshot if self.frame is not None else None
+        self._request_stacks()
+        if self._refusal() is None or (snapshot is not None and snapshot.stacks is not None):
+            self._push_overlay(StacksScreen(snapshot, self._request_stacks, self._refusal))
+
+    def _request_stacks(self) -> None:
+        self._requests.submit(self._run_dir, "stacks")
+
     def _refusal(self) -> str | None:
-        """The reason why nothing can be requested of the run now; None if requests are possible."""
+        """The reason why no request can be made of the run now; None if requests are possible."""
         if self._replaying:
-            return "this is a recording, nothing can be requested"
+            return "not possible in a recording"
         if self._read_only:
             return "this view is read-only"
         if self.frame is None:
@@ -156,34 +258,142 @@ class MonitorScreen(TimeKeys[MonitorResult], AboveKeys[MonitorResult]):
         condition = (self._newest or self.frame.snapshot).condition
         return f"the run has ended ({condition})" if condition in ENDED else None
 
-    def action_help(self) -> None:
-        """Shows the keys and the panels."""
-        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panels_told()))
+    # Screens above this one.
 
-    def action_leave(self) -> None:
-        """Leaves; the run goes on."""
-        self.dismiss(MonitorResult("quit", self._newest))
+    def action_pictures(self) -> None:
+        """Show the pictures of examples and predictions."""
+        moment = self._moment(self.frame) if self.frame is not None else None
+        self._push_overlay(
+            PicturesScreen(self._run_dir, moment, self._reader.ask, replaying=self._replaying, timed=self._timed)
+        )
+
+    def action_skipped(self) -> None:
+        """Show the examples that were skipped."""
+        self._push_overlay(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
+
+    def _push_overlay(self, overlay: PicturesScreen | RunOverlay) -> None:
+        def forget(_: None) -> None:
+            self._overlay = None
+
+        self._overlay = overlay
+        self.app.push_screen(overlay, forget)
+
+    def _show_overlay(self, overlay: PicturesScreen | RunOverlay, frame: Frame) -> None:
+        if isinstance(overlay, PicturesScreen):
+            overlay.show(self._moment(frame))
+        else:
+            overlay.show(frame.snapshot)
+
+    def _moment(self, frame: Frame) -> RunMoment:
+        return RunMoment(frame, self._is_over, self._marks(frame).marks)
+
+    # Time.
+
+    def _move_time(self, command: Command) -> None:
+        """Show another moment, for which the current notice does not hold."""
+        self.notices.clear()
+        self._reader.ask(command)
+
+    def action_home(self) -> None:
+        """Go to the beginning of the recording or of a run that is over; else of the selected panel."""
+        body = self.query_one(Body)
+        if self._in_past or (self._timed and self._is_over and body.selected != "log"):
+            self._move_time(lambda player: player.seek(player.start))
+        else:
+            body.action_scroll(-1_000_000)
+
+    def action_end(self) -> None:
+        """Go to the newest moment; else to the end of the selected panel."""
+        if self._in_past:
+            self._move_time(to_newest)
+        else:
+            self.query_one(Body).action_scroll(1_000_000)
+
+    # Events, and the log and the charts at the same moment.
+
+    def _marks(self, frame: Frame) -> KnownMarks:
+        """The known events of the whole run, including those after the moment that is shown."""
+        if self._replaying and self._known_marks.marks:
+            return self._known_marks
+        return KnownMarks(frame.newest.marks, frame.newest.num_marks)
+
+    def action_event(self, by: int) -> None:
+        """Go to the next event of the kinds shown, or to the one before: by step in a live view, else in time."""
+        frame = self.frame
+        if frame is None:
+            return
+        if self._replaying and by > 0 and not self._known_marks.marks:
+            self.notices.show("searching the recording for events ...")
+            self._read_marks()
+            return
+        known, panel = self._marks(frame), self.query_one(EventsPanel)
+        if not self._in_past:
+            mark = by_step(panel.of_kind(frame.snapshot.marks), self.query_one(LossPanel).look.cursor, by)
+        elif frame.player is not None:
+            mark = by_time(panel.of_kind(known.marks), jump_origin(frame.player, by), by)
+        else:
+            return
+        if mark is not None:
+            self._go_to(mark, known.thinned)
+        else:
+            self.notices.show(f"no {'later' if by > 0 else 'earlier'} event{known.thinned}")
+
+    @work(thread=True, group="marks", exclusive=True)
+    def _read_marks(self) -> None:
+        self.post_message(self.MarksRead(marks_of(self._run_dir, lambda: self._reader.is_stopped)))
+
+    def on_monitor_screen_marks_read(self, message: MarksRead) -> None:
+        """Go to the next event, now that the events are known."""
+        message.stop()
+        self._known_marks = message.known
+        if message.known.marks:
+            self.action_event(1)
+        else:
+            self.notices.show("no later event")
+
+    def on_events_panel_chosen(self, message: EventsPanel.Chosen) -> None:
+        """Go to the event that was chosen."""
+        message.stop()
+        self._go_to(message.mark)
+
+    def _go_to(self, mark: Mark, remark: str = "") -> None:
+        """Go to an event: in time if the past is shown, else by the cursor of the charts and the line of the log."""
+        self.notices.show(f"{sign_of(mark.kind).mark} step {mark.step:,}: {clean(mark.text)}{remark}")
+        if self._in_past:
+            self._reader.ask(lambda player: pause_at(player, mark.t))
+        else:
+            self.query_one(LossPanel).read_at(mark.step)
+            self.query_one(LogPanel).show_moment(mark.t)
+
+    def on_loss_panel_read(self, message: LossPanel.Read) -> None:
+        """Show the log of the moment under the cursor."""
+        message.stop()
+        self.query_one(LogPanel).show_moment(message.t)
+
+    def on_log_panel_line_selected(self, message: LogPanel.LineSelected) -> None:
+        """Put the cursor at the moment of the line."""
+        message.stop()
+        self.query_one(LossPanel).read_at_time(message.t)
+
+    # The log.
 
     def on_log_panel_typing_changed(self, message: LogPanel.TypingChanged) -> None:
-        """Shows the keys of typing, or those of the screen again."""
+        """Show the keys of typing, or those of the screen again."""
         message.stop()
         self.query_one(KeyBar).show(self._footer_keys())
 
-    # The log before its newest lines.
-
     def on_log_panel_older_wanted(self, message: LogPanel.OlderWanted) -> None:
-        """Reads them."""
+        """Read older lines."""
         message.stop()
-        self._read_older()
+        self._read_older_lines()
 
     @work(thread=True, group="older", exclusive=True)
-    def _read_older(self) -> None:
+    def _read_older_lines(self) -> None:
         frame = self.frame
         until = frame.snapshot.now if frame is not None and self._in_past else math.inf
-        found = older_lines(self._run_dir, until, lambda: self._pump.is_stopped)
-        self.post_message(self.OlderRead(found))
+        self.post_message(self.OlderLinesRead(older_lines(self._run_dir, until, lambda: self._reader.is_stopped)))
 
-    def on_monitor_screen_older_read(self, message: OlderRead) -> None:
-        """Hands them to the log."""
+    def on_monitor_screen_older_lines_read(self, message: OlderLinesRead) -> None:
+        """Add the lines to the log."""
         message.stop()
         self.query_one(LogPanel).take_older(message.found.lines, message.found.where)

@@ -1,4 +1,4 @@
-"""Panels on one screen: placed by the size of the terminal, one of them selected. Must not know what they show."""
+"""The panels of a screen: placed by the size of the terminal, one of them selected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Box(NamedTuple):
 
 
 class Panels(Widget, Generic[PanelT]):
-    """Holds every panel. Subclasses say where they stand, and place them anew when that is another place."""
+    """Contains every panel of a screen. Subclasses define `boxes`, and call `place` when it changes."""
 
     def __init__(self, panels: Mapping[str, PanelT], selected: str, *, id: str | None = None) -> None:
         """`panels` by name, in the order of their keys."""
@@ -35,7 +35,7 @@ class Panels(Widget, Generic[PanelT]):
         self._placed: dict[str, Box] = {}
 
     def boxes(self, width: int, height: int) -> dict[str, Box]:
-        """Where the panels in sight stand, in cells."""
+        """The boxes of the visible panels, in cells."""
         raise NotImplementedError
 
     def names(self) -> Sequence[str]:
@@ -56,43 +56,62 @@ class Panels(Widget, Generic[PanelT]):
         return self._panels.values()
 
     def select(self, name: str) -> None:
-        """Brings a panel into sight and gives it the focus; nothing happens to one that cannot be selected."""
+        """Show a panel and focus it; does nothing if it cannot be selected."""
         if name not in self.names():
             return
         self.selected = name
         self.place()
         self.screen.set_focus(self._panels[name])
 
-    def press(self, number: int) -> None:
-        """Selects the panel of a key, 0 for the last one; the selected one again fills the screen."""
+    def descriptions(self) -> list[tuple[str, str]]:
+        """The key of each panel, and its name with what it shows."""
+        return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in self.panels()]
+
+    def action_select(self, number: int) -> None:
+        """Select the panel of a key, 0 for the last one; the selected one again fills the screen."""
         name = list(self._panels)[number - 1]
         if self.selected == name:
             self.maximise(not self.maximised)
         else:
             self.select(name)
 
-    def cycle(self, by: int) -> None:
-        """Selects a neighbour of the selected panel."""
+    def action_cycle(self, by: int) -> None:
+        """Select a neighbour of the selected panel."""
         names = self.names()
         self.select(names[(names.index(self.selected) + by) % len(names)])
 
+    def action_maximise(self) -> None:
+        """Show the selected panel in full screen, or all of them again."""
+        self.maximise(not self.maximised)
+
+    def action_scroll(self, rows: int) -> None:
+        """Scroll the selected panel."""
+        self.panel.scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Scroll the selected panel by pages."""
+        self.panel.page(pages)
+
+    def action_follow(self) -> None:
+        """Let the selected panel follow the newest rows again."""
+        self.panel.follow()
+
     def maximise(self, maximised: bool) -> None:
-        """Has the selected panel fill the body, or not."""
+        """Set whether the selected panel fills the widget."""
         self.maximised = maximised
         self.place()
 
     def on_resize(self, _: events.Resize) -> None:
-        """Places the panels for the new size."""
         self.place()
 
     def on_panel_selected(self, event: Panel.Selected) -> None:
-        """A panel was clicked."""
+        """Remember the panel that has the focus."""
         event.stop()
         if event.control.id is not None:
             self.selected = event.control.id
 
     def place(self) -> None:
-        """Places the panels."""
+        """Lay out the panels for the current size."""
         width, height = self.size
         boxes = self.boxes(width, height)
         if boxes == self._placed:

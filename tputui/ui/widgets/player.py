@@ -1,25 +1,146 @@
-"""What keys do to time: the player of a run, and the events it goes to.
-
-Reads a recording where its events are asked for, in whichever thread that is called from; draws nothing.
-"""
+"""The player of a run: its bar with play, pause, seek and speed, and the jumps from event to event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+from textual import events
 
 from tputui.session.player import SPEEDS
 from tputui.session.session import Session
 from tputui.state.chart_data import Mark
 from tputui.ui.base.reader_thread import Player, PlayerState
+from tputui.ui.charts import events_line
+from tputui.ui.render.lines import Line, Span, bar, width_of
+from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.widgets.line_widget import Drawn
+
+Command: TypeAlias = Callable[[Player], None]
+"""A command to the player, run in the thread that reads the run."""
 
 GRACE_S = 1.0
-"""Seconds in front of the terminal after an event in which the one before it is meant."""
+"""While a replay plays, seconds in front of the terminal after an event in which `N` still jumps to the one before."""
+
+_TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "resume", "best"})
+"""Kinds of events marked on the player bar; the others would fill it."""
+
+
+class PlayerBar(Drawn):
+    """Shows which moment of a run is displayed, and moves to others by key and by mouse."""
+
+    def __init__(self, move: Callable[[Command], None], send: Callable[[Command], None], *, id: str) -> None:
+        """`move` runs a command that changes the moment, `send` any other command."""
+        super().__init__(id=id)
+        self._move = move
+        self._send = send
+        self._state: PlayerState | None = None
+        self._replaying = True
+        self._over = False
+        self._marks: Sequence[Mark] = ()
+        self._bar = (0, 0)
+        """First cell of the bar, and its number of cells."""
+        self._dragging = False
+
+    def show(
+        self, state: PlayerState, *, replaying: bool = True, over: bool = False, marks: Sequence[Mark] = ()
+    ) -> None:
+        """Draw a newer state; `over` is whether the run that is followed has ended."""
+        self._state, self._replaying, self._over, self._marks = state, replaying, over, marks
+        self.redraw()
+
+    def action_play_or_pause(self) -> None:
+        """Play or pause; at the end of a replay play from the beginning."""
+        self._move(play_or_pause)
+
+    def action_seek(self, direction: int) -> None:
+        """Seek by a twentieth of the run."""
+        self._move(lambda player: seek_by(player, direction))
+
+    def action_speed(self, direction: int) -> None:
+        """Double or halve the speed."""
+        self._send(lambda player: player.set_speed(next_speed(player.speed, direction)))
+
+    def action_back_to_now(self) -> None:
+        """Go to the newest moment: of the run, or of the recording."""
+        self._move(to_newest)
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        """State, speed, time, and the bar."""
+        state = self._state
+        if state is None:
+            return [[Span(" opening the recording ...", "dim")]]
+        length = max(state.end - state.start, 0.0)
+        at = min(max(state.position - state.start, 0.0), length)
+        left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
+        hint = keys_told(self.app if self.is_mounted else None, self._hint(state, width))
+        right: Line = [Span(hint, "label")]
+        room = max(width - width_of(left) - width_of(right), 0)
+        self._bar = (width_of(left), room)
+        return [[*left, *self._line(state, at / length if length else 1.0, length, room), *right]]
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Go to the moment under the mouse."""
+        event.stop()
+        self._dragging = True
+        self.capture_mouse()
+        self._seek_to_cell(event.x)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Follow the mouse."""
+        if self._dragging:
+            self._seek_to_cell(event.x)
+
+    def on_mouse_up(self, _: events.MouseUp) -> None:
+        """End the drag."""
+        self._dragging = False
+        self.release_mouse()
+
+    def _seek_to_cell(self, x: int) -> None:
+        first, cells = self._bar
+        if self._state is not None and cells > 1:
+            share = min(max((x - first) / (cells - 1), 0.0), 1.0)
+            t = self._state.start + share * (self._state.end - self._state.start)
+            self._move(lambda player: player.seek(t))
+
+    def _sign(self, state: PlayerState, at: float, length: float) -> Line:
+        if state.live:
+            return [Span(" \u25a0 the end  ", "info") if self._over else Span(" \u25cf live  ", "good")]
+        sign = "\u25b6 playing" if state.playing else "\u2016 at the end" if at >= length else "\u2016 paused"
+        return [Span(f" {sign} ", "good" if state.playing else "info"), Span(f"x{state.speed:g}  ", "strong")]
+
+    def _hint(self, state: PlayerState, width: int) -> str:
+        if width < 72:
+            return " "
+        if self._replaying:
+            return "  \u2190 \u2192 seek  [ ] speed "
+        return "  \u2190 looks back " if state.live else f"  \u2190 \u2192 seek  b {'end' if self._over else 'now'} "
+
+    def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
+        """The bar with the events that matter."""
+        ticks = events_line.strip(
+            [mark for mark in self._marks if mark.kind in _TICKS],
+            lambda mark: round((mark.t - state.start) / length * (room - 1)) if length else -1,
+            room,
+        )
+        return events_line.over(bar(share, room, "good" if state.live and not self._over else "info"), ticks)
+
+
+def clock(seconds: float) -> str:
+    """A time in a recording: `1:02:07`, `02:07.4`."""
+    if seconds >= 3600:
+        whole = int(seconds)
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    tenths = int(seconds * 10)
+    return f"{tenths // 600:02d}:{tenths % 600 // 10:02d}.{tenths % 10}"
+
+
+# Commands.
 
 
 def play_or_pause(player: Player) -> None:
-    """Toggles; at the end of what does not go on it plays from the beginning."""
+    """Toggle; at the end of a recording play from the beginning."""
     if player.playing:
         player.pause()
         return
@@ -29,55 +150,43 @@ def play_or_pause(player: Player) -> None:
 
 
 def seek_by(player: Player, direction: int) -> None:
-    """Seeks by a twentieth of the run, or by 10 s where that is more and the run is long enough."""
+    """Seek by a twentieth of the run, or by 10 s if that is more and the run is long enough."""
     length = player.end - player.start
     stride = max(length / 20, min(10.0, length / 10))
     player.seek(min(max(player.position + direction * stride, player.start), player.end))
 
 
-def stay_at(player: Player, t: float) -> None:
-    """Goes to a moment, in unix time, and pauses there."""
+def pause_at(player: Player, t: float) -> None:
+    """Go to the unix time `t` and pause."""
     player.seek(t)
     player.pause()
 
 
 def to_newest(player: Player) -> None:
-    """To now, which a live run then follows; to the end of a recording."""
+    """Go to now and follow a live run; go to the end of a recording."""
     player.follow()
 
 
-def looked_from(player: PlayerState, by: int) -> float:
-    """From which unix time on the next event is meant; back from what is played a second ago, as a hand is not at
-    the event that it saw last before the next one is reached."""
-    return player.position - (GRACE_S * player.speed if by < 0 and player.playing else 0.0)
+def next_speed(speed: float, direction: int) -> float:
+    """The next faster or slower of the speeds offered."""
+    if direction > 0:
+        return next((faster for faster in SPEEDS if faster > speed), SPEEDS[-1])
+    return next((slower for slower in reversed(SPEEDS) if slower < speed), SPEEDS[0])
 
 
-def by_step(marks: Sequence[Mark], step: int | None, by: int) -> Mark | None:
-    """The event after a step, or the one before; from no step the newest one."""
-    if step is None:
-        return marks[-1] if marks else None
-    if by > 0:
-        return next((mark for mark in marks if mark.step > step), None)
-    return next((mark for mark in reversed(marks) if mark.step < step), None)
-
-
-def by_time(marks: Sequence[Mark], t: float, by: int) -> Mark | None:
-    """The event after a moment in unix time, or the one before."""
-    if by > 0:
-        return next((mark for mark in marks if mark.t > t), None)
-    return next((mark for mark in reversed(marks) if mark.t < t), None)
+# Events.
 
 
 class KnownMarks(NamedTuple):
-    """The events of a run, or samples of them."""
+    """The events of a run, or a sample of them."""
 
     marks: list[Mark]
     num_marks: int
-    """All of them, those that are not kept included."""
+    """The number of all events, including those that are not in the sample."""
 
     @property
-    def lack(self) -> str:
-        """What a jump from one to the next may pass over; empty where every event is kept."""
+    def thinned(self) -> str:
+        """A remark on the events that a jump may pass over; empty if every event is known."""
         kept = len(self.marks)
         if kept >= self.num_marks:
             return ""
@@ -85,7 +194,7 @@ class KnownMarks(NamedTuple):
 
 
 def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> KnownMarks:
-    """What happened in a whole recording. Takes as long as reading it does; gives up when stopped."""
+    """The events of a whole recording. Takes as long as reading it; gives up once `is_stopped`."""
     session = Session.live(run_dir)
     try:
         session.poll()
@@ -97,8 +206,23 @@ def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> KnownMarks:
         session.close()
 
 
-def next_speed(speed: float, direction: int) -> float:
-    """The next of the speeds that a person chooses from, faster or slower."""
-    if direction > 0:
-        return next((faster for faster in SPEEDS if faster > speed), SPEEDS[-1])
-    return next((slower for slower in reversed(SPEEDS) if slower < speed), SPEEDS[0])
+def jump_origin(player: PlayerState, by: int) -> float:
+    """The unix time from which the next event is searched. Backwards while playing, it is a second in the past: the
+    user presses `N` after the event that just passed."""
+    return player.position - (GRACE_S * player.speed if by < 0 and player.playing else 0.0)
+
+
+def by_step(marks: Sequence[Mark], step: int | None, by: int) -> Mark | None:
+    """The first event after a step, or the last one before it; the newest one if there is no step."""
+    if step is None:
+        return marks[-1] if marks else None
+    if by > 0:
+        return next((mark for mark in marks if mark.step > step), None)
+    return next((mark for mark in reversed(marks) if mark.step < step), None)
+
+
+def by_time(marks: Sequence[Mark], t: float, by: int) -> Mark | None:
+    """The first event after the unix time `t`, or the last one before it."""
+    if by > 0:
+        return next((mark for mark in marks if mark.t > t), None)
+    return next((mark for mark in reversed(marks) if mark.t < t), None)

@@ -1,0 +1,158 @@
+"""Overlays of the monitor: the Python stacks of every process, and the examples that were skipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+from textual.binding import Binding, BindingType
+
+from tputui import formatting as fmt
+from tputui.state import process_stacks
+from tputui.state.snapshot import ProcessStacks, SkippedView, Snapshot, StacksView
+from tputui.ui.base import status_text
+from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, wrap
+from tputui.ui.widgets.overlay import RunOverlay
+from tputui.ui.widgets.panel import Drawing, Panel
+
+NOTE = "X: dump again, esc: close"
+NOTE_CLOSE = "esc: close"
+
+
+class StacksPart(NamedTuple):
+    """The content of the panel; ages in whole seconds, so that it is redrawn once a second."""
+
+    view: StacksView | None
+    age_s: int = 0
+    again_s: int | None = None
+    """Seconds since a newer request that was not answered yet; None if there is none."""
+
+
+class StacksPanel(Panel[StacksPart]):
+    """The newest stacks."""
+
+    key = "X"
+    name_shown = "stacks"
+    what = "Python stacks of every process, your own code first"
+
+    def __init__(self, refusal: Callable[[], str | None], *, id: str | None = None) -> None:
+        """`refusal` returns the reason why the stacks cannot be requested now, or None."""
+        super().__init__(id=id)
+        self._refusal = refusal
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> StacksPart:
+        """The stacks and their age."""
+        view = snapshot.stacks
+        if view is None:
+            return StacksPart(None)
+        again_s = _age_s(snapshot.now, view.again_t) if view.again_t is not None else None
+        return StacksPart(view, _age_s(snapshot.now, view.t), again_s)
+
+    def draw(self, part: StacksPart, width: int, height: int) -> Drawing:
+        """Their age, then one process after the other."""
+        refusal = self._refusal()
+        note = NOTE_CLOSE if refusal is not None else NOTE
+        if part.view is None:
+            return Drawing(
+                paragraph("requested; waiting for the stacks of every process ...", width, height), note=note
+            )
+        rows: list[Line] = []
+        for process in part.view.processes:
+            rows += [*([[]] if rows else []), *_process(process, width)]
+        return Drawing(rows, head=_head(part, part.view, refusal, width), note=note)
+
+
+class StacksScreen(RunOverlay):
+    """The stacks of every process."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", show=False),
+        Binding("X,shift+x", "again", show=False),
+    ]
+
+    def __init__(
+        self, snapshot: Snapshot | None, request: Callable[[], None], refusal: Callable[[], str | None]
+    ) -> None:
+        """`request` requests the stacks again; `refusal` returns the reason why that is not possible now, or None."""
+        super().__init__(StacksPanel(refusal, id="stacks"), snapshot)
+        self._request = request
+
+    def action_again(self) -> None:
+        """Request the stacks again."""
+        self._request()
+
+
+def _head(part: StacksPart, view: StacksView, refusal: str | None, width: int) -> tuple[Line, ...]:
+    """The age of the stacks, and the state of a newer request: the stacks below may be old."""
+    request = f"not requested again: {refusal}" if refusal is not None else ""
+    if part.again_s is not None and refusal is None:
+        request = f"requested again {status_text.seconds(part.again_s)} ago, no answer yet"
+    taken = f"taken {status_text.seconds(part.age_s)} ago, at {status_text.time_of_day(view.t)}"
+    text = "; ".join(part for part in (taken, request) if part)
+    tone: Tone = "warn" if request else "label"
+    return tuple([Span(f" {piece}", tone)] for piece in wrap(clean(text), width - 2))
+
+
+def _age_s(now: float, t: float) -> int:
+    """Age in whole seconds; an untrusted run may contain any time."""
+    return max(int(now - t), 0) if math.isfinite(now - t) else 0
+
+
+def _process(process: ProcessStacks, width: int) -> list[Line]:
+    """A process and its threads; calls in the user's own code are highlighted."""
+    own = {process_stacks.call(frame) for thread in process.threads for frame in thread.frames if frame.owner == "user"}
+    head, *rest = process_stacks.process_lines(process)
+    rows: list[Line] = [[Span(f" {piece}", "strong")] for piece in wrap(clean(head), width - 2)]
+    for line in rest:
+        text = line.strip()
+        tone: Tone = "accent" if text in own else "warn" if text.startswith("in your code") else "dim"
+        indent = " " * (1 + len(line) - len(line.lstrip()))
+        rows += [[Span(indent + piece, tone)] for piece in wrap(clean(text), max(width - len(indent) - 1, 8))]
+    return rows
+
+
+class SkippedPanel(Panel[SkippedView]):
+    """The examples that were skipped, each with its problem."""
+
+    key = "d"
+    name_shown = "skipped"
+    what = "examples that were skipped, each with its problem"
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> SkippedView:
+        return snapshot.skipped
+
+    def draw(self, part: SkippedView, width: int, height: int) -> Drawing:
+        """The location of each example, then its problem."""
+        if not part.count:
+            return Drawing(paragraph("no example was skipped", width, height), note=NOTE_CLOSE)
+        rows: list[Line] = []
+        for number, example in enumerate(part.examples, start=1):
+            split = "validation" if example.split == "valid" else "training"
+            head = f" {number:>3}  "
+            where, *more = wrap(clean(example.where), max(width - len(head) - len(split) - 3, 8))
+            rows.append([Span(head, "dim"), Span(where, "strong"), Span(f"  {split}", "label")])
+            rows += [[Span(" " * len(head)), Span(piece, "strong")] for piece in more]
+            why = wrap(clean(example.why), max(width - len(head) - 1, 8))
+            rows += [[Span(" " * len(head)), Span(piece, "warn")] for piece in why]
+        rows += [[], *_rest(part, width)] if part.count > len(part.examples) else []
+        head_line: Line = [Span(f" {status_text.left_out(part)}; in training another example replaces each", "label")]
+        return Drawing(rows, head=(head_line,), note=NOTE_CLOSE)
+
+
+class SkippedScreen(RunOverlay):
+    """The list of skipped examples."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,d", "dismiss", show=False),
+    ]
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        super().__init__(SkippedPanel(id="skipped"), snapshot)
+
+
+def _rest(part: SkippedView, width: int) -> list[Line]:
+    rest = part.count - len(part.examples)
+    return paragraph(f" and {fmt.count(rest)} more: each is a warning in the log (7)", width, 3)
