@@ -105,7 +105,7 @@ def test_an_ended_run_takes_no_request(run_dir: Path, snapshot: Snapshot) -> Non
 
 
 def test_a_replay_takes_no_request(run_dir: Path) -> None:
-    refuses(monitor(made.running(), player=made.HandPlayer(), run_dir=run_dir), run_dir, "this is a recording")
+    refuses(monitor(made.running(), player=made.HandPlayer(), run_dir=run_dir), run_dir, "not possible in a recording")
 
 
 def test_a_read_only_view_takes_no_request(run_dir: Path) -> None:

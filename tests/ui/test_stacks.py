@@ -90,8 +90,8 @@ def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) ->
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
-        assert "not asked again: this is a recording" in text(pilot.app.screen)
-        assert "X asks again" not in text(pilot.app.screen)
+        assert "not requested again: not possible in a recording" in text(pilot.app.screen)
+        assert "X: dump again" not in text(pilot.app.screen)
 
     drive(monitor(with_stacks(), player=made.HandPlayer(), run_dir=run_dir), script)
     assert requests.read_all(run_dir) == []
@@ -103,10 +103,10 @@ def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir:
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         at = time.strftime("%H:%M:%S", time.localtime(made.NOW - 200))
-        assert f"taken 3 min 20 s ago, at {at}; asked again 3 s ago, no answer yet" in text(pilot.app.screen)
+        assert f"taken 3 min 20 s ago, at {at}; requested again 3 s ago, no answer yet" in text(pilot.app.screen)
         source.served = with_stacks(age_s=1)
         await until(pilot, lambda: "taken 1 s ago" in text(pilot.app.screen))
-        assert "asked again" not in text(pilot.app.screen)
+        assert "requested again" not in text(pilot.app.screen)
 
     drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script, size=(80, 24))
 
@@ -115,8 +115,8 @@ def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_other
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
-        assert "not asked again: this view is read-only" in text(pilot.app.screen)
-        assert "X asks again" not in text(pilot.app.screen)
+        assert "not requested again: this view is read-only" in text(pilot.app.screen)
+        assert "X: dump again" not in text(pilot.app.screen)
         await pilot.press("X")
         await until(pilot, lambda: "stacks: this view is read-only" in text(pilot.app.screen).splitlines()[-1])
 

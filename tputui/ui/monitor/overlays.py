@@ -1,4 +1,4 @@
-"""Overlays of the monitor: the Python stacks of every process, and the examples that were skipped."""
+"""Overlays of the monitor: the Python stacks of every process, and the examples that were left out."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def _process(process: ProcessStacks, width: int) -> list[Line]:
 
 
 class SkippedPanel(Panel[SkippedView]):
-    """The examples that were skipped, each with its problem."""
+    """The examples that were left out, each with its problem."""
 
     key = "d"
-    name_shown = "skipped"
-    what = "examples that were skipped, each with its problem"
+    name_shown = "left out"
+    what = "examples left out of training and validation, each with its problem"
 
     @staticmethod
     def pick(snapshot: Snapshot) -> SkippedView:
@@ -127,7 +127,7 @@ class SkippedPanel(Panel[SkippedView]):
     def draw(self, part: SkippedView, width: int, height: int) -> Drawing:
         """The location of each example, then its problem."""
         if not part.count:
-            return Drawing(paragraph("no example was skipped", width, height), note=NOTE_CLOSE)
+            return Drawing(paragraph("no example was left out", width, height), note=NOTE_CLOSE)
         rows: list[Line] = []
         for number, example in enumerate(part.examples, start=1):
             split = "validation" if example.split == "valid" else "training"
@@ -143,7 +143,7 @@ class SkippedPanel(Panel[SkippedView]):
 
 
 class SkippedScreen(RunOverlay):
-    """The list of skipped examples."""
+    """The list of examples left out."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d", "dismiss", show=False),
