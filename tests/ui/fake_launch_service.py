@@ -111,10 +111,10 @@ def home(place: Path, service: FakeLaunchService | None = None, *, read_only: bo
 async def pick(pilot: AppPilot) -> None:
     await until(pilot, lambda: "No runs in" in text(pilot.app.screen) or " run" in text(pilot.app.screen))
     await pilot.press("n")
-    await until(pilot, lambda: "small.toml" in text(pilot.app.screen) and "looking" not in text(pilot.app.screen))
+    await until(pilot, lambda: "small.toml" in text(pilot.app.screen) and "searching" not in text(pilot.app.screen))
 
 
 async def edit(pilot: AppPilot) -> None:
     await pick(pilot)
     await pilot.press("enter")
-    await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and "ready" in text(pilot.app.screen))
+    await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and "Ready" in text(pilot.app.screen))

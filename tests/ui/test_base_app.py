@@ -481,7 +481,7 @@ def test_no_two_entries_of_the_palette_have_one_title() -> None:
         keymap.RUNS,
         keymap.PICTURES,
         keymap.COMPARE,
-        keymap.OFFERS,
+        keymap.CONFIGS,
         keymap.LAUNCH,
     ):
         titles = [key.title or key.help for key in of_screen if not key.shown.isdigit()]

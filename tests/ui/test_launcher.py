@@ -14,9 +14,9 @@ from tests.ui.fake_launch_service import TOML, FakeLaunchService, edit, home, ma
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.fields_panel import FieldsPanel
-from tputui.ui.launch.picker import PickScreen
+from tputui.ui.launch.picker import ConfigPicker
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.side_panels import LaunchHead
+from tputui.ui.launch.side_panels import LaunchHeader
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.widgets.dialogs import LeaveChanged
@@ -42,14 +42,14 @@ def says(pilot: AppPilot, *parts: str) -> bool:
 def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)
-        assert says(pilot, "sample_configs/small.toml", "digits", "A small one.", "a new configuration")
+        assert says(pilot, "sample_configs/small.toml", "digits", "A small one.", "Blank configuration")
         assert says(pilot, "broken.toml", "not valid TOML")
         assert not says(pilot, "other.toml")
         await pilot.press("down", "enter")
-        assert isinstance(pilot.app.screen, PickScreen)
+        assert isinstance(pilot.app.screen, ConfigPicker)
         await until(pilot, lambda: says(pilot, "broken.toml: not valid TOML"))
         await pilot.press("r")
-        await until(pilot, lambda: says(pilot, "there is nothing to go on from"))
+        await until(pilot, lambda: says(pilot, "only runs can be resumed"))
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, RunsScreen)
 
@@ -72,11 +72,11 @@ def test_every_field_stands_there_with_documentation_and_figures(place: Path) ->
             "seal",
         ):
             assert says(pilot, key), key
-        figures = ("8 TPU cores, spmd", "8 x 8 = 64 a step", "0.004 = 0.0005 x 8 cores", "22 steps")
+        figures = ("8 TPU cores, spmd", "8 x 8 = 64 per step", "0.004 = 0.0005 x 8 cores", "22 steps")
         await until(pilot, lambda: says(pilot, *figures))
-        await until(pilot, lambda: says(pilot, "408 KiB a core", "of 16.0 GiB"))
+        await until(pilot, lambda: says(pilot, "408 KiB per core", "of 16.0 GiB"))
         pilot.app.screen.query_one(FieldsPanel).go("optim.lr")
-        await until(pilot, lambda: says(pilot, "Learning rate for one core", "takes a number", "default 0.001"))
+        await until(pilot, lambda: says(pilot, "Learning rate for one core", "Number", "Default: 0.001"))
 
     drive(home(place), script, size=(200, 70))
 
@@ -85,9 +85,9 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "data.batch_per_core", "1")
-        await until(pilot, lambda: says(pilot, "1 x 8 = 8 a step", "179 steps"))
+        await until(pilot, lambda: says(pilot, "1 x 8 = 8 per step", "179 steps"))
         await pilot.press("6")
-        await until(pilot, lambda: says(pilot, "16 x 8 = 128 a step", "11 steps", "was 8", "1 changed"))
+        await until(pilot, lambda: says(pilot, "16 x 8 = 128 per step", "11 steps", "was 8", "1 changed"))
         exported = {key: row for key, *row in pilot.app.screen.query_one(FieldsPanel).figures().rows}
         assert exported["data.batch_per_core"] == ["16", True, None]
         assert exported["epochs"][1:] == [False, None]
@@ -96,7 +96,7 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
         await pilot.press("backspace", "0", "0", "enter")
         await until(pilot, lambda: says(pilot, "12800 is more than 1437 examples"))
         await pilot.press("backspace")
-        await until(pilot, lambda: says(pilot, "8 x 8 = 64 a step", "ready"))
+        await until(pilot, lambda: says(pilot, "8 x 8 = 64 per step", "Ready"))
         assert not says(pilot, "1 changed")
 
     drive(home(place), script, size=(160, 45))
@@ -104,13 +104,13 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
 
 WRONG = [
     ("epochs", "0", "0 must be more than 0"),
-    ("epochs", "", "a value is missing: write a whole number"),
+    ("epochs", "", "missing value: enter a whole number"),
     ("optim.lr", "-1", "-1.0 must be more than 0"),
     ("optim.name", "adma", "adma is not one of adam, adamw, rmsprop, sgd"),
     ("model.channels", "2000", "it must be 1,024 or less"),
     ("data.valid_fraction", "1", "it must be less than 1"),
     ("device.cores", "[1, 2]", "must name one core"),
-    ("name", "a b", "a name has letters"),
+    ("name", "a b", "run names may contain letters"),
     ("task", "digitz", 'there is no task "digitz"'),
 ]
 
@@ -128,7 +128,7 @@ def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> Non
             await until(pilot, lambda key=key: says(pilot, f"not started: {key}: "))  # type: ignore[misc]
             assert pilot.app.screen.query_one(FieldsPanel).cursor == key
             await pilot.press("backspace")
-            await until(pilot, lambda: pilot.app.screen.query_one(LaunchHead).readiness.state == "ready")
+            await until(pilot, lambda: pilot.app.screen.query_one(LaunchHeader).readiness.state == "ready")
 
     drive(home(place, service), script, size=(200, 60))
     assert service.launches == []
@@ -160,7 +160,7 @@ def test_choices_are_turned(place: Path) -> None:
         await until(pilot, lambda: says(pilot, "report.seal=true"))
         pilot.app.screen.query_one(FieldsPanel).go("epochs")
         await pilot.press("right")
-        assert says(pilot, "epochs: enter types a value")
+        assert says(pilot, "epochs: press enter to type a value")
 
     drive(home(place), script, size=(160, 60))
 
@@ -223,7 +223,7 @@ def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: says(pilot, "written to small-2.toml"))
         await pilot.press("ctrl+o", "ctrl+u", *"other.toml", "enter")
-        await until(pilot, lambda: says(pilot, "other.toml exists, and is left as it is"))
+        await until(pilot, lambda: says(pilot, "other.toml already exists"))
 
     drive(home(place), script, size=(160, 45))
     written = tomllib.loads((place / "small-2.toml").read_text())
@@ -240,7 +240,7 @@ def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(pla
         await pilot.press("enter")
         await write(pilot, "optim.lr", "0.01")
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "ready", "--set optim.lr=0.01", "--name mine"))
+        await until(pilot, lambda: says(pilot, "Ready", "--set optim.lr=0.01", "--name mine"))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await until(pilot, lambda: says(pilot, "mine", "detach"))
@@ -299,7 +299,7 @@ def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: P
         assert "keep" in text(pilot.app.screen).splitlines()[-1]
         assert "start" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "--name new-sweep", "ready"))
+        await until(pilot, lambda: says(pilot, "--name new-sweep", "Ready"))
         assert "ctrl+s start" in text(pilot.app.screen).splitlines()[-1]
 
     drive(home(place, service), script, size=(160, 45))
@@ -333,7 +333,7 @@ def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, LauncherScreen)
         await pilot.press("escape", "y")
-        await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen))
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfigPicker))
 
     drive(home(place), script, size=(100, 30))
 
@@ -346,9 +346,9 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "1 run," in text(pilot.app.screen) and "done" in text(pilot.app.screen))
         await pilot.press("n")
-        await until(pilot, lambda: says(pilot, "runs to start again", "run-old", "done, step 66/66"))
+        await until(pilot, lambda: says(pilot, "Re-run or resume", "run-old", "done, step 66/66"))
         await pilot.press("end", "r")
-        await until(pilot, lambda: says(pilot, "going on from the last checkpoint of run-old", "ready"))
+        await until(pilot, lambda: says(pilot, "resumes the last checkpoint of run-old", "Ready"))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")
@@ -361,7 +361,7 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
 
 def test_a_read_only_view_starts_nothing(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
-        await until(pilot, lambda: "no run in" in text(pilot.app.screen))
+        await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
         assert "new run" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("n")
         assert says(pilot, "new run: this view is read-only")
@@ -369,10 +369,10 @@ def test_a_read_only_view_starts_nothing(place: Path) -> None:
     drive(home(place, read_only=True), script, size=(100, 30))
 
 
-@pytest.mark.parametrize("table", [keymap.OFFERS, keymap.LAUNCH])
+@pytest.mark.parametrize("table", [keymap.CONFIGS, keymap.LAUNCH])
 def test_help_tells_every_key(place: Path, table: tuple[keymap.Key, ...]) -> None:
     async def script(pilot: AppPilot) -> None:
-        await (pick if table is keymap.OFFERS else edit)(pilot)
+        await (pick if table is keymap.CONFIGS else edit)(pilot)
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
         for key in table:

@@ -18,7 +18,16 @@ from tputui import formatting as fmt
 from tputui.check_result import Option, TaskDescription
 from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.sparkline import BLOCKS, sparkline
-from tputui.ui.launch.field_values import Field, Wrong, document, inline, read, shown, takes
+from tputui.ui.launch.field_values import (
+    Field,
+    FieldError,
+    describe_type,
+    document,
+    format_value,
+    inline,
+    parse_value,
+    type_name,
+)
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
 from tputui.ui.runs.filter import parse_filter, unknown_keys
@@ -93,10 +102,10 @@ def test_the_cursor_stays_in_the_text_and_in_sight(pressed: list[str], text: str
     ],
 )
 def test_a_text_says_a_value_which_says_that_text_again(schema: dict[str, Any], text: str, value: Any) -> None:
-    found = read(field(schema), text)
+    found = parse_value(field(schema), text)
     assert found == value
     assert type(found) is type(value)
-    assert read(field(schema), shown(field(schema), found)) == value
+    assert parse_value(field(schema), format_value(field(schema), found)) == value
 
 
 @pytest.mark.parametrize(
@@ -111,31 +120,31 @@ def test_a_text_says_a_value_which_says_that_text_again(schema: dict[str, Any], 
         (CHOICE, "fp64", 'fp64 is not one of 16, "16", bf16, fp32'),
         (SIZE, "[96]", "it must have 2 values"),
         (SIZE, "[96, 0]", "0 in it: it must be 1 or more"),
-        (LABEL, "[1]", "1 in it is not a text"),
+        (LABEL, "[1]", "1 in it is not text"),
         ({"type": "object", "additionalProperties": SHARE}, "{ bce = 2 }", "2 in it: it must be less than 1"),
     ],
 )
 def test_a_wrong_text_says_what_is_wrong(schema: dict[str, Any], text: str, why: str) -> None:
-    with pytest.raises(Wrong, match=re.escape(why)):
-        read(field(schema), text)
+    with pytest.raises(FieldError, match=re.escape(why)):
+        parse_value(field(schema), text)
 
 
 @given(TEXTS)
 def test_any_text_survives_its_field(text: str) -> None:
     for schema in (WORD, LABEL, {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}):
-        assert read(field(schema), shown(field(schema), text)) == text
+        assert parse_value(field(schema), format_value(field(schema), text)) == text
 
 
 def test_what_a_field_takes_is_told() -> None:
-    assert takes(COUNT) == "a whole number from 1 to 1,024"
-    assert takes(SHARE) == "a number more than 0 and less than 1"
-    assert takes(MAYBE) == "a whole number from 0, or nothing"
-    assert takes(LABEL) == "a text, or a list: [...], each a text"
+    assert type_name(COUNT) == "a whole number from 1 to 1,024"
+    assert type_name(SHARE) == "a number more than 0 and less than 1"
+    assert describe_type(MAYBE) == "Whole number from 0, optional"
+    assert describe_type(LABEL) == "Text, or a list: [...], each text"
 
 
 def form_of(text: str = TOML) -> Form:
     form = Form(tomllib.loads(text), "small.toml")
-    form.describe(
+    form.set_task(
         TaskDescription(
             "digits",
             "",

@@ -271,7 +271,7 @@ COMPARE: tuple[Key, ...] = (
     *HANDS,
 )
 
-OFFERS: tuple[Key, ...] = (
+CONFIGS: tuple[Key, ...] = (
     Key("enter", "enter", "take", "edit", "see every field of this configuration, change some, start", "new run"),
     Key("r", "r", "resume", "resume", "the same, going on from the last checkpoint of this run", "new run",
         title="go on from the last checkpoint of this run"),

@@ -1,1 +1,1 @@
-"""The launcher: a configuration picked, edited, checked and started."""
+"""The launcher: choose a configuration, edit and check it, start the run."""

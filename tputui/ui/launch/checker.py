@@ -1,7 +1,6 @@
-"""The thread that has a configuration checked while it is edited. Only the newest one counts.
+"""The thread that validates the configuration while the user edits it.
 
-A check that was asked for waits a moment for the next keystroke; whatever runs for one that is out of date is given
-up. Must not know Textual.
+A check starts after a short pause in typing, and a newer request cancels it. Does not import Textual.
 """
 
 from __future__ import annotations
@@ -15,97 +14,104 @@ from tputui.check_result import CheckResult, TaskDescription
 from tputui.ui.base.polling_thread import PollingThread
 from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 
-CALM_S = 0.15
-"""Seconds without a change before a check begins."""
-MEMORY_CALM_S = 0.7
-"""The same before memory is predicted, which takes seconds and a core."""
+TYPING_PAUSE_S = 0.15
+"""Seconds without a change before a check starts."""
+MEMORY_PAUSE_S = 0.7
+"""Seconds without a change before memory is estimated, which takes seconds of one CPU core."""
 
 
-class Asked(NamedTuple):
-    """What is to be checked."""
+class CheckRequest(NamedTuple):
+    """A form to check."""
 
-    number: int
-    """Greater for a newer one."""
+    version: int
+    """Version of the form; grows with every change."""
     task: str
     launch: Launch | None
-    """None where it cannot be checked yet; the task is described all the same."""
+    """None if the form has errors of its own; then only the task is described."""
 
 
-class Told(NamedTuple):
-    """What became of it. Only what is there is news."""
+class CheckUpdate(NamedTuple):
+    """A part of the answer to a request; fields that are None are not part of this update."""
 
-    number: int
+    version: int
     task: str
     description: TaskDescription | None = None
-    verdict: CheckResult | None = None
-    is_whole: bool = False
-    """Whether memory was predicted, or cannot be."""
-    why_not: str = ""
-    """Why the task cannot be described, or the configuration not checked."""
+    result: CheckResult | None = None
+    is_final: bool = False
+    """Whether the result has a memory estimate, or none is coming."""
+    error: str | None = None
+    """Why the task cannot be described, or the configuration cannot be checked."""
 
 
 class Checker(PollingThread):
-    """Checks until stopped."""
+    """Checks the newest request."""
 
-    def __init__(self, service: LaunchService, tell: Callable[[Told], object], *, calm_s: float = CALM_S) -> None:
-        """`tell` is called from the thread."""
+    def __init__(
+        self,
+        service: LaunchService,
+        on_update: Callable[[CheckUpdate], object],
+        *,
+        typing_pause_s: float = TYPING_PAUSE_S,
+    ) -> None:
+        """`on_update` is called in the thread."""
         super().__init__()
         self._service = service
-        self._tell = tell
-        self._calm_s = calm_s
+        self._on_update = on_update
+        self._typing_pause_s = typing_pause_s
         self._lock = threading.Lock()
-        self._asked: Asked | None = None
+        self._request: CheckRequest | None = None
         self._due = 0.0
-        """Monotonic time at which the check begins, unless another one is asked for."""
-        self._out_of_date = threading.Event()
-        """Set when the check that runs is no longer wanted."""
-        self._described: dict[str, TaskDescription] = {}
+        """Monotonic time at which the check starts, unless a newer request comes."""
+        self._cancelled = threading.Event()
+        """Set once the running check is out of date."""
+        self._descriptions: dict[str, TaskDescription] = {}
 
-    def ask(self, asked: Asked) -> None:
-        """Replaces the check that waits or runs."""
+    def submit(self, request: CheckRequest) -> None:
+        """Replaces the waiting or running check; callable from any thread."""
         with self._lock:
-            self._asked = asked
-            self._due = time.monotonic() + self._calm_s
-            self._out_of_date.set()
+            self._request = request
+            self._due = time.monotonic() + self._typing_pause_s
+            self._cancelled.set()
         self.wake()
 
     def stop(self) -> None:
-        """Ends the thread soon, giving up what runs."""
+        """Ends the thread and cancels the running check."""
         super().stop()
         with self._lock:
-            self._out_of_date.set()
+            self._cancelled.set()
 
     def poll(self) -> float | None:
-        """Checks what was asked for, once nothing else was for a while."""
+        """Runs the newest check once the user has paused typing."""
         with self._lock:
-            if self._asked is None or self.is_stopped:
+            if self._request is None or self.is_stopped:
                 return None
             wait_s = self._due - time.monotonic()
             if wait_s > 0:
                 return wait_s
-            asked, self._asked = self._asked, None
-            self._out_of_date = threading.Event()
+            request, self._request = self._request, None
+            self._cancelled = threading.Event()
         try:
-            self._check(asked)
+            self._check(request)
         except LaunchError as error:
-            if not self._out_of_date.is_set():
-                self._tell(Told(asked.number, asked.task, why_not=str(error)))
+            if not self._cancelled.is_set():
+                self._on_update(CheckUpdate(request.version, request.task, error=str(error)))
         return 0.0
 
-    def _check(self, asked: Asked) -> None:
-        stop = self._out_of_date
-        if asked.task not in self._described:
-            self._described[asked.task] = self._service.describe(asked.task, stop)
-        self._tell(Told(asked.number, asked.task, self._described[asked.task]))
-        if asked.launch is None or stop.is_set():
+    def _check(self, request: CheckRequest) -> None:
+        version, task, launch = request
+        cancelled = self._cancelled
+        if task not in self._descriptions:
+            self._descriptions[task] = self._service.describe(task, cancelled)
+        self._on_update(CheckUpdate(version, task, self._descriptions[task]))
+        if launch is None or cancelled.is_set():
             return
-        verdict = self._service.check(asked.launch, stop, memory=False)
-        if stop.is_set():
+        result = self._service.check(launch, cancelled, memory=False)
+        if cancelled.is_set():
             return
-        whole = bool(verdict.problems)
-        self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=whole))
-        if whole or stop.wait(MEMORY_CALM_S):
+        is_final = bool(result.problems)
+        self._on_update(CheckUpdate(version, task, result=result, is_final=is_final))
+        if is_final or cancelled.wait(MEMORY_PAUSE_S):
             return
-        verdict = self._service.check(asked.launch, stop, memory=True)
-        if not stop.is_set():
-            self._tell(Told(asked.number, asked.task, verdict=verdict, is_whole=True))
+        result = self._service.check(launch, cancelled, memory=True)
+        if not cancelled.is_set():
+            self._on_update(CheckUpdate(version, task, result=result, is_final=True))

@@ -1,7 +1,7 @@
-"""Configurations that a new run can begin with: files below the current directory, and those of earlier runs.
+"""Finds the configurations a new run can start from: TOML files below a directory, and those of earlier runs.
 
-Reads files, and is called from threads only. A file is offered where it says a task; one that says it and cannot be
-read as TOML is offered with the reason.
+Reads files, so the screens call it from threads. A TOML file counts if it sets `task`; invalid TOML is listed with
+the error.
 """
 
 from __future__ import annotations
@@ -17,107 +17,106 @@ from typing import Any, Literal, NamedTuple
 from tputui.telemetry import rundir
 
 SAMPLES = "sample_configs"
-MOST_DIRECTORIES = 2_000
-MOST_FILES = 500
-DEEPEST = 5
-MOST_BYTES = 1 << 20
-"""A larger file is no configuration."""
-_SAYS_A_TASK = re.compile(r"^\s*task\s*=", re.M)
+MAX_DIRECTORIES = 2_000
+MAX_FILES = 500
+MAX_DEPTH = 5
+MAX_BYTES = 1 << 20
+"""Larger files are ignored."""
+_SETS_TASK = re.compile(r"^\s*task\s*=", re.M)
 _LAST_CHECKPOINT = Path(rundir.CHECKPOINTS) / "last.pt"
 
 
-class ConfigOffer(NamedTuple):
-    """A configuration."""
+class ConfigChoice(NamedTuple):
+    """A configuration that the user can choose."""
 
     kind: Literal["file", "run", "blank"]
     path: Path
     """The file, or the directory of the run."""
     tables: Mapping[str, Any]
-    said: str
-    """What its first comment says, or how the run is."""
-    why_not: str = ""
-    """Why it cannot be used; empty where it can."""
+    summary: str
+    """The first comment of the file, or the state of the run."""
+    error: str | None = None
+    """Why the configuration cannot be used."""
     can_resume: bool = False
-    """Whether the run has a checkpoint to go on from."""
+    """Whether the run has a checkpoint."""
     source: str = ""
-    """What the configuration is called: the file, for a run the one that it was started with."""
+    """The configuration file; for a run the one it was started with."""
 
     @property
     def task(self) -> str:
-        """The task; empty where it says none."""
+        """The task; empty if unknown."""
         return str(self.tables.get("task", ""))
 
     @property
     def name(self) -> str:
-        """What it is called in a list."""
+        """The label in the list."""
         return self.path.name if self.kind == "run" else str(self.path)
 
 
-BLANK = ConfigOffer(
+BLANK = ConfigChoice(
     "blank",
-    Path("a new configuration"),
+    Path("Blank configuration"),
     {"task": "digits", "epochs": 5, "data": {"batch_per_core": 8}},
-    "the shortest one there is; every other field has its default",
+    "defaults",
     source="new.toml",
 )
-"""What there always is."""
 
 
-def files(start: Path) -> list[ConfigOffer]:
-    """The configurations below a directory: `sample_configs` first, then by path."""
-    found = []
+def files(start: Path) -> list[ConfigChoice]:
+    """The configuration files below a directory, `sample_configs` first, then by path."""
+    choices = []
     for path in _toml_files(start):
-        offer = _read(path, path.relative_to(start))
-        if offer is not None:
-            found.append(offer)
-        if len(found) == MOST_FILES:
+        choice = _read(path, path.relative_to(start))
+        if choice is not None:
+            choices.append(choice)
+        if len(choices) == MAX_FILES:
             break
-    return sorted(found, key=lambda offer: (offer.path.parts[0] != SAMPLES, len(offer.path.parts), str(offer.path)))
+    return sorted(choices, key=lambda each: (each.path.parts[0] != SAMPLES, len(each.path.parts), str(each.path)))
 
 
-def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigOffer]:
-    """The configurations of earlier runs, each with a word on how it is; those without one are left out."""
-    for run_dir, said in run_dirs:
+def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigChoice]:
+    """The configurations of earlier runs, given with their states; unreadable ones are skipped."""
+    for run_dir, summary in run_dirs:
         try:
             manifest = rundir.read_manifest(run_dir)
             can_resume = (run_dir / _LAST_CHECKPOINT).is_file()
         except (rundir.RunNotFound, OSError):
             continue
-        yield ConfigOffer("run", run_dir, manifest.config, said, can_resume=can_resume, source=manifest.config_path)
+        yield ConfigChoice("run", run_dir, manifest.config, summary, can_resume=can_resume, source=manifest.config_path)
 
 
 def _toml_files(start: Path) -> Iterator[Path]:
-    """TOML files, those of hidden folders, environments and runs left out."""
-    for directory, folders, names in itertools.islice(os.walk(start), MOST_DIRECTORIES):
-        here = Path(directory)
-        too_deep = len(here.relative_to(start).parts) >= DEEPEST
-        folders[:] = [] if too_deep else sorted(name for name in folders if not _is_passed_over(here / name))
-        yield from (here / name for name in sorted(names) if name.endswith(".toml"))
+    """TOML files, except in hidden folders, virtual environments and run directories."""
+    for directory, folders, names in itertools.islice(os.walk(start), MAX_DIRECTORIES):
+        folder = Path(directory)
+        too_deep = len(folder.relative_to(start).parts) >= MAX_DEPTH
+        folders[:] = [] if too_deep else sorted(name for name in folders if not _is_skipped(folder / name))
+        yield from (folder / name for name in sorted(names) if name.endswith(".toml"))
 
 
-def _is_passed_over(folder: Path) -> bool:
+def _is_skipped(folder: Path) -> bool:
     if folder.name.startswith((".", "__")) or folder.name in ("node_modules", "site-packages"):
         return True
     return any(os.access(folder / name, os.F_OK) for name in ("pyvenv.cfg", rundir.MANIFEST))
 
 
-def _read(path: Path, shown: Path) -> ConfigOffer | None:
-    """A file as an offer; None where it is no configuration of ours."""
+def _read(path: Path, shown: Path) -> ConfigChoice | None:
+    """The choice for a file; None if the file is not a configuration."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             return None
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):
         return None
-    if not _SAYS_A_TASK.search(text):
+    if not _SETS_TASK.search(text):
         return None
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        return ConfigOffer("file", shown, {}, "", why_not=f"not valid TOML: {error}", source=str(shown))
+        return ConfigChoice("file", shown, {}, "", error=f"not valid TOML: {error}", source=str(shown))
     if not isinstance(tables.get("task"), str):
         return None
-    return ConfigOffer("file", shown, tables, _first_comment(text), source=str(shown))
+    return ConfigChoice("file", shown, tables, _first_comment(text), source=str(shown))
 
 
 def _first_comment(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A field of a configuration: what it takes, told by its JSON schema, and text as its value and back. Pure."""
+"""The fields of a configuration: their types as JSON schemas, parsing and formatting of values, and TOML output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
@@ -17,125 +17,131 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "maximum": (operator.le, "{} or less"),
     "exclusiveMaximum": (operator.lt, "less than {}"),
 }
-"""How each bound of a schema is kept, and told."""
+"""The test and the wording of each bound of a schema."""
 
 
-class Wrong(Exception):
-    """A text that is no value of the field; the words say what is wrong and what would do."""
+class FieldError(ValueError):
+    """The text is not a valid value of the field; the message says which values are."""
 
 
 class Field(NamedTuple):
-    """A field."""
+    """One key of the configuration."""
 
     key: str
-    """In full: `optim.lr`."""
+    """Dotted key, such as `optim.lr`."""
     schema: Schema
     doc: str
     required: bool = False
     known: bool = True
-    """Whether somebody told what it takes; without, any value passes and an empty text leaves it out."""
+    """Whether its type is known. If not, any value is valid and an empty text removes the key."""
 
     @property
     def table(self) -> str:
-        """Name of its table; empty at the top of the file."""
+        """Name of its table; empty at the top level."""
         return self.key.rpartition(".")[0]
 
     @property
     def name(self) -> str:
-        """Its name in the table."""
+        """Its key within the table."""
         return self.key.rpartition(".")[2]
 
     @property
     def default(self) -> Any:
-        """Its value where the file says nothing; None also where it has none."""
+        """Its value if the file does not set it; None also if it has no default."""
         return self.schema.get("default")
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values there are, where they are few."""
-        found: list[Any] = []
+        """The valid values of an enumeration or a boolean; empty for other types."""
+        choices: list[Any] = []
         for each in _alternatives(self.schema):
             if "enum" in each:
-                found += each["enum"]
+                choices += each["enum"]
             elif each.get("type") == "boolean":
-                found += (False, True)
+                choices += (False, True)
             elif each.get("type") != "null":
                 return ()
-        return tuple(found)
+        return tuple(choices)
 
     @property
     def is_optional(self) -> bool:
-        """Whether it may have no value."""
+        """Whether None is valid."""
         return any(each.get("type") == "null" for each in _alternatives(self.schema))
 
 
-def read(field: Field, text: str) -> Any:
-    """The value that a text says; None is no value. Raises `Wrong`."""
+def parse_value(field: Field, text: str) -> Any:
+    """The value of a text; an empty text can be None. Raises `FieldError`."""
     stripped = text.strip()
     if not stripped:
-        return _nothing(field)
+        return _empty_value(field)
     for value in _candidates(stripped):
-        whys: list[str] = []
+        reasons: list[str] = []
         for each in _alternatives(field.schema):
             if _is_of_type(each, value):
-                fitting = float(value) if each.get("type") == "number" else value
-                why = _why_not(each, fitting)
-                if not why:
-                    return fitting
-                whys.append(why)
-        if whys:
-            raise Wrong(f"{stripped}: {whys[0]}")
-    raise Wrong(f"{stripped} is not {takes(field.schema)}")
+                converted = float(value) if each.get("type") == "number" else value
+                reason = _refusal(each, converted)
+                if reason is None:
+                    return converted
+                reasons.append(reason)
+        if reasons:
+            raise FieldError(f"{stripped}: {reasons[0]}")
+    raise FieldError(f"{stripped} is not {type_name(field.schema)}")
 
 
-def shown(field: Field, value: Any) -> str:
-    """The text of a value, which `read` brings back; none is empty."""
+def format_value(field: Field, value: Any) -> str:
+    """The text that `parse_value` turns into this value; empty for None."""
     if value is None:
         return ""
     if isinstance(value, str):
         try:
-            if value == value.strip() and value.isprintable() and read(field, value) == value and value:
+            if value == value.strip() and value.isprintable() and parse_value(field, value) == value and value:
                 return value
-        except Wrong:
+        except FieldError:
             pass
         return "" if not value and not field.is_optional and field.known else inline(value)
     return inline(value)
 
 
-def takes(schema: Schema) -> str:
-    """What a field takes, in words: `a whole number from 1 to 1,024`."""
-    words = [_kind(each) for each in _alternatives(schema) if each.get("type") != "null"]
-    said = ", or ".join(dict.fromkeys(words)) or "any value"
-    return said + (", or nothing" if any(each.get("type") == "null" for each in _alternatives(schema)) else "")
+def type_name(schema: Schema) -> str:
+    """The type of a value in words: `a whole number from 1 to 1,024`."""
+    names = [_kind(each) for each in _alternatives(schema) if each.get("type") != "null"]
+    return ", or ".join(dict.fromkeys(names)) or "any value"
+
+
+def describe_type(schema: Schema) -> str:
+    """The type as a line of its own: `Whole number from 0, optional`."""
+    text = type_name(schema).removeprefix("a ")
+    optional = any(each.get("type") == "null" for each in _alternatives(schema))
+    return text[:1].upper() + text[1:] + (", optional" if optional else "")
 
 
 def _alternatives(schema: Schema) -> Sequence[Schema]:
-    found: Sequence[Schema] = schema.get("anyOf", (schema,))
-    return found
+    alternatives: Sequence[Schema] = schema.get("anyOf", (schema,))
+    return alternatives
 
 
-def _nothing(field: Field) -> Any:
+def _empty_value(field: Field) -> Any:
     if field.is_optional or not field.known:
         return None
     if any(each.get("type") == "string" for each in _alternatives(field.schema)) and not field.required:
         return ""
-    raise Wrong(f"a value is missing: write {takes(field.schema)}")
+    raise FieldError(f"missing value: enter {type_name(field.schema)}")
 
 
 def _candidates(text: str) -> list[Any]:
-    """What a text may mean: a TOML value, a number as people write it, or the text itself."""
-    found: list[Any] = []
+    """The possible readings of a text: a TOML value, a number that is not valid TOML, or the text itself."""
+    candidates: list[Any] = []
     try:
-        found.append(tomllib.loads(f"value = {text}")["value"])
+        candidates.append(tomllib.loads(f"value = {text}")["value"])
     except (tomllib.TOMLDecodeError, RecursionError):
         for number in (int, float):
             try:
-                found.append(number(text))
+                candidates.append(number(text))
                 break
             except ValueError:
                 continue
-    quoted = bool(found) and isinstance(found[0], str)
-    return found if quoted else [*found, text]
+    is_quoted = bool(candidates) and isinstance(candidates[0], str)
+    return candidates if is_quoted else [*candidates, text]
 
 
 def _is_of_type(schema: Schema, value: Any) -> bool:
@@ -148,43 +154,43 @@ def _is_of_type(schema: Schema, value: Any) -> bool:
     return kind is None or isinstance(value, types.get(kind, object))
 
 
-def _why_not(schema: Schema, value: Any) -> str:
-    """Why a value of the right type cannot be used; empty where it can."""
+def _refusal(schema: Schema, value: Any) -> str | None:
+    """Why a value of the right type is invalid."""
     if isinstance(value, list):
-        return _why_no_list(schema, value)
+        return _list_refusal(schema, value)
     if isinstance(value, dict):
-        return _why_no_table(schema, value)
+        return _table_refusal(schema, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
+        return None
     if not math.isfinite(value):
         return "it must be a finite number"
     for name, (holds, words) in _BOUNDS.items():
         if name in schema and not holds(value, schema[name]):
             return f"it must be {words.format(f'{schema[name]:,}')}"
-    return ""
+    return None
 
 
-def _why_no_list(schema: Schema, value: list[Any]) -> str:
+def _list_refusal(schema: Schema, value: list[Any]) -> str | None:
     least, most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
     if not least <= len(value) <= most:
-        return f"it must have {least} values" if least == most else f"it must have {least:,} values or more"
+        return f"it must have {least} values" if least == most else f"it must have at least {least:,} values"
     each = schema.get("prefixItems") or [schema.get("items") or {}] * len(value)
-    return _first_why(zip(each, value, strict=False))
+    return _first_refusal(zip(each, value, strict=False))
 
 
-def _why_no_table(schema: Schema, value: dict[str, Any]) -> str:
+def _table_refusal(schema: Schema, value: dict[str, Any]) -> str | None:
     inner = schema.get("additionalProperties")
-    return _first_why(((inner if isinstance(inner, Mapping) else {}), each) for each in value.values())
+    return _first_refusal(((inner if isinstance(inner, Mapping) else {}), each) for each in value.values())
 
 
-def _first_why(pairs: Any) -> str:
+def _first_refusal(pairs: Iterable[tuple[Schema, Any]]) -> str | None:
     for schema, value in pairs:
         if not any(_is_of_type(each, value) for each in _alternatives(schema)):
-            return f"{inline(value)} in it is not {takes(schema)}"
-        why = _why_not(schema, value)
-        if why:
-            return f"{inline(value)} in it: {why}"
-    return ""
+            return f"{inline(value)} in it is not {type_name(schema)}"
+        reason = _refusal(schema, value)
+        if reason is not None:
+            return f"{inline(value)} in it: {reason}"
+    return None
 
 
 def _kind(schema: Schema) -> str:
@@ -197,12 +203,12 @@ def _kind(schema: Schema) -> str:
         if "prefixItems" in schema:
             return f"a list of {len(schema['prefixItems'])}: {inline([0] * len(schema['prefixItems']))}"
         return f"a list: [...], each {_kind(schema.get('items') or {})}"
-    words = {"boolean": "true or false", "string": "a text", "object": "a table: { key = value }"}
-    return words.get(str(kind), "any value")
+    names = {"boolean": "true or false", "string": "text", "object": "a table: { key = value }"}
+    return names.get(str(kind), "any value")
 
 
 def _choice(value: Any) -> str:
-    """A choice as it is to be typed."""
+    """A choice as the user types it."""
     return value if isinstance(value, str) and not value.isdigit() else inline(value)
 
 
@@ -220,7 +226,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b
 
 
 def document(tables: Mapping[str, Any], comment: Sequence[str] = ()) -> str:
-    """A file: what is no table first, then each table; None is left out."""
+    """A TOML file: top-level values first, then each table. None values are skipped."""
     lines = [f"# {_printable(line)}".rstrip() for line in comment]
     lines += [f"{_key(key)} = {inline(value)}" for key, value in tables.items() if not _is_none_or_table(value)]
     for name, table in tables.items():
@@ -231,7 +237,7 @@ def document(tables: Mapping[str, Any], comment: Sequence[str] = ()) -> str:
 
 
 def inline(value: Any) -> str:
-    """A value on one line. Raises `TypeError` for what TOML has no value for, None among them."""
+    """A value as TOML on one line. Raises `TypeError` for None and other values without a TOML form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -245,7 +251,7 @@ def inline(value: Any) -> str:
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(inline(each) for each in value)}]"
-    raise TypeError(f"TOML has no value for {value!r}")
+    raise TypeError(f"TOML cannot express {value!r}")
 
 
 def _is_none_or_table(value: Any) -> bool:

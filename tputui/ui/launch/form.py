@@ -1,7 +1,7 @@
-"""A configuration that is being edited: every field there is, its text, what is wrong with it, what was changed. Pure.
+"""The form of the launcher: every field of a configuration, its text, its errors, and whether the run can start.
 
-A field's text is kept as it was typed, right or wrong. What the configuration as a whole comes to is asked of
-`tputui.config`, which knows bounds that no schema tells.
+A field keeps its text as typed, valid or not. Rules that span fields are checked by `tputui.config`, the rest by the
+engine; results for an older version of the form are ignored.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
 from tputui.field_docs import field_docs
 from tputui.telemetry import rundir
-from tputui.ui.launch.checker import Asked, Told
-from tputui.ui.launch.configs import ConfigOffer
-from tputui.ui.launch.field_values import Field, Wrong, inline, read, shown
+from tputui.ui.launch.checker import CheckRequest, CheckUpdate
+from tputui.ui.launch.configs import ConfigChoice
+from tputui.ui.launch.field_values import Field, FieldError, format_value, inline, parse_value
 from tputui.ui.launch.service import Launch
 
 NAME = "name"
-"""Key of the run's name, which is none of the configuration."""
+"""Key of the run name, the only field that is not part of the configuration."""
 _NAME_FIELD = Field(
     NAME,
     {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
-    "Name of the run: letters, digits, dots, dashes, underscores. Without one it is named after the time and the task.",
+    "Name of the run: letters, digits, dots, dashes, underscores. Default: the time and the task.",
 )
 _ABOUT_A_KEY = re.compile(r"([a-z_]+(?:\.[A-Za-z_]\w*)?): (.*)", re.S)
 _MISSING = re.compile(r'"([a-z_.]+)" is missing')
 
 
 class Form:
-    """The fields, and the configuration that they say."""
+    """The fields of a configuration and their texts."""
 
     def __init__(self, tables: Mapping[str, Any], source: str) -> None:
-        """`tables` is a configuration as its file has it; `source` names it in sentences."""
+        """`tables` is the configuration of the file; `source` is its name in messages."""
         self.source = source
         self.task: TaskDescription | None = None
-        """The task, once it was described; without, its keys are those of the file."""
+        """The description of the task; while None, the task has the keys of the file."""
         self._original = flat_keys(tables)
         self._texts: dict[str, str] = {}
-        """Of the fields that were edited."""
+        """Texts of the edited fields, by key."""
         self.fields: tuple[Field, ...] = ()
-        self.describe(None)
+        self.set_task(None)
 
-    def describe(self, task: TaskDescription | None) -> None:
-        """Takes the keys of the task; what was typed stays."""
+    def set_task(self, task: TaskDescription | None) -> None:
+        """Sets the options of the task; keeps what was typed."""
         self.task = task
         self.fields = tuple(_fields(task, {*self._original, *self._texts}))
         self._by_key = {field.key: field for field in self.fields}
@@ -59,88 +59,88 @@ class Form:
         return self._by_key[key]
 
     def original(self, key: str) -> Any:
-        """The value that it came with: the file's, else the default."""
+        """The value before any edit: the one of the file, else the default."""
         field = self._by_key[key]
         return self._original.get(key, field.default)
 
     def is_given(self, key: str) -> bool:
-        """Whether the file says it."""
+        """Whether the file sets the field."""
         return key in self._original
 
     def text(self, key: str) -> str:
-        """What stands in the field."""
-        return self._texts[key] if key in self._texts else shown(self._by_key[key], self.original(key))
+        """The text of the field."""
+        return self._texts[key] if key in self._texts else format_value(self._by_key[key], self.original(key))
 
     def value(self, key: str) -> Any:
-        """The value of a field. Raises `Wrong`."""
-        return read(self._by_key[key], self._texts[key]) if key in self._texts else self.original(key)
+        """The value of a field. Raises `FieldError`."""
+        return parse_value(self._by_key[key], self._texts[key]) if key in self._texts else self.original(key)
 
-    def wrong(self, key: str) -> str:
-        """What is wrong with a field by itself; empty where nothing is."""
+    def error(self, key: str) -> str | None:
+        """Why the text of a field is invalid; None if it is valid."""
         if key not in self._texts:
             missing = self._by_key[key].required and self.original(key) is None
-            return f"a value is missing: {self._by_key[key].doc}" if missing else ""
+            return f"missing value: {self._by_key[key].doc}" if missing else None
         try:
             self.value(key)
-        except Wrong as error:
+        except FieldError as error:
             return str(error)
-        return ""
+        return None
 
     def is_changed(self, key: str) -> bool:
-        """Whether it says something else than what it came with."""
+        """Whether the value differs from the original one."""
         if key not in self._texts:
             return False
         try:
             value = self.value(key)
-        except Wrong:
+        except FieldError:
             return True
         return not _same(value, self.original(key))
 
     def changed(self) -> list[str]:
-        """The keys that were changed, in order."""
+        """Keys of the changed fields, in display order."""
         return [field.key for field in self.fields if self.is_changed(field.key)]
 
     def set(self, key: str, text: str) -> None:
-        """Writes into a field. Of the two ways to say the size of a batch, the other one gives way."""
+        """Sets the text of a field. Setting one of the two batch sizes clears the other."""
         self._texts[key] = text
         rival = _rival(key)
         if rival is not None and text.strip():
             self._texts[rival] = ""
 
     def typed(self) -> dict[str, str]:
-        """What was typed so far, for `restore`."""
+        """The texts of the edited fields, for `restore`."""
         return dict(self._texts)
 
     def restore(self, typed: Mapping[str, str]) -> None:
-        """Puts back what was typed at an earlier moment."""
+        """Restores texts that `typed` returned."""
         self._texts = dict(typed)
 
     def reset(self, key: str) -> None:
-        """Puts back what a field came with; with a size of the batch, both ways to say it."""
+        """Restores the original value of a field; for a batch size, of both batch sizes."""
         self._texts.pop(key, None)
         rival = _rival(key)
         if rival is not None:
             self._texts.pop(rival, None)
 
-    def turn(self, key: str, by: int) -> bool:
-        """Takes the next choice of a field that has some; whether it has."""
+    def cycle(self, key: str, by: int) -> bool:
+        """Selects the next choice of a field; returns False if the field has no choices."""
         field = self._by_key[key]
         choices = [None, *field.choices] if field.is_optional else list(field.choices)
         if not field.choices:
             return False
         try:
-            at = next(index for index, choice in enumerate(choices) if _same(choice, self.value(key)))
-        except (StopIteration, Wrong):
-            at = -by
-        self.set(key, shown(field, choices[(at + by) % len(choices)]))
+            current = next(index for index, choice in enumerate(choices) if _same(choice, self.value(key)))
+        except (StopIteration, FieldError):
+            current = -by
+        self.set(key, format_value(field, choices[(current + by) % len(choices)]))
         return True
 
     def tables(self) -> dict[str, Any]:
-        """The configuration as a file would have it: what was given or differs from a default. Wrong fields are
-        left out."""
+        """The configuration as a file would have it: values that were given or differ from the default. Invalid fields
+        are skipped."""
         tables: dict[str, Any] = {}
         for field in self.fields:
-            if field.key == NAME or self.wrong(field.key):
+            if field.key == NAME or self.error(field.key):
                 continue
             value = self.value(field.key)
             if value is None or not (self.is_given(field.key) or not _same(value, field.default)):
@@ -148,22 +148,22 @@ class Form:
             table, _, name = field.key.rpartition(".")
             (tables.setdefault(table, {}) if table else tables)[name] = value
         tables.setdefault("data", {})
-        # What is no table stands first in a file.
+        # TOML needs top-level values before the first table.
         return dict(sorted(tables.items(), key=lambda item: isinstance(item[1], Mapping)))
 
     def run_name(self) -> str | None:
-        """The name that the run is to have; None names it after time and task."""
+        """The name of the run; None for a generated one."""
         return self.text(NAME).strip() or None
 
     def config(self) -> RunConfig:
-        """The configuration, checked as far as it can be without the engine. Raises `ConfigError`."""
+        """The configuration, validated as far as possible without the engine. Raises `ConfigError`."""
         return config.from_builtins(self.tables(), self.source)
 
     def problems(self) -> list[Problem]:
-        """What is wrong as far as it is known without the engine: fields by themselves, then the whole."""
-        found = [Problem(field.key, why) for field in self.fields if (why := self.wrong(field.key))]
-        if found:
-            return found
+        """Problems found without the engine: those of single fields, else of the configuration as a whole."""
+        problems = [Problem(field.key, error) for field in self.fields if (error := self.error(field.key)) is not None]
+        if problems:
+            return problems
         try:
             self.config()
         except ConfigError as error:
@@ -171,24 +171,24 @@ class Form:
         return []
 
     def overrides(self) -> list[str]:
-        """The changes as `--set` takes them; a value that is taken away has none."""
-        words = []
+        """The changes as arguments of `--set`, which cannot express a removed value."""
+        overrides = []
         for key in self.changed():
-            value = None if self.wrong(key) else self.value(key)
+            value = None if self.error(key) else self.value(key)
             if key != NAME and value is not None:
-                words.append(f"{key}={inline(value)}")
-        return words
+                overrides.append(f"{key}={inline(value)}")
+        return overrides
 
 
 def flat_keys(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a configuration with their values: of its tables, and no deeper, since a value may be a table."""
-    found: dict[str, Any] = {}
+    """Values by dotted key. Only one level deep, since a value can itself be a table."""
+    flat: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{name}": each for name, each in value.items()}
+            flat |= {f"{key}.{name}": each for name, each in value.items()}
         else:
-            found[key] = value
-    return {key: value for key, value in found.items() if value is not None}
+            flat[key] = value
+    return {key: value for key, value in flat.items() if value is not None}
 
 
 def _rival(key: str) -> str | None:
@@ -203,7 +203,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
-    """Every field: the run, the top of the file, then table by table, the task's own keys after the common ones."""
+    """Every field: the run name, the top level, then table by table with the options of the task last."""
     yield _NAME_FIELD
     schemas = _common_schemas()
     for table in ("", "data", "model", *(name for name in config.TABLES if name != "data")):
@@ -213,13 +213,13 @@ def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
         yield from schemas.get(table, ())
         yield from (Field(f"{table}.{option.key}", option.schema, option.doc) for option in own)
         known = {field.key for field in schemas.get(table, ())} | {f"{table}.{option.key}" for option in own}
-        said = _NOT_DESCRIBED if task is None else f"{task.task} has no such key: empty it to leave it out."
+        doc = _NOT_DESCRIBED if task is None else f"{task.task} has no such key. Clear it to remove it."
         yield from (
-            Field(key, {}, said, known=False) for key in sorted(given) if _is_in(key, table) and key not in known
+            Field(key, {}, doc, known=False) for key in sorted(given) if _is_in(key, table) and key not in known
         )
 
 
-_NOT_DESCRIBED = "A key of the task, whose description could not be read: it is passed on as it is."
+_NOT_DESCRIBED = "A key of the task. Its documentation is not available; the value is passed on unchanged."
 
 
 def _is_in(key: str, table: str) -> bool:
@@ -244,163 +244,169 @@ def _common_schemas() -> dict[str, list[Field]]:
 
 
 def _problem(sentence: str, known: Mapping[str, Field]) -> Problem:
-    """A sentence of the check with the field that it is about."""
+    """Finds the field that an error of `tputui.config` is about."""
     missing = _MISSING.match(sentence)
     if missing is not None:
         return Problem(missing.group(1), sentence)
-    about = _ABOUT_A_KEY.match(sentence)
-    if about is None:
+    match = _ABOUT_A_KEY.match(sentence)
+    if match is None:
         return Problem("", sentence)
-    key, message = about.groups()
+    key, message = match.groups()
     if key == "data" and "batch_per_core" in message:
         key = "data.batch_per_core"
     return Problem(key, message) if key in known or key in config.TABLES else Problem("", sentence)
 
 
-State = Literal["checking", "wrong", "ready", "starting"]
+State = Literal["checking", "invalid", "ready", "starting"]
 
 
-class Picked(NamedTuple):
-    """A configuration to begin with."""
+class PickedConfig(NamedTuple):
+    """The configuration that the user chose for a new run."""
 
-    offer: ConfigOffer
+    choice: ConfigChoice
     resume: bool
-    """Whether to go on from the last checkpoint of the run that it is of."""
+    """Whether to resume the last checkpoint of the run that the configuration is from."""
 
 
 class Readiness(NamedTuple):
-    """Whether the run may be started."""
+    """Whether the run can be started."""
 
     state: State
-    said: str
-    """Why not, or how."""
+    message: str
+    """What prevents the start, or how to start."""
 
 
 class FormState:
-    """A form, and what is known of it."""
+    """A form, the newest check result for it, and whether the run can start."""
 
-    def __init__(self, picked: Picked, taken: Collection[str]) -> None:
-        """`taken` are names that runs have already."""
+    def __init__(self, picked: PickedConfig, taken_names: Collection[str]) -> None:
+        """`taken_names` are the names of existing runs."""
         self.picked = picked
-        self.form = Form(picked.offer.tables, picked.offer.source)
-        self.verdict: CheckResult | None = None
-        """What the engine says of the form as it is; None until it did."""
+        self.form = Form(picked.choice.tables, picked.choice.source)
+        self.result: CheckResult | None = None
+        """The engine's result for the form as it is now."""
         self.is_checking = True
-        self.is_measuring = False
-        """Whether memory is still being predicted."""
-        self.why_not_here = ""
+        self.is_estimating = False
+        """Whether the memory estimate is still to come."""
+        self.machine_error: str | None = None
         """Why this machine cannot train."""
         self.is_starting = False
-        self.number = 0
-        """Another one whenever the form is."""
-        self._taken = taken
-        self._own: list[Problem] = []
-        self._why_not_checked = ""
+        self.version = 0
+        """Grows with every change of the form."""
+        self._taken_names = taken_names
+        self._form_problems: list[Problem] = []
+        """Problems found without the engine."""
+        self._engine_error: str | None = None
+        """Why the engine could not check or start the run."""
 
     @property
     def task(self) -> str:
-        """The task as it stands in the form."""
+        """The task in the form."""
         return self.form.text("task").strip()
 
     @property
     def problems(self) -> list[Problem]:
-        """Everything that is wrong: what is known at once, else what the engine found."""
-        return self._own or list(self.verdict.problems if self.verdict is not None else ())
+        """The problems of the form; if there are none, those the engine found."""
+        return self._form_problems or list(self.result.problems if self.result is not None else ())
 
     @property
-    def is_sound(self) -> bool:
-        """Whether nothing is wrong, the run's name aside, as far as it is known at once: then it can be written."""
-        return all(problem.key == NAME for problem in self._own)
+    def can_be_saved(self) -> bool:
+        """Whether the configuration is valid apart from the run name, as far as known without the engine."""
+        return all(problem.key == NAME for problem in self._form_problems)
 
-    def changed(self) -> Asked:
-        """The form is another one: looks at what can be known at once, and gives what is to be checked."""
+    def on_edit(self) -> CheckRequest:
+        """Validates the edited form and returns the request to check it."""
         if self.form.task is not None and self.form.task.task != self.task:
-            self.form.describe(None)
-        self._look()
-        self.verdict, self.is_measuring, self._why_not_checked = None, False, ""
+            self.form.set_task(None)
+        self._validate()
+        self.result, self.is_estimating, self._engine_error = None, False, None
         self.is_checking = True
-        self.number += 1
-        return Asked(self.number, self.task, None if self._own else self.launch())
+        self.version += 1
+        return CheckRequest(self.version, self.task, None if self._form_problems else self.launch())
 
-    def take(self, told: Told) -> Asked | None:
-        """Takes news of the engine; gives what is to be checked anew where the news changed what is known at once."""
-        if told.description is not None:
-            if told.task == self.task and self.form.task is None:
-                self.form.describe(told.description)
-                before = self._own
-                self._look()
-                if before and not self._own:
-                    return self.changed()
-            if told.number == self.number and self._own:
-                self.is_checking = False
-        elif told.number == self.number:
-            self.is_checking = False
-            self.verdict = told.verdict if told.verdict is not None else self.verdict
-            key, _, message = told.why_not.partition(": ")
-            if message and key in {field.key for field in self.form.fields}:
-                self._own = [Problem(key, message)]
-            else:
-                self._why_not_checked = told.why_not
-            self.is_measuring = not told.is_whole and not told.why_not
+    def apply(self, update: CheckUpdate) -> CheckRequest | None:
+        """Applies an update. Returns another request if the task's options made the form valid."""
+        if update.description is not None:
+            return self._apply_description(update.description, update)
+        if update.version != self.version:
+            return None
+        self.is_checking = False
+        self.is_estimating = not update.is_final and update.error is None
+        if update.result is not None:
+            self.result = update.result
+        key, _, message = (update.error or "").partition(": ")
+        if message and key in {field.key for field in self.form.fields}:
+            self._form_problems = [Problem(key, message)]
+        else:
+            self._engine_error = update.error
         return None
 
-    def failed(self, why_not: str) -> None:
-        """It could not be started."""
+    def _apply_description(self, description: TaskDescription, update: CheckUpdate) -> CheckRequest | None:
+        if update.task == self.task and self.form.task is None:
+            self.form.set_task(description)
+            was_invalid = bool(self._form_problems)
+            self._validate()
+            if was_invalid and not self._form_problems:
+                return self.on_edit()
+        if update.version == self.version and self._form_problems:
+            self.is_checking = False
+        return None
+
+    def fail_start(self, error: str) -> None:
+        """Records why the run could not be started."""
         self.is_starting = False
-        self._why_not_checked = why_not
+        self._engine_error = error
 
     def config(self) -> RunConfig | None:
-        """The configuration; None while something is wrong with it."""
+        """The configuration; None while it is invalid."""
         try:
-            return None if self._own else self.form.config()
+            return None if self._form_problems else self.form.config()
         except ConfigError:
             return None
 
     def readiness(self) -> Readiness:
-        """Whether it may be started, and why not."""
-        problems = self.problems
+        """Whether the run can be started, with a sentence for the user."""
         if self.is_starting:
-            return Readiness("starting", "starting: everything is checked again, then the supervisor begins")
-        if problems:
-            first = problems[0]
-            more = f" (and {len(problems) - 1} more: n goes there)" if len(problems) > 1 else ""
-            return Readiness("wrong", f"{first.key + ': ' if first.key else ''}{first.message}{more}")
-        if self.why_not_here or self._why_not_checked:
-            return Readiness("wrong", self.why_not_here or self._why_not_checked)
+            return Readiness("starting", "Starting: validating again, then starting the supervisor")
+        if problems := self.problems:
+            more = f" (and {len(problems) - 1} more: ctrl+g)" if len(problems) > 1 else ""
+            return Readiness("invalid", problems[0].sentence + more)
+        if error := self.machine_error or self._engine_error:
+            return Readiness("invalid", error)
         if self.is_checking:
-            return Readiness("checking", "checking with the engine")
-        return Readiness("ready", "ready: ctrl+s starts it")
+            return Readiness("checking", "Validating")
+        return Readiness("ready", "Ready. Press ctrl+s to start")
 
     def launch(self) -> Launch:
-        """The run as it would be started."""
-        offer = self.picked.offer
-        resume = offer.path if self.picked.resume else None
-        return Launch(self.form.tables(), offer.source, self.form.run_name(), resume, self._argv())
+        """The run to start."""
+        choice = self.picked.choice
+        resume = choice.path if self.picked.resume else None
+        return Launch(self.form.tables(), choice.source, self.form.run_name(), resume, self._argv())
 
-    def command(self) -> str:
-        """The command line that starts the same run; empty while something is wrong, or where none does."""
+    def command(self) -> str | None:
+        """The equivalent command line; None while the form is invalid or if there is none."""
         argv = self._argv()
-        return "" if self.problems or len(argv) == 1 else shlex.join(argv)
+        return None if self.problems or len(argv) == 1 else shlex.join(argv)
 
     def _argv(self) -> list[str]:
-        """The command line that would do the same; the program alone where the configuration is in no file."""
-        # What a file says cannot be taken away by --set.
-        taken_away = any(not self.form.text(key) and self.form.is_given(key) for key in self.form.changed())
-        if self.picked.offer.kind != "file" or taken_away:
+        """The equivalent command line; the program alone if the configuration is not in a file."""
+        # --set cannot remove a value of the file.
+        is_removed = any(not self.form.text(key) and self.form.is_given(key) for key in self.form.changed())
+        if self.picked.choice.kind != "file" or is_removed:
             return ["tputui"]
-        words = ["tputui", "run", self.form.source]
-        words += [word for override in self.form.overrides() for word in ("--set", override)]
-        words += ["--name", str(self.form.run_name())] if self.form.run_name() else []
-        return words + (["--resume", self.picked.offer.path.name] if self.picked.resume else [])
+        argv = ["tputui", "run", self.form.source]
+        argv += [argument for override in self.form.overrides() for argument in ("--set", override)]
+        argv += ["--name", str(self.form.run_name())] if self.form.run_name() else []
+        return argv + (["--resume", self.picked.choice.path.name] if self.picked.resume else [])
 
-    def _look(self) -> None:
-        self._own = [*self.form.problems(), *self._name_problems()]
+    def _validate(self) -> None:
+        self._form_problems = [*self.form.problems(), *self._name_problems()]
 
     def _name_problems(self) -> list[Problem]:
         name = self.form.run_name()
         if name is None:
             return []
         if not rundir.is_name(name):
-            what = "letters, digits, dots, dashes and underscores, at most 128, beginning with a letter or a digit"
-            return [Problem(NAME, f"{name}: a name has {what}")]
-        return [Problem(NAME, f"{name} is taken by another run: choose another one")] if name in self._taken else []
+            rule = "letters, digits, . - _, at most 128 characters, and start with a letter or digit"
+            return [Problem(NAME, f"{name}: run names may contain {rule}")]
+        return [Problem(NAME, f"{name} is the name of an existing run")] if name in self._taken_names else []

@@ -1,4 +1,4 @@
-"""The first half of starting a run: which configuration to begin with. Nothing is started here."""
+"""The screen on which the user chooses the configuration of a new run."""
 
 from __future__ import annotations
 
@@ -15,221 +15,222 @@ from textual.screen import Screen
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
-from tputui.ui.launch.configs import BLANK, ConfigOffer
-from tputui.ui.launch.form import Picked
+from tputui.ui.launch.configs import BLANK, ConfigChoice
+from tputui.ui.launch.form import PickedConfig
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, paragraph
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import ListPanel
 
-_HEADS = {"file": "configurations", "blank": "", "run": "runs to start again"}
+_HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resume"}
 _NAME_WIDTHS = (20, 46)
 _TASK_WIDTH = 14
 
 
-class OffersPart(NamedTuple):
-    """What the panel shows."""
+class ConfigsPart(NamedTuple):
+    """The input of `ConfigsPanel`."""
 
-    offers: tuple[ConfigOffer, ...]
-    is_looking: bool
-    where: str
-    """What was looked through."""
+    choices: tuple[ConfigChoice, ...]
+    is_searching: bool
+    directory: str
+    """The directory that was searched."""
 
 
-class OffersPanel(ListPanel[OffersPart]):
-    """The offers by kind."""
+class ConfigsPanel(ListPanel[ConfigsPart]):
+    """The configurations, grouped by kind."""
 
-    name_shown = "begin with"
-    what = "configurations to begin with"
+    name_shown = "configurations"
+    what = "configurations for a new run"
 
-    class Taken(Message):
-        """The chosen one was clicked again."""
+    class Chosen(Message):
+        """The configuration under the cursor was clicked."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._place = 0
-        self._row_places: list[int] = []
+        self._index = 0
+        self._row_indices: list[int] = []
+        """Index of the configuration in each row; -1 for headings and blank lines."""
 
     @property
-    def chosen(self) -> ConfigOffer | None:
-        """The offer under the cursor."""
-        return self._part.offers[self._place] if self._part is not None and self._part.offers else None
+    def current(self) -> ConfigChoice | None:
+        """The configuration under the cursor."""
+        return self._part.choices[self._index] if self._part is not None and self._part.choices else None
 
-    def show(self, part: OffersPart) -> None:
-        """Takes newer offers; the cursor stays on its own."""
-        chosen = self.chosen
-        places = [index for index, offer in enumerate(part.offers) if chosen and offer.path == chosen.path]
-        self._place = places[0] if places and self._place else 0
+    def show(self, part: ConfigsPart) -> None:
+        """Replaces the list; the cursor stays on its configuration."""
+        current = self.current
+        indices = [index for index, each in enumerate(part.choices) if current and each.path == current.path]
+        self._index = indices[0] if indices and self._index else 0
         super().show(part)
 
     def move(self, by: int) -> None:
-        """Moves the cursor."""
-        if self._part is not None and self._part.offers:
-            self._place = min(max(self._place + by, 0), len(self._part.offers) - 1)
+        """Moves the cursor, down if positive."""
+        if self._part is not None and self._part.choices:
+            self._index = min(max(self._index + by, 0), len(self._part.choices) - 1)
             self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses one; the chosen one is taken."""
+        """Moves the cursor to a configuration; chooses the one that is already under it."""
         row = self.row_at(event)
-        place = self._row_places[row] if 0 <= row < len(self._row_places) else -1
-        if place < 0:
+        index = self._row_indices[row] if 0 <= row < len(self._row_indices) else -1
+        if index < 0:
             return
-        if place == self._place:
-            self.post_message(self.Taken())
-        self._place = place
+        if index == self._index:
+            self.post_message(self.Chosen())
+        self._index = index
         self.redraw()
 
-    def draw_rows(self, part: OffersPart, width: int, height: int) -> list[Line]:
-        """A line an offer, a head for each kind."""
+    def draw_rows(self, part: ConfigsPart, width: int, height: int) -> list[Line]:
+        """One row per configuration, with a heading for each kind."""
         rows: list[Line] = []
-        self._row_places = []
+        self._row_indices = []
         kind = ""
-        names = max((cell_len(clean(offer.name)) for offer in part.offers), default=0)
+        names = max((cell_len(clean(each.name)) for each in part.choices), default=0)
         names = max(_NAME_WIDTHS[0], min(names, _NAME_WIDTHS[1], width - _TASK_WIDTH - 8))
-        for place, offer in enumerate(part.offers):
-            if _HEADS[offer.kind] and offer.kind != kind:
+        for index, choice in enumerate(part.choices):
+            if _HEADINGS[choice.kind] and choice.kind != kind:
                 rows += [[]] if rows else []
-                rows.append([Span(f" {_HEADS[offer.kind]}", "title")])
-            kind = offer.kind
-            self._row_places += [-1] * (len(rows) - len(self._row_places))
-            if place == self._place:
+                rows.append([Span(f" {_HEADINGS[choice.kind]}", "title")])
+            kind = choice.kind
+            self._row_indices += [-1] * (len(rows) - len(self._row_indices))
+            if index == self._index:
                 self.cursor_row = len(rows)
-            self._row_places.append(place)
-            rows.append(_line(offer, names, width, here=place == self._place))
-        if part.is_looking:
-            rows.append([Span(" looking for more ...", "dim")])
-        elif not any(offer.kind == "file" for offer in part.offers):
-            rows += [[], *paragraph(f" no configuration file below {part.where}", width, 3)]
+            self._row_indices.append(index)
+            rows.append(_line(choice, names, width, is_current=index == self._index))
+        if part.is_searching:
+            rows.append([Span(" searching ...", "dim")])
+        elif not any(each.kind == "file" for each in part.choices):
+            rows += [[], *paragraph(f" no configuration files below {part.directory}", width, 3)]
         return rows
 
 
-def _line(offer: ConfigOffer, names: int, width: int, *, here: bool) -> Line:
-    name = crop(clean(offer.name), names)
+def _line(choice: ConfigChoice, names: int, width: int, *, is_current: bool) -> Line:
+    name = crop(clean(choice.name), names)
     line: Line = [
-        Span(" \u276f " if here else "   ", "accent"),
-        Span(name + " " * (names - cell_len(name)) + "  ", "strong" if here else "plain"),
-        Span(f"{crop(clean(offer.task), _TASK_WIDTH):<{_TASK_WIDTH}}  ", "label"),
+        Span(" \u276f " if is_current else "   ", "accent"),
+        Span(name + " " * (names - cell_len(name)) + "  ", "strong" if is_current else "plain"),
+        Span(f"{crop(clean(choice.task), _TASK_WIDTH):<{_TASK_WIDTH}}  ", "label"),
     ]
-    said = Span(clean(offer.why_not), "warn") if offer.why_not else Span(clean(offer.said), "dim")
-    return fit([*line, said], width)
+    note = Span(clean(choice.error), "warn") if choice.error is not None else Span(clean(choice.summary), "dim")
+    return fit([*line, note], width)
 
 
-class PickHead(Drawn):
-    """What is asked, and a sentence on what was answered."""
+class PickerHeader(Drawn):
+    """The title and a notice."""
 
     def __init__(self) -> None:
         super().__init__(id="head")
-        self._said = ""
+        self._notice = ""
 
-    def tell(self, said: str) -> None:
-        """Shows a sentence."""
-        self._said = said
+    def tell(self, notice: str) -> None:
+        """Shows a notice; an empty one removes it."""
+        self._notice = notice
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
         """Two lines."""
-        title: Line = [Span(" new run ", "strong"), Span("which configuration does it begin with?", "label")]
-        return [fit(title, width), fit([Span(f" {self._said}", "warn")], width)]
+        title: Line = [Span(" new run ", "strong"), Span("Choose a configuration", "label")]
+        return [fit(title, width), fit([Span(f" {self._notice}", "warn")], width)]
 
 
-class PickScreen(Screen[Picked | None]):
-    """Configurations to begin with."""
+class ConfigPicker(Screen[PickedConfig | None]):
+    """Lists the configurations; its result is the chosen one. Starts nothing."""
 
-    BINDINGS = keymap.bindings(keymap.OFFERS)
+    BINDINGS = keymap.bindings(keymap.CONFIGS)
     CSS_PATH = "../launcher.tcss"
 
-    class Found(Message):
-        """Files were looked for, and earlier runs."""
+    class ConfigsFound(Message):
+        """The searching thread found configurations."""
 
-        def __init__(self, found: tuple[ConfigOffer, ...], *, is_looking: bool) -> None:
+        def __init__(self, choices: tuple[ConfigChoice, ...], *, is_searching: bool) -> None:
             super().__init__()
-            self.found, self.is_looking = found, is_looking
+            self.choices, self.is_searching = choices, is_searching
 
-    def __init__(self, start: Path, runs: Sequence[tuple[Path, str]]) -> None:
-        """`start` is the directory below which files are looked for; `runs` are earlier ones, each with its state."""
+    def __init__(self, config_dir: Path, runs: Sequence[tuple[Path, str]]) -> None:
+        """Files are searched below `config_dir`; `runs` are earlier runs, each with its state in words."""
         super().__init__()
-        self._start = start
+        self._config_dir = config_dir
         self._runs = runs
         self.notices = Notices(self, self._put_notice)
 
     def compose(self) -> ComposeResult:
-        """Head, offers, keys."""
-        yield PickHead()
-        yield OffersPanel(id="offers")
-        yield KeyBar(keymap.OFFERS, id="keys")
+        """Header, configurations, keys."""
+        yield PickerHeader()
+        yield ConfigsPanel(id="configs")
+        yield KeyBar(keymap.CONFIGS, id="keys")
 
     def on_mount(self) -> None:
-        """Looks for configurations."""
-        self.query_one(OffersPanel).focus()
-        self._show((BLANK,), is_looking=True)
-        self._look()
+        """Starts the search."""
+        self.query_one(ConfigsPanel).focus()
+        self._show((BLANK,), is_searching=True)
+        self._search()
 
-    @work(thread=True, group="offers")
-    def _look(self) -> None:
-        files = tuple(configs.files(self._start))
-        self.post_message(self.Found((*files, BLANK), is_looking=bool(self._runs)))
+    @work(thread=True, group="configs")
+    def _search(self) -> None:
+        files = tuple(configs.files(self._config_dir))
+        self.post_message(self.ConfigsFound((*files, BLANK), is_searching=bool(self._runs)))
         if self._runs:
-            self.post_message(self.Found((*files, BLANK, *configs.runs(self._runs)), is_looking=False))
+            self.post_message(self.ConfigsFound((*files, BLANK, *configs.runs(self._runs)), is_searching=False))
 
-    def on_pick_screen_found(self, message: Found) -> None:
-        """Shows them."""
+    def on_config_picker_configs_found(self, message: ConfigsFound) -> None:
+        """Shows the configurations found so far."""
         message.stop()
-        self._show(message.found, is_looking=message.is_looking)
+        self._show(message.choices, is_searching=message.is_searching)
 
-    def _show(self, found: tuple[ConfigOffer, ...], *, is_looking: bool) -> None:
-        self.query_one(OffersPanel).show(OffersPart(found, is_looking, clean(str(self._start))))
+    def _show(self, choices: tuple[ConfigChoice, ...], *, is_searching: bool) -> None:
+        self.query_one(ConfigsPanel).show(ConfigsPart(choices, is_searching, clean(str(self._config_dir))))
 
     def keys_in_force(self) -> Sequence[keymap.Key]:
-        """The keys that do something."""
-        return keymap.OFFERS
+        """The keys of this screen."""
+        return keymap.CONFIGS
 
     def panels_told(self) -> Sequence[tuple[str, str]]:
-        """No panel is selected here."""
+        """Nothing: this screen has no numbered panels."""
         return ()
 
     def action_move(self, by: int) -> None:
-        """Moves the cursor."""
-        self.query_one(OffersPanel).move(by)
+        """Moves the cursor by rows."""
+        self.query_one(ConfigsPanel).move(by)
 
     def action_page(self, pages: int) -> None:
-        """Moves it by nearly a screen."""
-        panel = self.query_one(OffersPanel)
+        """Moves the cursor by pages."""
+        panel = self.query_one(ConfigsPanel)
         panel.move(pages * panel.page_rows)
 
     def action_take(self) -> None:
-        """Begins with the chosen one."""
-        self._take(resume=False)
+        """Chooses the configuration under the cursor."""
+        self._choose(resume=False)
 
-    def on_offers_panel_taken(self) -> None:
-        """Begins with the one that was clicked again."""
-        self._take(resume=False)
+    def on_configs_panel_chosen(self) -> None:
+        """Chooses the configuration that was clicked."""
+        self._choose(resume=False)
 
     def action_resume(self) -> None:
-        """Goes on from the last checkpoint of the chosen run."""
-        self._take(resume=True)
+        """Resumes the last checkpoint of the run under the cursor."""
+        self._choose(resume=True)
 
-    def _take(self, *, resume: bool) -> None:
-        offer = self.query_one(OffersPanel).chosen
-        if offer is None:
+    def _choose(self, *, resume: bool) -> None:
+        choice = self.query_one(ConfigsPanel).current
+        if choice is None:
             return
-        why = offer.why_not
-        if resume and offer.kind != "run":
-            why = "there is nothing to go on from: it is no run; enter begins with it"
-        elif resume and not offer.can_resume:
-            why = "there is nothing to go on from: it saved no checkpoint; enter begins anew"
-        if why:
-            self.notices.show(f"{offer.name}: {why}")
+        error = choice.error
+        if resume and choice.kind != "run":
+            error = "only runs can be resumed; press enter to use this configuration"
+        elif resume and not choice.can_resume:
+            error = "it saved no checkpoint to resume; press enter to start from its configuration"
+        if error is not None:
+            self.notices.show(f"{choice.name}: {error}")
         else:
-            self.dismiss(Picked(offer, resume))
+            self.dismiss(PickedConfig(choice, resume))
 
     def _put_notice(self, sentence: str) -> None:
-        self.query_one(PickHead).tell(clean(sentence))
+        self.query_one(PickerHeader).tell(clean(sentence))
 
     def action_help(self) -> None:
-        """Shows the keys."""
-        self.app.push_screen(HelpScreen(keymap.OFFERS))
+        """Shows the keys of this screen."""
+        self.app.push_screen(HelpScreen(keymap.CONFIGS))
 
     def action_close(self) -> None:
-        """Back to the runs."""
+        """Returns to the run list."""
         self.dismiss(None)

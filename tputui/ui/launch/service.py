@@ -1,7 +1,6 @@
-"""What the launcher has done for it outside of the screen: a task described, a configuration checked, a run started.
+"""The interface between the launcher and the engine: describe a task, check a configuration, start a run.
 
-The command line gives an implementation, which starts the engine in processes of its own. Every call blocks and is
-made from threads only; `stop` gives it up. Pure: types alone.
+The command line implements it with engine processes. Every call blocks, so the screens call it from threads.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ class LaunchError(Exception):
 
 
 class Launch(NamedTuple):
-    """A run that is to be started."""
+    """A run to start."""
 
     tables: Mapping[str, Any]
-    """The configuration as `config.from_builtins` takes it."""
+    """The configuration, as `config.from_builtins` takes it."""
     source: str
-    """What the configuration is called: its file, or the run that had it."""
+    """The configuration's file, or the run that it was copied from."""
     name: str | None
-    """Of the run; None names it after the time and the task."""
+    """Name of the run; None for a name made from the time and the task."""
     resume: Path | None
-    """Run from whose last checkpoint it goes on."""
+    """Directory of the run whose last checkpoint is resumed."""
     argv: Sequence[str]
-    """The command line that would have done the same."""
+    """The equivalent command line."""
 
 
 class LaunchService(Protocol):
-    """Does it."""
+    """What the launcher needs from the engine. Setting `stop` cancels a call."""
 
     def why_not_here(self) -> str | None:
-        """Why this machine cannot train; None where it can."""
+        """Why this machine cannot train; None if it can."""
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
-        """The keys of a task. Raises `LaunchError`."""
+        """Returns the options of a task. Raises `LaunchError`."""
 
     def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
-        """Whether it can be trained, and what it comes to. Raises `LaunchError`."""
+        """Validates a configuration; with `memory`, also estimates its memory. Raises `LaunchError`."""
 
     def start(self, launch: Launch) -> Path:
-        """Checks all again and starts it, detached; the directory of the run. Raises `LaunchError`."""
+        """Validates and starts a run, detached; returns its directory. Raises `LaunchError`."""

@@ -34,7 +34,7 @@ from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 if TYPE_CHECKING:
-    from tputui.ui.launch.form import Picked
+    from tputui.ui.launch.form import PickedConfig
 
 ORDER_KEY = "runs.order"
 """Name of the sort order in the preferences."""
@@ -320,13 +320,13 @@ class RunsScreen(Screen[MonitorResult]):
             self.notices.show(f"new run: {_READ_ONLY}")
             return
         # Imported here so that the list opens faster.
-        from tputui.ui.launch.picker import PickScreen
+        from tputui.ui.launch.picker import ConfigPicker
 
         rows = sort_rows(self._known(), SortOrder(), self._clock())
         runs = [(row.path, summary_text(row)) for row in rows if row.state != "unreadable"]
-        self.app.push_screen(PickScreen(self._config_dir, runs), self._edit_config)
+        self.app.push_screen(ConfigPicker(self._config_dir, runs), self._edit_config)
 
-    def _edit_config(self, picked: Picked | None) -> None:
+    def _edit_config(self, picked: PickedConfig | None) -> None:
         """Opens the launcher with a configuration; leaving it leads back to the configurations."""
         from tputui.ui.launch.screen import LauncherScreen
 
