@@ -27,8 +27,8 @@ from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.compare import multi_run_chart
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
-from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, place_of, told
-from tputui.ui.compare.multi_run_chart import Curve, curves, known_meters
+from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, position_of, position_text
+from tputui.ui.compare.multi_run_chart import Curve, curves_of, known_meters
 from tputui.ui.compare.reader import CompareReader, Reading
 from tputui.ui.compare.runs import ComparedRunsPanel
 from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareScreen, arrange
@@ -45,10 +45,10 @@ Compare = Callable[..., bool]
 SIZES = [(80, 24), (120, 36), (200, 50)]
 
 
-def part(snapshots: list[Snapshot], **look: Any) -> ComparedPart:
+def part(snapshots: list[Snapshot], **settings: Any) -> ComparedPart:
     """What panels get."""
-    sight = CompareView(len(snapshots))._replace(**look)
-    return ComparedPart(compare(snapshots, sight.base), snapshots, sight, frozenset())
+    view = CompareView(len(snapshots))._replace(**settings)
+    return ComparedPart(compare(snapshots, view.base), snapshots, view, frozenset())
 
 
 def drawn(panel: type[Panel[ComparedPart]], shown: ComparedPart, width: int = 100, height: int = 30) -> str:
@@ -73,7 +73,7 @@ def test_no_runs_and_no_size_break_a_panel(panel: type[Panel[ComparedPart]]) -> 
 def test_the_list_says_beside_the_base_how_each_run_does() -> None:
     said = drawn(ComparedRunsPanel, part(paces.eight()), 140)
     lines = said.splitlines()
-    assert "beside A" in lines[0]
+    assert "vs A" in lines[0]
     assert "12 % \u00b1 4 % faster" in lines[2]
     assert "19 % \u00b1 3 % slower" in lines[3]
     assert "within noise (0 % \u00b1 3 %)" in lines[4]
@@ -113,7 +113,7 @@ def test_no_letter_stands_in_a_gap() -> None:
 
 
 def test_each_run_has_a_tone_of_its_own() -> None:
-    shown = curves(paces.eight(), CompareView(8)).shown
+    shown = curves_of(paces.eight(), CompareView(8)).curves
     assert len({curve.tone for curve in shown}) == 8
 
 
@@ -145,7 +145,7 @@ def test_the_newest_value_is_that_of_the_newest_step_and_of_a_smooth_curve_its_e
     run = paces.run("a")
     run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
     assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
-    smooth = curves([run, run], CompareView(2, smoothing=4)).shown[0].values[-1]
+    smooth = curves_of([run, run], CompareView(2, smoothing=4)).curves[0].values[-1]
     said = drawn(ComparedCurvesPanel, part([run, run], smoothing=4)).splitlines()[0]
     assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
 
@@ -178,22 +178,22 @@ def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
         "time": [5 + 0.0131 * step for step in (110, 220, 330, 440)],
     }
     for x, places in ends.items():
-        first = curves(pair, CompareView(2)._replace(meter=("valid", "loss"), x=x)).shown[0]  # type: ignore[arg-type]
+        first = curves_of(pair, CompareView(2)._replace(meter=("valid", "loss"), x=x)).curves[0]  # type: ignore[arg-type]
         assert first.xs == pytest.approx(places)
         assert first.values == [epoch.valid["loss"].avg for epoch in pair[0].epochs]
 
 
 def test_a_run_that_lacks_an_axis_says_why() -> None:
     one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
-    found = curves([one, paces.run("b")], CompareView(2)._replace(x="examples"))
-    assert [curve.label for curve in found.shown] == ["B"]
-    assert found.why_not == [("A", "the examples of a step are not known yet")]
+    found = curves_of([one, paces.run("b")], CompareView(2)._replace(x="examples"))
+    assert [curve.label for curve in found.curves] == ["B"]
+    assert found.missing == [("A", "the examples of a step are not known yet")]
     neither = part([one, one], x="examples")
     assert "A: the examples of a step are not known yet" in drawn(ComparedCurvesPanel, neither)
 
 
 def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
-    shown = curves(paces.pair(), CompareView(2)._replace(smoothing=3)).shown
+    shown = curves_of(paces.pair(), CompareView(2)._replace(smoothing=3)).curves
     assert shown[0].raw == [segment.mean for segment in paces.pair()[0].loss]
     rough, smooth = (
         sum(abs(a - b) for a, b in itertools.pairwise(values[200:])) for values in (shown[0].raw, shown[0].values)
@@ -222,11 +222,16 @@ def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: i
 @given(st.floats(0, 100), st.floats(1, 1e6), st.integers(1, 300), st.data())
 def test_a_cell_is_found_again_by_its_place(low: float, span: float, across: int, data: st.DataObject) -> None:
     cell = data.draw(st.integers(0, across - 1))
-    assert cell_at(low, low + span, across, place_of(low, low + span, across, cell)) == cell
+    assert cell_at(low, low + span, across, position_of(low, low + span, across, cell)) == cell
 
 
 def test_places_are_told_with_their_unit() -> None:
-    assert [told(90.0, "time"), told(90.5, "epoch"), told(1204.0, "step"), told(51_200.0, "examples")] == [
+    assert [
+        position_text(90.0, "time"),
+        position_text(90.5, "epoch"),
+        position_text(1204.0, "step"),
+        position_text(51_200.0, "examples"),
+    ] == [
         "at 1:30",
         "epoch 90.50",
         "step 1,204",
@@ -293,17 +298,17 @@ def test_every_key_has_an_action_and_a_sentence() -> None:
 def test_the_keys_of_the_runs() -> None:
     bench = Bench(paces.pair())
     steps: list[tuple[str, Callable[[], bool]]] = [
-        ("n", lambda: bench.screen.sight.chosen == 0),
-        ("p", lambda: bench.screen.sight.chosen == 1),
-        ("right_square_bracket", lambda: bench.screen.sight.chosen == 0),
-        ("left_square_bracket", lambda: bench.screen.sight.chosen == 1),
-        ("space", lambda: bench.screen.sight.hidden == {1} and "1 curve hidden" in bench.text),
-        ("space", lambda: not bench.screen.sight.hidden),
-        ("space", lambda: bench.screen.sight.hidden == {1}),
-        ("a", lambda: not bench.screen.sight.hidden),
-        ("b", lambda: bench.screen.sight.base == 1 and "base B digits-20251009-110000" in bench.text),
+        ("n", lambda: bench.screen.view.chosen == 0),
+        ("p", lambda: bench.screen.view.chosen == 1),
+        ("right_square_bracket", lambda: bench.screen.view.chosen == 0),
+        ("left_square_bracket", lambda: bench.screen.view.chosen == 1),
+        ("space", lambda: bench.screen.view.hidden == {1} and "1 curve hidden" in bench.text),
+        ("space", lambda: not bench.screen.view.hidden),
+        ("space", lambda: bench.screen.view.hidden == {1}),
+        ("a", lambda: not bench.screen.view.hidden),
+        ("b", lambda: bench.screen.view.base == 1 and "base B digits-20251009-110000" in bench.text),
         ("n", lambda: "A is 8 % \u00b1 4 % slower than B" in bench.text),
-        ("u", lambda: "undone: base" in bench.text and bench.screen.sight.base == 0),
+        ("u", lambda: "undone: base" in bench.text and bench.screen.view.base == 0),
     ]
 
     async def script(pilot: AppPilot) -> None:
@@ -320,7 +325,7 @@ def test_the_last_curve_cannot_be_hidden() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("space", "n", "space")
-        assert bench.screen.sight.hidden == {1}
+        assert bench.screen.view.hidden == {1}
         assert "it is the only curve that is left" in bench.text
 
     bench.drive(script)
@@ -360,16 +365,16 @@ def test_the_cursor_moves_by_cells_and_esc_takes_it_away() -> None:
     async def script(pilot: AppPilot) -> None:
         for key in ("right", "right", "full_stop", "greater_than_sign", "comma", "left", "less_than_sign", "left"):
             await pilot.press(key)
-            assert bench.screen.sight.cursor is not None
-            places.append(bench.screen.sight.cursor)
+            assert bench.screen.view.cursor is not None
+            places.append(bench.screen.view.cursor)
         assert f"step {places[-1]:,.0f} " in bench.text
         await pilot.press("escape")
-        assert bench.screen.sight.cursor is None
+        assert bench.screen.view.cursor is None
         await pilot.press("left")
-        assert bench.screen.sight.cursor is not None
-        assert bench.screen.sight.cursor > 430
+        assert bench.screen.view.cursor is not None
+        assert bench.screen.view.cursor > 430
         await pilot.press("x")
-        assert bench.screen.sight.cursor is None
+        assert bench.screen.view.cursor is None
 
     bench.drive(script)
     cell = places[1] - places[0]
@@ -382,11 +387,11 @@ def test_the_mouse_reads_values_and_chooses_runs() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.click(ComparedCurvesPanel, offset=(40, 8))
-        assert bench.screen.sight.cursor is not None
+        assert bench.screen.view.cursor is not None
         await pilot.click(ComparedRunsPanel, offset=(10, 2))
-        assert bench.screen.sight.chosen == 0
+        assert bench.screen.view.chosen == 0
         await pilot.click(ComparedRunsPanel, offset=(10, 3))
-        assert bench.screen.sight.chosen == 1
+        assert bench.screen.view.chosen == 1
 
     bench.drive(script)
 
@@ -433,7 +438,7 @@ def test_panels_scroll_and_the_list_chooses() -> None:
         await pilot.press("1")
         for key, chosen in (("j", 2), ("k", 1), ("end", 7), ("home", 0)):
             await pilot.press(key)
-            assert bench.screen.sight.chosen == chosen, key
+            assert bench.screen.view.chosen == chosen, key
         await pilot.press("end")
         assert "digits-broken" in "\n".join(bench.text.splitlines()[4:12])
 
@@ -446,7 +451,7 @@ def test_help_tells_every_key_and_panel() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
-        assert "have the others stand beside the chosen run" in bench.text
+        assert "make the selected run the base" in bench.text
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, CompareScreen)
         told_keys = [key.help for key in bench.screen.keys_in_force()]
@@ -484,9 +489,9 @@ def test_the_look_is_kept_as_it_was_left() -> None:
 
 
 def test_a_look_that_makes_no_sense_is_passed_over() -> None:
-    sight = CompareView(2).kept(x="parsecs", log=True, smoothing=99)
-    assert (sight.x, sight.log, sight.smoothing) == ("step", True, len(WEIGHTS) - 1)
-    assert CompareView(2).kept(x="time", log=False, smoothing=-1) == CompareView(2, x="time")
+    view = CompareView(2).with_stored(x="parsecs", log=True, smoothing=99)
+    assert (view.x, view.log, view.smoothing) == ("step", True, len(WEIGHTS) - 1)
+    assert CompareView(2).with_stored(x="time", log=False, smoothing=-1) == CompareView(2, x="time")
 
 
 def test_the_figures_of_every_panel_can_be_exported() -> None:
@@ -519,12 +524,12 @@ def test_a_living_run_is_followed_and_its_end_is_told() -> None:
     bench = Bench(alive)
 
     async def script(pilot: AppPilot) -> None:
-        assert "1 in training" in bench.text
+        assert "1 running" in bench.text
         source = bench.sources[Path(alive[1].dir)]
         source.served = made.changed(alive[1], condition="failed", condition_reason="it broke at step 331")
         source.settled = True
         await until(pilot, lambda: "B b \u2716 failed: it broke at step 331" in bench.text)
-        assert "0 in training" in bench.text
+        assert "0 running" in bench.text
         await until(pilot, lambda: source.closed)
 
     bench.drive(script)

@@ -1,1 +1,1 @@
-"""The comparison screen: 2 to 8 runs side by side."""
+"""The comparison screen: 2-8 runs side by side."""

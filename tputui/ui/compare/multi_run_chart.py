@@ -1,7 +1,7 @@
-"""Curves of several runs over one pair of axes: a colour and a letter on the line for each. Pure.
+"""Curves of several runs in one chart: training loss by step or a metric by epoch, over the selected x axis.
 
-A terminal cell has one colour, so it belongs to the run drawn last; the letters stand on the lines at staggered
-places, so that without any colour every line can be told.
+A terminal cell has one colour, so the run drawn last owns it; letters along the lines identify the runs without colour.
+A run without data for the metric or the axis has no curve but a reason.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tputui.ui.render.lines import Line, Span, Tone, joined, paragraph, width_of
 
 
 class Curve(NamedTuple):
-    """A run's line."""
+    """The curve of one run."""
 
     run: int
     """Index of the run."""
     xs: list[float]
-    """In order."""
+    """Positions on the x axis, ascending."""
     values: list[float]
-    """What is drawn: smoothed where that was asked for. May be NaN or infinite."""
+    """The values drawn, smoothed if smoothing is on; as many as `xs`. May be NaN or infinite."""
     raw: list[float]
-    """As it was measured; empty where that is what is drawn."""
+    """The values before smoothing; empty without smoothing."""
     bad: list[float]
-    """Places with a value that is not finite."""
+    """Positions of NaN and infinite values."""
 
     @property
     def label(self) -> str:
@@ -50,7 +50,7 @@ class Curve(NamedTuple):
         return TONES[self.run]
 
     def at(self, x: float) -> float | None:
-        """The value nearest to a place; None outside of the curve."""
+        """The value nearest to `x`; None outside the curve."""
         if not self.xs or not self.xs[0] <= x <= self.xs[-1]:
             return None
         right = min(bisect.bisect_left(self.xs, x), len(self.xs) - 1)
@@ -59,64 +59,63 @@ class Curve(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What there is to draw."""
+    """The curves of the visible runs."""
 
-    shown: list[Curve]
-    """Of the runs in sight, in their order."""
-    why_not: list[tuple[str, str]]
-    """Label of a run in sight without a curve, and why."""
+    curves: list[Curve]
+    missing: list[tuple[str, str]]
+    """Label of each visible run without a curve, and the reason."""
 
 
 def known_meters(snapshots: Sequence[Snapshot]) -> list[MeterKey]:
-    """What can be charted by epoch: validation before training."""
-    found = dict.fromkeys(key for snapshot in snapshots for key in meter_points(snapshot))
-    return sorted(found, key=lambda key: key[0] == "train")
+    """The metrics of all runs by epoch, validation before training."""
+    keys = dict.fromkeys(key for snapshot in snapshots for key in meter_points(snapshot))
+    return sorted(keys, key=lambda key: key[0] == "train")
 
 
-def curves(snapshots: Sequence[Snapshot], sight: CompareView) -> Curves:
+def curves_of(snapshots: Sequence[Snapshot], view: CompareView) -> Curves:
     """The curves of the runs that are not hidden."""
-    shown: list[Curve] = []
-    why_not: list[tuple[str, str]] = []
+    curves: list[Curve] = []
+    missing: list[tuple[str, str]] = []
     for index, snapshot in enumerate(snapshots):
-        if index in sight.hidden:
+        if index in view.hidden:
             continue
-        found = _of_loss(index, snapshot, sight) if sight.meter is None else _of_meter(index, snapshot, sight)
-        if isinstance(found, Curve):
-            shown.append(found)
+        curve = _loss_curve(index, snapshot, view) if view.meter is None else _meter_curve(index, snapshot, view)
+        if isinstance(curve, Curve):
+            curves.append(curve)
         else:
-            why_not.append((LABELS[index], found))
-    return Curves(shown, why_not)
+            missing.append((LABELS[index], curve))
+    return Curves(curves, missing)
 
 
-def _of_loss(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
+def _loss_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | str:
     segments, grounds = snapshot.loss, grounds_of(snapshot)
     if not segments:
-        return _nothing(snapshot, "loss")
-    why_not = grounds.why_not(sight.x, segments)
+        return _no_data(snapshot, "loss")
+    why_not = grounds.why_not(view.x, segments)
     if why_not:
         return why_not
-    xs = Domain(segments, sight.x, grounds, 1).xs
+    xs = Domain(segments, view.x, grounds, 1).xs
     means = [segment.mean for segment in segments]
     bad = [x for x, segment in zip(xs, segments, strict=True) if segment.num_bad]
-    if not sight.weight:
+    if not view.weight:
         return Curve(index, xs, means, [], bad)
-    return Curve(index, xs, smoothed(segments, sight.weight), means, bad)
+    return Curve(index, xs, smoothed(segments, view.weight), means, bad)
 
 
-def _of_meter(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str:
-    """A point an epoch that ended, where its last training step stands; smoothing is of steps alone."""
-    assert sight.meter is not None
-    points = meter_points(snapshot).get(sight.meter)
+def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | str:
+    """One point per finished epoch, at its last training step; never smoothed."""
+    assert view.meter is not None
+    points = meter_points(snapshot).get(view.meter)
     if not points:
-        return _nothing(snapshot, f"{sight.meter[1]} of an epoch")
+        return _no_data(snapshot, f"{view.meter[1]} of an epoch")
     grounds = grounds_of(snapshot)
-    if sight.x == "epoch":
+    if view.x == "epoch":
         xs = [float(epoch) for epoch, _ in points]
     else:
-        why_not = grounds.why_not(sight.x, snapshot.loss) or _no_steps(snapshot, grounds, sight.x)
+        why_not = grounds.why_not(view.x, snapshot.loss) or _no_steps(snapshot, grounds, view.x)
         if why_not:
             return why_not
-        domain = Domain(snapshot.loss, sight.x, grounds, 1)
+        domain = Domain(snapshot.loss, view.x, grounds, 1)
         xs = [domain.at(epoch * grounds.steps_per_epoch) for epoch, _ in points]
     values = [value for _, value in points]
     return Curve(index, xs, values, [], [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)])
@@ -124,37 +123,37 @@ def _of_meter(index: int, snapshot: Snapshot, sight: CompareView) -> Curve | str
 
 def _no_steps(snapshot: Snapshot, grounds: AxisInfo, x: XKind) -> str:
     if not grounds.steps_per_epoch:
-        return "the steps of an epoch are not known yet"
-    return "the times of the steps are not known" if x == "time" and not snapshot.loss else ""
+        return "steps per epoch not known yet"
+    return "step times not available" if x == "time" and not snapshot.loss else ""
 
 
-def _nothing(snapshot: Snapshot, what: str) -> str:
+def _no_data(snapshot: Snapshot, what: str) -> str:
     return f"no {what}" if snapshot.condition in ENDED else f"no {what} yet"
 
 
 Row = Callable[[float], int]
-"""Gives the dot row of a value."""
+"""Maps a value to its dot row."""
 
-_LEAST_WIDTH, _LEAST_HEIGHT = 16, 4
+_MIN_WIDTH, _MIN_HEIGHT = 16, 4
 _LETTERS_APART = 9
-"""Cells between two letters on lines, whichever runs they are of."""
+"""Cells between two letters on the lines."""
 
 
 class MultiRunChart(NamedTuple):
-    """Drawn curves."""
+    """A drawn chart."""
 
     lines: list[Line]
     area: Area
     domain: Domain
     hidden: int
-    """Points that a logarithmic axis cannot show."""
+    """Number of points that a logarithmic axis cannot show."""
 
 
 def draw(
     curves: Sequence[Curve], kind: XKind, width: int, height: int, *, log: bool, chosen: int, cursor: float | None
 ) -> MultiRunChart | None:
-    """The curves, that of the run `chosen` on top with what was measured behind it; None where there is no room."""
-    if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not any(curve.xs for curve in curves):
+    """Draws the curves, that of the run `chosen` on top with its raw values behind it; None if there is no room."""
+    if width < _MIN_WIDTH or height < _MIN_HEIGHT or not any(curve.xs for curve in curves):
         return None
     rows = height - 2
     scale = axis.scale_for([value for curve in curves for value in _bounds(curve, log)], log)
@@ -169,8 +168,8 @@ def draw(
 
 
 def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
-    held = [value for value in (*curve.values, *curve.raw) if math.isfinite(value) and (value > 0 or not log)]
-    return (min(held), max(held)) if held else ()
+    finite = [value for value in (*curve.values, *curve.raw) if math.isfinite(value) and (value > 0 or not log)]
+    return (min(finite), max(finite)) if finite else ()
 
 
 def _below(curve: Curve) -> int:
@@ -178,7 +177,7 @@ def _below(curve: Curve) -> int:
 
 
 def _domain(curves: Sequence[Curve], kind: XKind, width: int) -> Domain:
-    """The x axis on which every curve has room."""
+    """The x axis over all curves."""
     domain = Domain([], kind, AxisInfo(), width)
     domain.low = min(curve.xs[0] for curve in curves if curve.xs)
     domain.high = max(curve.xs[-1] for curve in curves if curve.xs)
@@ -191,35 +190,35 @@ def _body(
     ordered = sorted(curves, key=lambda curve: curve.run == chosen)
     if scale is None:
         is_empty = not any(math.isfinite(value) for curve in curves for value in curve.values)
-        why = "every value so far is NaN or infinite" if is_empty else "every value so far is 0 or less"
-        said = paragraph(why, area.across, area.rows, "bad" if is_empty else "label")
-        return [*said, *([] for _ in range(area.rows - len(said)))]
+        text = "all values are NaN or infinite" if is_empty else "all values are 0 or less"
+        lines = paragraph(text, area.across, area.rows, "bad" if is_empty else "label")
+        return [*lines, *([] for _ in range(area.rows - len(lines)))]
     row = dot_of(scale, area.rows * DOTS_Y)
-    found: list[Layer] = []
+    drawn: list[Layer] = []
     letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
         if curve.raw and curve.run == chosen:
-            found.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
+            drawn.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
         points = _points(curve.xs, curve.values, domain, scale.log)
-        found.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
+        drawn.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
         letters |= _letters(curve, points, row, len(curves))
-    lines = braille.compose(found, guide=cursor)
+    lines = braille.compose(drawn, guide=cursor)
     return [_lettered(line, letters, number) for number, line in enumerate(lines)]
 
 
 def _points(xs: Sequence[float], values: Sequence[float], domain: Domain, log: bool) -> list[tuple[int, float]]:
-    """The mean at every dot column that holds a point; what cannot be drawn leaves a gap."""
+    """The mean value of every dot column that holds a point; NaN for values that cannot be drawn."""
     low, span = domain.low, domain.high - domain.low
-    # Eight runs have sixteen thousand points: a call for each would cost a frame.
+    # Inlined: eight runs have 16,000 points, and a call for each would cost a frame.
     scale, start = ((domain.width - 1) / span, 0.5) if span > 0 else (0.0, domain.width // 2)
     found: list[tuple[int, float]] = []
     dot, total, count = -1, 0.0, 0
     for x, value in zip(xs, values, strict=True):
-        its_dot = int((x - low) * scale + start)
-        if its_dot != dot:
+        dot_of_x = int((x - low) * scale + start)
+        if dot_of_x != dot:
             if dot >= 0:
                 found.append((dot, total / count if count else math.nan))
-            dot, total, count = its_dot, 0.0, 0
+            dot, total, count = dot_of_x, 0.0, 0
         if value - value == 0.0 and (value > 0 or not log):
             total += value
             count += 1
@@ -238,7 +237,7 @@ def _layer(points: Sequence[tuple[int, float]], row: Row, area: Area, tone: Tone
 def _letters(
     curve: Curve, points: Sequence[tuple[int, float]], row: Row, num_curves: int
 ) -> dict[tuple[int, int], Span]:
-    """The letter of a curve at its end and, at places of its own, along it; none in a gap."""
+    """The letter of a curve by row and cell: at its end and at regular intervals, but not in gaps."""
     rows: dict[int, int] = {}
     for (start, low), (end, high) in itertools.pairwise(points):
         if math.isfinite(low) and math.isfinite(high):
@@ -254,12 +253,12 @@ def _letters(
 
 
 def _lettered(line: Line, letters: Mapping[tuple[int, int], Span], row: int) -> Line:
-    """The line with the letters of its row put in place of what stands there."""
-    mine = sorted((cell, letter) for (its_row, cell), letter in letters.items() if its_row == row)
-    if not mine:
+    """Replaces cells of a line by the letters of its row."""
+    in_row = sorted((cell, letter) for (letter_row, cell), letter in letters.items() if letter_row == row)
+    if not in_row:
         return line
     cells = [Span(character, span.tone) for span in line for character in span.text]
-    cells += [Span(" ")] * (mine[-1][0] + 1 - width_of(line))
-    for cell, letter in mine:
+    cells += [Span(" ")] * (in_row[-1][0] + 1 - width_of(line))
+    for cell, letter in in_row:
         cells[cell] = letter
     return joined(cells)

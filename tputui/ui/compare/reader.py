@@ -1,6 +1,7 @@
-"""One thread that reads the runs of a comparison in turn, so that all of them fill at once.
+"""The thread that reads the runs of a comparison in turn, so that all of them appear at once.
 
-A run that ended is read to its end and closed. What cannot be read says why in its snapshot. Must not know Textual.
+A run that is over is read to its end and closed. An unreadable run becomes a snapshot with the error. Does not import
+Textual.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.ui.base.polling_thread import PollingThread
 
-TELL_S = 0.5
-"""Least seconds between two readings that are handed over; the first one does not wait."""
-LOOK_S = 0.2
-"""Seconds between two looks at runs that go on, once everything is read."""
+DELIVERY_INTERVAL_S = 0.5
+"""Minimum seconds between two readings for the screen; the first one does not wait."""
+POLL_INTERVAL_S = 0.2
+"""Seconds between two polls once everything is read."""
 _BUDGET_S = 0.04
-"""Longest reading of one run before the others are looked at."""
+"""Maximum seconds spent on one run before the next one."""
 
 
 class Source(Protocol):
-    """What is needed of a session."""
+    """The part of `Session` that the reader uses."""
 
     @property
     def caught_up(self) -> bool: ...
@@ -37,26 +38,26 @@ class Source(Protocol):
 
 
 class Reading(NamedTuple):
-    """What is known of the runs, in their order."""
+    """The state of every run, in the order of the runs."""
 
     snapshots: list[Snapshot]
     unread: frozenset[int]
-    """Runs of which more is written than was read."""
+    """Indices of the runs that are not read to their end yet."""
 
 
 class _Run:
-    """A run and how far it is read."""
+    """A run and its read state."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.source: Source | None = None
-        self.last: Snapshot | None = None
-        """What it said when it was over, or why it cannot be read."""
+        self.final: Snapshot | None = None
+        """The last snapshot, once the run is over or known to be unreadable."""
         self.caught_up = False
 
 
 class CompareReader(PollingThread):
-    """Reads runs until stopped."""
+    """Reads the runs until all are over."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class CompareReader(PollingThread):
         open_run: Callable[[Path], Source],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`deliver` is called from the thread; `clock` gives unix time."""
+        """`deliver` is called in the thread; `clock` returns unix time."""
         super().__init__()
         self._runs = [_Run(run_dir) for run_dir in run_dirs]
         self._deliver = deliver
@@ -77,18 +78,18 @@ class CompareReader(PollingThread):
         """Monotonic time of the next delivery."""
 
     def poll(self) -> float:
-        """Reads every run a little; stops the thread when all are over."""
+        """Reads a slice of every run; stops the thread when all are over."""
         for run in self._runs:
             self._read(run)
         now = time.monotonic()
         if now >= self._due and self._drawn.is_set():
             # Before the delivery: a run that is over by now is so in this reading.
-            if all(run.last is not None for run in self._runs):
+            if all(run.final is not None for run in self._runs):
                 self.stop()
-            self._due = now + TELL_S
+            self._due = now + DELIVERY_INTERVAL_S
             self._drawn.clear()
             self._deliver(self._reading())
-        return LOOK_S if all(run.caught_up for run in self._runs) else 0.0
+        return POLL_INTERVAL_S if all(run.caught_up for run in self._runs) else 0.0
 
     def close(self) -> None:
         """Closes the runs that are open."""
@@ -96,11 +97,11 @@ class CompareReader(PollingThread):
             _close(run)
 
     def drawn(self) -> None:
-        """The screen has drawn the newest reading."""
+        """Allows the next delivery: the screen has drawn the last one."""
         self._drawn.set()
 
     def _read(self, run: _Run) -> None:
-        if run.last is not None:
+        if run.final is not None:
             return
         try:
             if run.source is None:
@@ -108,10 +109,10 @@ class CompareReader(PollingThread):
             run.source.poll(_BUDGET_S)
             run.caught_up = run.source.caught_up
             if run.caught_up and run.source.settled:
-                run.last = run.source.snapshot()
+                run.final = run.source.snapshot()
         except OSError as error:
-            run.last, run.caught_up = self._unreadable(run.run_dir, error), True
-        if run.last is not None:
+            run.final, run.caught_up = self._unreadable(run.run_dir, error), True
+        if run.final is not None:
             _close(run)
 
     def _reading(self) -> Reading:
@@ -119,19 +120,20 @@ class CompareReader(PollingThread):
         return Reading(snapshots, frozenset(index for index, run in enumerate(self._runs) if not run.caught_up))
 
     def _snapshot(self, run: _Run) -> Snapshot:
-        if run.last is None and run.source is not None:
+        if run.final is None and run.source is not None:
             try:
                 return run.source.snapshot()
             except OSError as error:
-                run.last, run.caught_up = self._unreadable(run.run_dir, error), True
+                run.final, run.caught_up = self._unreadable(run.run_dir, error), True
                 _close(run)
-        assert run.last is not None
-        return run.last
+        assert run.final is not None
+        return run.final
 
     def _unreadable(self, run_dir: Path, error: OSError) -> Snapshot:
-        why = f"the run cannot be read: {error.strerror or error}: {error.filename or run_dir}"
+        reason = f"cannot read the run: {error.strerror or error}: {error.filename or run_dir}"
         return build_snapshot(
-            RunState(), ViewerContext(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[why])
+            RunState(),
+            ViewerContext(now=self._clock(), run=run_dir.absolute().name, dir=str(run_dir), troubles=[reason]),
         )
 
 

@@ -1,4 +1,4 @@
-"""The runs of a comparison: the head with the verdict in words, and the list that is the legend of every panel."""
+"""The header of the comparison with its verdict, and the panel that lists the runs with letter and colour."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tputui.ui.render.table import Cell
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
-_TITLES = ("", "run", "state", "beside {}", "train loss", "step", "epoch", "duration")
-_NAME_LEAST = 14
+_TITLES = ("", "run", "state", "vs {}", "train loss", "step", "epoch", "duration")
+_MIN_NAME_WIDTH = 14
 _OTHERS_WIDTH = 58
-"""Cells of a line for what is most wanted besides the name."""
+"""Cells reserved for the other columns."""
 
 
-class CompareHead(Drawn):
-    """What is compared, which run is best, the speed of the chosen run, and how that is."""
+class CompareHeader(Drawn):
+    """The base, the best run, and speed and state of the selected run."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -35,12 +35,12 @@ class CompareHead(Drawn):
         self._notice = ""
 
     def show(self, part: ComparedPart) -> None:
-        """Takes a newer comparison."""
+        """Updates the header."""
         self._part = part
         self.redraw()
 
     def tell(self, notice: str) -> None:
-        """Shows a sentence in place of the state; an empty one gives the line back."""
+        """Shows a notice in place of the state; an empty one removes it."""
         self._notice = notice
         self.redraw()
 
@@ -48,22 +48,22 @@ class CompareHead(Drawn):
         """Four lines."""
         part = self._part
         if part is None:
-            return [[Span(" reading the runs ...", "dim")]]
+            return [[Span(" Reading the runs ...", "dim")]]
         runs = part.comparison.runs
-        alive = sum(run.condition not in ENDED for run in runs)
-        reading = f"{len(part.unread)} being read, " if part.unread else ""
-        left: Line = [Span(" compare ", "strong"), Span(f"{len(runs)} runs, base ", "label"), *_base(runs, part.sight)]
-        first = spread(left, [Span(f"{reading}{alive} in training ", "dim")], width)
+        running = sum(run.condition not in ENDED for run in runs)
+        reading = f"{len(part.unread)} loading, " if part.unread else ""
+        left: Line = [Span(" compare ", "strong"), Span(f"{len(runs)} runs, base ", "label"), *_base(runs, part.view)]
+        first = spread(left, [Span(f"{reading}{running} running ", "dim")], width)
         last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _state(part, width)
-        return [first, _quality(part, width), _sentence(part), last]
+        return [first, _quality(part, width), _speed(part), last]
 
 
 class ComparedRunsPanel(Panel[ComparedPart]):
-    """A line a run."""
+    """One line per run."""
 
     key = "1"
     name_shown = "runs"
-    what = "the runs, each with its letter and colour; n and p choose, b makes the base, space hides a curve"
+    what = "the runs with their letters and colours; n/p select, b sets the base, space hides a curve"
 
     class Chosen(Message):
         """A run was clicked."""
@@ -76,27 +76,27 @@ class ComparedRunsPanel(Panel[ComparedPart]):
 
     @property
     def part(self) -> ComparedPart | None:
-        """What it shows."""
+        """What the panel shows."""
         return self._part
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
-        """The runs in their order; the chosen one is marked."""
-        base = part.comparison.runs[part.sight.base].label
+        """The runs, the selected one marked."""
+        base = part.comparison.runs[part.view.base].label
         titles = [title.format(base) for title in _TITLES]
-        name = max(_NAME_LEAST, width - _OTHERS_WIDTH)
-        found = table.align(
+        name = max(_MIN_NAME_WIDTH, width - _OTHERS_WIDTH)
+        aligned = table.align(
             titles, [_row(part, run, name) for run in range(len(part.snapshots))], width - 2, left=frozenset({0, 1, 2})
         )
         rows: list[Line] = [
-            [Span("\u276f " if run == part.sight.chosen else "  ", "accent"), *row]
-            for run, row in enumerate(found.rows)
+            [Span("\u276f " if run == part.view.chosen else "  ", "accent"), *row]
+            for run, row in enumerate(aligned.rows)
         ]
-        hidden = len(part.sight.hidden)
+        hidden = len(part.view.hidden)
         note = f"{hidden} curve{'s' if hidden > 1 else ''} hidden" if hidden else ""
-        return Drawing(rows, head=([Span("  "), *found.head],), note=note)
+        return Drawing(rows, head=([Span("  "), *aligned.head],), note=note)
 
-    def keep_in_sight(self, run: int) -> None:
-        """Scrolls so far that a run is in sight."""
+    def scroll_to_run(self, run: int) -> None:
+        """Scrolls until a run is visible."""
         room = self.size.height - FRAME - 1
         top = self._first_row()
         if run < top:
@@ -105,21 +105,21 @@ class ComparedRunsPanel(Panel[ComparedPart]):
             self.scroll_rows(run - top - room + 1)
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses a run."""
+        """Selects the run that was clicked."""
         run = self._first_row() + event.y - 2
         if self._part is not None and 0 <= run < len(self._part.snapshots) and event.y >= 2:
             self.post_message(self.Chosen(run))
 
 
 def letter(part: ComparedPart, run: int) -> Span:
-    """The letter of a run in its colour, dimmed where its curve is hidden."""
+    """The letter of a run in its colour."""
     return Span(part.comparison.runs[run].label, TONES[run])
 
 
 def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
-    run, sight = part.comparison.runs[index], part.sight
+    run, view = part.comparison.runs[index], part.view
     sign = status_text.sign_of(run.condition, part.snapshots[index].num_non_finite)
-    hidden = index in sight.hidden
+    hidden = index in view.hidden
     swatch = f"{run.label} hidden" if hidden else f"\u2500{run.label}\u2500"
     tone: Tone = "dim" if hidden else TONES[index]
     bad = bool(part.snapshots[index].num_non_finite)
@@ -129,9 +129,9 @@ def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
     )
     return [
         Cell(swatch, tone),
-        Cell(_named(clean(run.run), name_width), "strong" if index == sight.chosen else "plain"),
+        Cell(_named(clean(run.run), name_width), "strong" if index == view.chosen else "plain"),
         state,
-        _beside(part, index),
+        _versus(part, index),
         Cell(fmt.number(run.loss) + (" \u2716" if bad else ""), "bad" if bad else "plain"),
         Cell(f"{run.steps:,}{total}"),
         Cell(f"{run.epoch}/{run.num_epochs}" if run.num_epochs else fmt.UNKNOWN),
@@ -140,11 +140,11 @@ def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
 
 
 def _named(name: str, width: int) -> str:
-    """A name that may be too long: its end tells runs of one day apart."""
+    """Shortens a long name at its start, because runs of one day differ at the end."""
     return name if cell_len(name) <= width else "\u2026" + name[len(crop(name, cell_len(name) - width + 2)) - 1 :]
 
 
-def _beside(part: ComparedPart, index: int) -> Cell:
+def _versus(part: ComparedPart, index: int) -> Cell:
     verdict = part.comparison.verdicts[index]
     if verdict is None:
         return Cell("base", "label")
@@ -153,30 +153,28 @@ def _beside(part: ComparedPart, index: int) -> Cell:
     return Cell(part.pretty(verdict.short), "good" if verdict.ratio > 1 else "warn")
 
 
-def _base(runs: Sequence[ComparedRun], sight: CompareView) -> Line:
-    base = runs[sight.base]
-    return [Span(base.label, TONES[sight.base]), Span(f" {clean(base.run)}", "strong")]
+def _base(runs: Sequence[ComparedRun], view: CompareView) -> Line:
+    base = runs[view.base]
+    return [Span(base.label, TONES[view.base]), Span(f" {clean(base.run)}", "strong")]
 
 
 def _quality(part: ComparedPart, width: int) -> Line:
-    """Which run is best: what one compares for."""
+    """Which run is best."""
     quality = part.comparison.quality
     return fit([Span(f" {clean(quality.sentence)}", "strong" if quality.best is not None else "label")], width)
 
 
-def _sentence(part: ComparedPart) -> Line:
-    """The verdict on the speed of the chosen run."""
-    run, verdict = part.comparison.runs[part.sight.chosen], part.comparison.verdicts[part.sight.chosen]
+def _speed(part: ComparedPart) -> Line:
+    """The speed verdict on the selected run."""
+    run, verdict = part.comparison.runs[part.view.chosen], part.comparison.verdicts[part.view.chosen]
     if verdict is None:
-        return [
-            Span(f" {run.label} is what the others stand beside; n chooses the next run, b makes it the base", "label")
-        ]
+        return [Span(f" {run.label} is the base; n selects the next run, b makes it the base", "label")]
     return [Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")]
 
 
 def _state(part: ComparedPart, width: int) -> Line:
-    """How the chosen run is, and why."""
-    chosen = part.sight.chosen
+    """The state of the selected run and its reason."""
+    chosen = part.view.chosen
     run, snapshot = part.comparison.runs[chosen], part.snapshots[chosen]
     if run.trouble is not None:
         return fit([Span(f" {run.label}: {clean(run.trouble)}", "warn")], width)
@@ -186,5 +184,5 @@ def _state(part: ComparedPart, width: int) -> Line:
     line.append(Span(f"{reason}{clean(run.condition_reason)}", "label"))
     age = snapshot.now - snapshot.newest_fact if snapshot.newest_fact is not None else 0.0
     if run.condition not in ENDED and age >= 1:
-        line.append(Span(f", newest fact {status_text.seconds(age)} ago", "label"))
+        line.append(Span(f", updated {status_text.seconds(age)} ago", "label"))
     return fit(line, width)

@@ -1,4 +1,7 @@
-"""The tables of a comparison: the figures of the runs, and in what their configurations differ."""
+"""The tables of the comparison: metrics of the runs, and differences between their configurations.
+
+Each run is a column. If the columns do not fit, further tables below repeat the names and the base.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ _MARGIN = 1
 
 
 class GridRow(NamedTuple):
-    """A name and a cell a column."""
+    """A row: its name and one cell per run."""
 
     name: Cell
     cells: Sequence[Cell]
 
 
 def grid(titles: Sequence[Cell], rows: Sequence[GridRow], width: int) -> list[Line]:
-    """The table in `width` cells, the first column being the base, heads included."""
+    """Draws a table, with titles, in `width` cells; the first column is the base."""
     if not titles or width < 1:
         return []
     names = min(max((cell_len(row.name.text) for row in rows), default=0), max(width // 2, 6))
@@ -48,7 +51,7 @@ def grid(titles: Sequence[Cell], rows: Sequence[GridRow], width: int) -> list[Li
 
 
 def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
-    """The columns of each table; the first column is in all of them."""
+    """The columns of each table; the base is in all of them."""
     tables: list[list[int]] = [[0]]
     left = room - widths[0] - _GAP
     for column in range(1, len(widths)):
@@ -72,29 +75,29 @@ def _line(
 
 
 VALUE_WIDTH = 40
-"""Cells of a configured value; an export has all of it."""
+"""Maximum cells of a configuration value; exports are not cut."""
 
 CHANGED = "\u2260"
-"""Before a value that is not the base's."""
+"""Marks a value that differs from the base."""
 
 
 class ComparedFiguresPanel(Panel[ComparedPart]):
-    """Figures, a column a run."""
+    """Metrics of the runs."""
 
     key = "3"
-    name_shown = "figures"
+    name_shown = "metrics"
     what = (
-        "figures of the runs, the base first: pace after the warm-up, compiling, peak memory, meters last and at best; "
-        f"pace is compared by the {METHOD}"
+        "metrics of the runs, the base first: speed after warm-up, compile time, peak memory, final and best metrics; "
+        f"speed is compared by the {METHOD}"
     )
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
-        """The table, and below it why figures are missing."""
+        """The table, and below it why values are missing."""
         rows = [GridRow(Cell(clean(row.name), "label"), _figures(row, part)) for row in figure_rows(part.comparison)]
         return Drawing([*grid(_titles(part), rows, width), *_notes(notes(part.comparison), width)])
 
     def figures(self) -> Figures:
-        """The same figures, not rounded."""
+        """The same values, not rounded."""
         if self._part is None:
             return Figures(("figure",), [])
         comparison = self._part.comparison
@@ -103,29 +106,29 @@ class ComparedFiguresPanel(Panel[ComparedPart]):
 
 
 class ComparedConfigPanel(Panel[ComparedPart]):
-    """Keys of the configurations on which the runs differ."""
+    """Configuration keys whose values differ."""
 
     key = "4"
     name_shown = "configuration"
-    what = "the keys on which the configurations differ, the base first; \u2260 stands before what is not the base's"
+    what = "configuration keys whose values differ, the base first; \u2260 marks values that differ from the base"
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
-        """Configured keys, then what they came to."""
+        """The configured keys, then the derived values."""
         config, plan = part.comparison.config, part.comparison.plan
         number = len(config.rows)
         note = f"{number} of {number + config.num_equal} keys differ{'s' if number == 1 else ''}"
         rows: list[Line] = []
         if not config.rows:
-            equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was read"
+            equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was recorded"
             rows.append([Span(equal, "label")])
         rows += grid(_titles(part), [_keyed(row, part) for row in config.rows], width) if config.rows else []
         if plan.rows:
-            rows += [[], [Span(" which came to", "title")]]
+            rows += [[], [Span(" Derived", "title")]]
             rows += grid(_titles(part), [_keyed(row, part) for row in plan.rows], width)
         return Drawing(rows, note=note)
 
     def figures(self) -> Figures:
-        """The keys that differ."""
+        """The keys whose values differ."""
         if self._part is None:
             return Figures(("key",), [])
         comparison = self._part.comparison
@@ -134,12 +137,12 @@ class ComparedConfigPanel(Panel[ComparedPart]):
 
 
 def _titles(part: ComparedPart) -> list[Cell]:
-    return [Cell(part.comparison.runs[run].label, TONES[run]) for run in part.sight.order]
+    return [Cell(part.comparison.runs[run].label, TONES[run]) for run in part.view.order]
 
 
 def _figures(row: FigureRow, part: ComparedPart) -> list[Cell]:
     cells = []
-    for run in part.sight.order:
+    for run in part.view.order:
         text = part.pretty(row.cells[run])
         if row.best == run:
             cells.append(Cell(f"{BEST} {text}", "good"))
@@ -149,12 +152,12 @@ def _figures(row: FigureRow, part: ComparedPart) -> list[Cell]:
 
 
 def _tone(text: str, run: int, part: ComparedPart) -> Tone:
-    return "dim" if text == fmt.UNKNOWN else "strong" if run == part.sight.chosen else "plain"
+    return "dim" if text == fmt.UNKNOWN else "strong" if run == part.view.chosen else "plain"
 
 
 def _keyed(row: DiffRow, part: ComparedPart) -> GridRow:
     cells = []
-    for run in part.sight.order:
+    for run in part.view.order:
         changed = row.changed[run]
         text = crop(clean(row.values[run]), VALUE_WIDTH)
         cells.append(Cell(f"{CHANGED} {text}", "strong") if changed else Cell(text, "dim"))
