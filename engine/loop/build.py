@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from engine.checkpoint import checkpoint_files, resume
 from engine.checkpoint.resume import Position
+from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.loop import network, pictures
 from engine.loop.artifacts import NoArtifacts, RunArtifacts
-from engine.loop.batches import BatchFeeds
 from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
 from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep

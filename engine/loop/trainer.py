@@ -15,10 +15,9 @@ from torch import nn
 from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import DataWait
-from engine.data.feed import Feed
+from engine.data.feed import BatchFeeds, Feed
 from engine.errors import OutOfMemory
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.batches import BatchFeeds
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.evaluation import EvalReporter, EvalResult
 from engine.loop.events import EventEmitter, TrainingFacts
