@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.batch_reader import BadExamples, Reader, WrongBatch, remedy
+from engine.data.batch_reader import BadExampleBudget, BadExamples, OnBadExample, Reader, WrongBatch, remedy
 from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
 from engine.errors import BadExample, text_of
 from engine.task import Dataset, Plan, Splits
