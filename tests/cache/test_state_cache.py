@@ -441,7 +441,7 @@ def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
 _ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from tputui.cache.cache_writer import Keeper
+from tputui.cache.cache_writer import CacheWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, resource.RLIM_INFINITY))
 keeper = Keeper(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
 keeper.finish(60.0)
@@ -470,9 +470,9 @@ def test_a_folder_that_cannot_be_made_costs_the_places_alone(run_dir: Path) -> N
 _KEEPS_ON = """
 import sys
 from pathlib import Path
-from tputui.cache.cache_writer import Keeper
+from tputui.cache.cache_writer import CacheWriter
 while True:
-    Keeper(Path(sys.argv[1]), spacing_bytes=8_000, spacing_share=0).finish(60.0)
+    CacheWriter(Path(sys.argv[1]), spacing_bytes=8_000, spacing_share=0).finish(60.0)
 """
 
 

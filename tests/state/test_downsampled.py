@@ -16,9 +16,9 @@ def both(left: Span, right: Span) -> Span:
 
 @given(st.integers(0, 500), st.sampled_from([2, 4, 8, 64]))
 def test_every_item_is_in_exactly_one_of_few(number: int, most: int) -> None:
-    made: Downsampled[Span] = Downsampled(both, most)
+    made: Downsampled[Span] = Downsampled(most)
     for item in range(number):
-        made.add((item, item))
+        made.add((item, item), both)
     assert len(made.items) <= most
     assert [place for first, last in made.items for place in range(first, last + 1)] == list(range(number))
     widths = {last - first + 1 for first, last in made.items[:-1]}

@@ -19,7 +19,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from tputui import __version__
-from tputui.cache import CachedState, state_codec
+from tputui.cache import state_codec
 from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import INT_MAX
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
@@ -27,7 +27,7 @@ from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
-FORMAT = 3
+FORMAT = 4
 """Version of the head and of what follows it. What a state means changes with the version of tputui as well."""
 SUFFIX = ".place"
 PLACE_BYTES_MAX = 4 << 20
@@ -159,14 +159,6 @@ def check_fit(run_dir: Path, head: Head) -> None:
     follows = not plain or (number is not None and int(number[1]) == head.last_seq == head.next_seq - 1)
     if zlib.crc32(before) != head.before or not follows:
         raise CacheRefused(f"{head.journal} is another one than it was")
-
-
-def load(run_dir: Path, path: Path, head: Head) -> CachedState:
-    """The place that a file holds. Raises `CacheRefused`, and `OSError`."""
-    check_fit(run_dir, head)
-    state, _ = read_state(path, head)
-    mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-    return CachedState(mark, state, head.newest_t)
 
 
 def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:

@@ -10,14 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.cache import CachedState
+from tputui.state.process_state import ProcessState
+from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR
 
 if TYPE_CHECKING:
     from tputui.cache.cache_file import Head
 
 
-class _Kept(NamedTuple):
+class CachedState(NamedTuple):
+    """The state of a process after the records before a bookmark. Fork it before applying events."""
+
+    bookmark: Bookmark
+    state: ProcessState
+    newest_t: float
+    """Newest unix time of those records."""
+
+
+class _CacheFile(NamedTuple):
     path: Path
     head: Head
 
@@ -27,7 +37,7 @@ class StateCache:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._kept: dict[str, list[_Kept]] | None = None
+        self._kept: dict[str, list[_CacheFile]] | None = None
 
     def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
         """By writer: the last place before which nothing is newer than the unix time `t`, where one is kept that has
@@ -41,7 +51,7 @@ class StateCache:
                 found[writer] = place
         return found
 
-    def _newest(self, kept: list[_Kept], t: float, beyond: int) -> CachedState | None:
+    def _newest(self, kept: list[_CacheFile], t: float, beyond: int) -> CachedState | None:
         from tputui.cache import cache_file
 
         for one in reversed(kept.copy()):
@@ -50,24 +60,29 @@ class StateCache:
             if one.head.last_seq <= beyond:
                 return None
             try:
-                return cache_file.load(self._run_dir, one.path, one.head)
+                cache_file.check_fit(self._run_dir, one.head)
+                state, _ = cache_file.read_state(one.path, one.head)
             except (cache_file.CacheRefused, OSError):
                 kept.remove(one)
+                continue
+            head = one.head
+            bookmark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
+            return CachedState(bookmark, state, head.newest_t)
         return None
 
 
-def _heads(run_dir: Path) -> dict[str, list[_Kept]]:
+def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
     """By writer: what can be read, in the order of the records."""
     if not (run_dir / CACHE_DIR).is_dir():
         return {}
     # Imported only where there are some: it takes longer than to read a short run.
     from tputui.cache import cache_file
 
-    found: dict[str, list[_Kept]] = {}
+    found: dict[str, list[_CacheFile]] = {}
     for path in cache_file.listed(run_dir):
         try:
             head = cache_file.read_head(path)
         except (cache_file.CacheRefused, OSError):
             continue
-        found.setdefault(head.writer, []).append(_Kept(path, head))
+        found.setdefault(head.writer, []).append(_CacheFile(path, head))
     return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}

@@ -1,62 +1,46 @@
-"""What one writer's facts add up to, as bytes and back: so that a reader can go on where another one was.
+"""The state of one process as bytes, and the validation of such bytes before the reducer continues from them.
 
-The same records give the same bytes, however they were read, and bytes that are read back go on to the same snapshot.
-They are a stranger's until then: see `keptforms` for what is kept and `keptsound` for what is believed of it. Pure: no
-clock, no file.
+The same events give the same bytes, however they were read. Types and sizes are checked by the decoder, from the
+annotations of the state; `check` then checks that the values agree with one another. Every state that events can
+produce passes. No files and no clock here.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
-from collections import Counter, deque
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from tputui.cache.state_forms import (
-    ColumnForm,
-    ColumnsForm,
-    Form,
-    LineForm,
-    MarksForm,
-    PaceForm,
-    ReceiptsForm,
-    RecentForm,
-    SeriesForm,
-    TellingForm,
-    ThinnedForm,
-    UsageForm,
-    ValuesForm,
-    WriterForm,
-)
-from tputui.cache.state_validation import check
-from tputui.state.chart_data import Mark, MeterPoint
-from tputui.state.core_series import AllCoreSeries, CoreSeries
-from tputui.state.downsampled import Downsampled, Recent, last_of
-from tputui.state.process_log import OF_A_KIND_MAX, TOOL, Marks, ProcessLog
-from tputui.state.process_state import ProcessState, Receipts
-from tputui.state.series import Series
-from tputui.state.snapshot import LogLine
-from tputui.state.step_values import Row, StepValues
-from tputui.telemetry import float_blocks
-from tputui.telemetry.events import StepsRecorded, TopologyDeclared
+from tputui.state.chart_data import Mark, MarkKind
+from tputui.state.core_series import AllCoreSeries
+from tputui.state.downsampled import POINTS_MAX, Downsampled, Recent
+from tputui.state.pace import Pace
+from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
+from tputui.state.process_state import ProcessState
+from tputui.state.step_values import StepValues, makes_sense
+from tputui.telemetry import events as ev
 
-T = TypeVar("T")
-FormT = TypeVar("FormT", bound=Form)
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(WriterForm)
+DEPTH_MAX = 64
+"""How deep a configuration may be nested."""
+_SHORTENED = 64
+"""Characters that may follow a text that was shortened."""
+_JSON_SCALARS = (str, float, bool, int, type(None))
+_TYPECODES = (b"f", b"Q")
 
 
 class NotCacheable(ValueError):
-    """A state that cannot be written, or bytes that hold none; the text says why."""
+    """A state that cannot be encoded, or bytes that contain no valid state; the text is the reason."""
 
 
 def encode(state: ProcessState) -> bytes:
     """Encodes a state. Raises `NotCacheable` if it is too large or inconsistent."""
+    state.values.recent_rows()  # decodes pending rows, so that the bytes do not depend on when they were last shown
     try:
-        content = _encoder.encode(_form_of(state))
+        content = _encoder.encode(state)
         check(_decoder.decode(content))
         return content
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -64,155 +48,168 @@ def encode(state: ProcessState) -> bytes:
 
 
 def decode(name: str, content: bytes) -> ProcessState:
-    """The state of the writer called `name` that bytes hold. Raises `NotCacheable`."""
+    """Decodes the state of the process called `name`. Raises `NotCacheable`."""
     try:
-        form = _decoder.decode(content)
-        check(form)
-        return _state_of(name, form)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise NotCacheable(f"it holds no state: {error}") from None
+        state = _decoder.decode(content)
+        _need(state.name == name, f"it is the state of {state.name[:40]}")
+        check(state)
+        return state
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise NotCacheable(f"it contains no valid state: {error}") from None
 
 
-def _held(form: type[FormT], thing: object, **instead: Any) -> FormT:
-    """The form of an object: its attributes by their names, or what stands `instead` of them."""
-    has = vars(thing)
-    return form(*(instead[name] if name in instead else has[_attribute(has, name)] for name in form.__struct_fields__))
+def _array_to_bytes(value: Any) -> bytes:
+    """Encodes an array: its type code, then float32 or uint64 values, little-endian."""
+    if not isinstance(value, array):
+        raise TypeError(f"{type(value).__name__} cannot be encoded")
+    return value.typecode.encode() + _little_endian(value).tobytes()
 
 
-def _filled(thing: T, form: Form, **instead: Any) -> T:
-    """The object with its attributes taken from a form, or from what stands `instead` of them."""
-    has = vars(thing)
-    for name in form.__struct_fields__:
-        has[_attribute(has, name)] = instead[name] if name in instead else getattr(form, name)
-    return thing
+def _array_from_bytes(kind: Any, content: Any) -> Any:
+    if not isinstance(content, bytes) or content[:1] not in _TYPECODES:
+        raise TypeError("an array is not stored as bytes")
+    return _little_endian(array(content[:1].decode(), content[1:]))
 
 
-def _attribute(has: dict[str, Any], name: str) -> str:
-    return name if name in has else f"_{name}"
-
-
-def _form_of(state: ProcessState) -> WriterForm:
-    return _held(
-        WriterForm,
-        state,
-        values=_values_form(state.values),
-        epoch_starts=_held(ThinnedForm, state.epoch_starts),
-        pace=_held(PaceForm, state.pace),
-        usage=_held(UsageForm, state.usage, samples=_held(ThinnedForm, state.usage.samples)),
-        meter_history={split: _held(ThinnedForm, points) for split, points in state.meter_history.items()},
-        log=_telling_form(state.log),
-        receipts={request: _held(ReceiptsForm, answer) for request, answer in state.receipts.items()},
-    )
-
-
-def _state_of(name: str, form: WriterForm) -> ProcessState:
-    state = ProcessState(name)
-    histories = {
-        split: _filled(Downsampled[MeterPoint](last_of), points) for split, points in form.meter_history.items()
-    }  # fmt: skip
-    return _filled(
-        state,
-        form,
-        values=_values(form.values, form.topology),
-        epoch_starts=_filled(state.epoch_starts, form.epoch_starts),
-        pace=_filled(state.pace, form.pace),
-        usage=_filled(state.usage, form.usage, samples=_filled(state.usage.samples, form.usage.samples)),
-        meter_history=histories,
-        log=_telling(state.log, form.log, f"worker-{state.index}"),
-        receipts={request: _filled(Receipts(), answer) for request, answer in form.receipts.items()},
-        unknown=Counter(form.unknown),
-    )
-
-
-def _values_form(state: StepValues) -> ValuesForm:
-    columns = [_column_form(column) for column in state.columns.columns]
-    decoded = tuple(vars(state.columns)["_decoded"])
-    return _held(
-        ValuesForm,
-        state,
-        series={metric: _held(SeriesForm, series) for metric, series in state.series.items()},
-        newest=[_newest_step(record, state.newest_row(metric)) for metric, record in state.newest.items()],
-        recent=[(row.step, _bytes_of(row.values)) for row in state.recent_rows()],
-        columns=_held(ColumnsForm, state.columns, columns=columns, decoded=decoded),
-    )
-
-
-def _values(form: ValuesForm, topology: TopologyDeclared | None) -> StepValues:
-    columns = [_column(column) for column in form.columns.columns]
-    return _filled(
-        StepValues(),
-        form,
-        series={metric: _filled(Series(), series) for metric, series in form.series.items()},
-        newest={record.metric: record for record in form.newest},
-        recent=[Row(step, _floats_of(content)) for step, content in form.recent],
-        columns=_filled(AllCoreSeries(), form.columns, columns=columns, decoded=list(form.columns.decoded)),
-        topology=topology,
-    )
-
-
-def _newest_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorded:
-    """The last step of a record as a record of its own: no more of it is ever looked at. `row` are its values."""
-    last = record.first + record.n - 1
-    if row is None:
-        return msgspec.structs.replace(record, first=last, n=1, bad=min(record.bad, record.cores), block="")
-    mean, least, greatest, bad = float_blocks.summarise(row)
-    block = float_blocks.pack_plain(_bytes_of(array("f", row)))
-    return msgspec.structs.replace(
-        record, first=last, n=1, mean=mean, min=least, max=greatest, bad=bad, block=block
-    )  # fmt: skip
-
-
-def _column_form(column: CoreSeries) -> ColumnForm:
-    counts = None if column.counts is None else column.counts.tolist()
-    means = _bytes_of(column.means)
-    return ColumnForm(column.first, column.last, column.rows, means, counts, column.sampled_bad, column.middle)
-
-
-def _column(form: ColumnForm) -> CoreSeries:
-    means = _floats_of(form.means)
-    counts = None if form.counts is None else array("L", form.counts)
-    return CoreSeries(form.first, form.last, form.rows, means, counts, form.sampled_bad, form.middle)
-
-
-def _bytes_of(floats: array[float]) -> bytes:
-    """Little-endian float32."""
+def _little_endian(values: array[Any]) -> array[Any]:
     if sys.byteorder == "big":
-        floats = array("f", floats)
-        floats.byteswap()
-    return floats.tobytes()
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values
 
 
-def _floats_of(content: bytes) -> array[float]:
-    """Of little-endian float32."""
-    floats = array("f", content)
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return floats
+_encoder = msgspec.msgpack.Encoder(enc_hook=_array_to_bytes)
+_decoder = msgspec.msgpack.Decoder(ProcessState, dec_hook=_array_from_bytes)
 
 
-def _telling_form(state: ProcessLog) -> TellingForm:
-    logs = [LineForm(line.t, line.source != TOOL, line.level, line.text) for line in state.logs]
-    of_kind = {
-        kind: _held(RecentForm, kept, old=_held(ThinnedForm, vars(kept)["_old"]), newest=list(vars(kept)["_newest"]))
-        for kind, kept in state.marks.of_kind.items()
-    }
-    marks = _held(MarksForm, state.marks, of_kind=of_kind, was_bad=sorted(vars(state.marks)["_was_bad"]))
-    return _held(TellingForm, state, logs=logs, warnings=list(state.warnings), marks=marks)
+def check(state: ProcessState) -> None:
+    """Raises `ValueError` if a state contradicts itself."""
+    _need(state.last_seq >= 0, "it has no event")
+    _check_times(state)
+    _check_values(state.values, state.topology)
+    _check_columns(state.values.columns)
+    _check_pace(state.pace)
+    lists: list[Downsampled[Any]] = [state.epoch_starts, state.usage.samples, *state.meter_history.values()]
+    for points in lists:
+        _check_downsampled(points, POINTS_MAX)
+    _need(_finite(start.t for start in state.epoch_starts.items), "an epoch has no start time")
+    _need(_finite(sample.t for sample in state.usage.samples.items), "a memory sample has no time")
+    _check_log(state.log)
+    _check_keys(state)
+    if state.run_started is not None:
+        _check_config(state.run_started.config)
 
 
-def _telling(state: ProcessLog, form: TellingForm, printed_by: str) -> ProcessLog:
-    logs = (
-        LogLine(t=line.t, source=printed_by if line.printed else TOOL, level=line.level, text=line.text)
-        for line in form.logs
-    )
-    of_kind = {kind: _recent(recent) for kind, recent in form.marks.of_kind.items()}
-    marks = _filled(Marks(), form.marks, of_kind=of_kind, was_bad=set(form.marks.was_bad))
-    state.logs.extend(logs)
-    state.warnings.extend(form.warnings)
-    return _filled(state, form, logs=state.logs, warnings=state.warnings, marks=marks)
+def _check_times(state: ProcessState) -> None:
+    times = (state.first_t, state.newest_t, state.moved_t)
+    _need(_finite(t for t in times if t is not None), "a time is not finite")
+    _need((state.first_t is None) == (state.newest_t is None), "only one of the first and newest time is set")
+    if state.first_t is not None and state.newest_t is not None:
+        _need(state.first_t <= state.newest_t, "its newest time is before its first")
+    step_s = state.smooth_step_s
+    _need(step_s is None or (math.isfinite(step_s) and step_s > 0), "the step time is not positive")
+    _need(math.isfinite(state.longest_compile_s), "the longest compile time is not finite")
 
 
-def _recent(form: RecentForm[Mark]) -> Recent[Mark]:
-    kept: Recent[Mark] = Recent(OF_A_KIND_MAX)
-    old: Downsampled[Mark] = vars(kept)["_old"]
-    return _filled(kept, form, old=_filled(old, form.old), newest=deque(form.newest))
+def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> None:
+    _need(topology is None or makes_sense(topology), "its cores make no sense")
+    _need(values.newest.keys() == values.series.keys(), "its metrics differ")
+    newest = values.newest.items()
+    _need(all(name == each.metric and makes_sense(each) for name, each in newest), "its newest record makes no sense")
+    _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
+    for series in values.series.values():
+        _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
+        for piece in series.pieces:
+            _need(piece.first <= piece.last, "a piece of a series ends before it begins")
+            _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
+    for bad in values.non_finite:
+        record = values.newest.get(bad.metric)
+        _need(record is not None and bad.column < record.cores, "a value has no core")
+
+
+def _check_columns(series: AllCoreSeries) -> None:
+    _need(len(series.columns) <= series.most, "there are more columns than allowed")
+    for column in series.columns:
+        _need(column.first <= column.middle <= column.last, "the middle of a column is outside it")
+        _need(len(column.means) == series.width > 0 and column.means.typecode == "f", "columns differ in width")
+        if column.counts is not None:
+            has_counts = len(column.counts) == series.width and column.counts.typecode == "Q"
+            _need(has_counts, "a column does not have a count for each core")
+            _need(max(column.counts) <= column.rows, "a column counts more values than steps")
+
+
+def _check_pace(pace: Pace) -> None:
+    _need(pace.steps.keys() == pace.seconds.keys(), "step times lack steps, or seconds")
+    _need(bool(pace.steps) == bool(pace.num_reports), "step times have no report")
+    seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history)]
+    _need(all(0 < one < math.inf for one in seconds), "steps took no time")
+    _need(all(reports.num_steps > 0 for reports in pace.history), "a report has no step")
+    _need(pace.in_open < pace.stride, "more reports are open than are joined")
+    _need(not pace.in_open or (pace.open_steps > 0 and 0 < pace.open_s < math.inf), "open reports took no time")
+
+
+def _check_downsampled(points: Downsampled[Any], most: int) -> None:
+    _need(points.most == most and len(points.items) <= most, "a downsampled list is longer than it may be")
+    _need(points.in_last <= points.stride and bool(points.items) == bool(points.in_last), "a list makes no sense")
+
+
+def _check_log(log: ProcessLog) -> None:
+    _need(log.num_logs >= len(log.logs), "it has more log lines than were added")
+    for line in log.logs:
+        _need(line.source in (TOOL, log.printed_by), "a log line is of another process")
+        _need(len(line.text) <= LOG_CHARS_MAX + _SHORTENED, "a log line is too long")
+    for kind, recent in log.marks.of_kind.items():
+        _check_marks(kind, recent)
+
+
+def _check_marks(kind: MarkKind, recent: Recent[Mark]) -> None:
+    _need(recent.most == OF_A_KIND_MAX and len(recent.newest) <= recent.most, "there are more marks than allowed")
+    _check_downsampled(recent.old, OF_A_KIND_MAX)
+    _need(len(recent.items) <= recent.count, "there are more marks than were added")
+    for mark in recent.items:
+        _need(mark.kind == kind and math.isfinite(mark.t), "a mark is of another kind, or has no time")
+        _need(len(mark.text) <= TEXT_CHARS_MAX + _SHORTENED, "the text of a mark is too long")
+
+
+def _check_keys(state: ProcessState) -> None:
+    """Checks that every key is the one that its event contains."""
+    named: list[tuple[object, object]] = [(epoch, event.epoch) for epoch, event in state.epochs.items()]
+    named += [(split, event.split) for split, event in state.meters.items()]
+    named += [(path, event.path) for path, event in state.checkpoints.items()]
+    named += [(path, event.path) for path, event in state.dropped_checkpoints.items()]
+    named += [(process, event.process) for process, event in state.stacks.items()]
+    for request, receipts in state.receipts.items():
+        answers = [answer for answer in (receipts.seen, receipts.applied, receipts.refused) if answer is not None]
+        _need(bool(answers), "a request has no answer")
+        named += [(request, answer.request) for answer in answers]
+    _need(all(key == name for key, name in named), "an event has the key of another one")
+
+
+def _check_config(value: Any) -> None:
+    """Rejects values that JSON does not have, and nesting too deep to walk through."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                _need(all(isinstance(key, str) for key in item), "a key of the configuration is not a text")
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, int) and not isinstance(item, bool):
+                _need(-ev.INT_MAX <= item <= ev.INT_MAX, "an integer has more than 64 bits")
+            else:
+                _need(isinstance(item, _JSON_SCALARS), "a value is none that JSON has")
+        if not below:
+            return
+        level = below
+    raise ValueError(f"values are nested more than {DEPTH_MAX} deep")
+
+
+def _finite(times: Iterable[float]) -> bool:
+    return all(map(math.isfinite, times))
+
+
+def _need(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)

@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tputui.cache import CachedState
-from tputui.cache.state_cache import StateCache
+from tputui.cache.state_cache import CachedState, StateCache
 from tputui.state.reducer import RunState
 from tputui.telemetry.journal import START, Bookmark, Damage
 from tputui.telemetry.merge import JournalEvent, Merge, Reached

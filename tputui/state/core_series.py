@@ -14,10 +14,13 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from tputui.state.chart_data import CoreColumn
-from tputui.telemetry.events import StepsRecorded
+from tputui.state.state_struct import AtLeastOne, Count, CountArray, FloatArray, StateStruct
+from tputui.telemetry.events import Int, StepsRecorded
 
 COLUMNS_MAX = 512
 """About two a column of the widest terminal."""
@@ -39,12 +42,12 @@ def columns_max(num_cores: int) -> int:
 class CoreSeries(NamedTuple):
     """Steps `first` to `last`, of which `rows` were looked at."""
 
-    first: int
-    last: int
-    rows: int
-    means: array[float]
+    first: Int
+    last: Int
+    rows: AtLeastOne
+    means: FloatArray
     """[cores] mean of the finite values; NaN where there is none."""
-    counts: array[int] | None
+    counts: CountArray | None
     """[cores] number of finite values; None where every value was finite, so that it is `rows`."""
     sampled_bad: bool
     """Whether a report with values that are not finite was looked at."""
@@ -57,44 +60,48 @@ class CoreSeries(NamedTuple):
         return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
 
 
-class AllCoreSeries:
-    """The losses that one writer recorded, a mean a core over consecutive steps."""
+class AllCoreSeries(StateStruct, dict=True):
+    """The losses that one process recorded: one mean per core over consecutive steps."""
 
-    def __init__(self, most: int = COLUMNS_MAX) -> None:
-        self.columns: list[CoreSeries] = []
-        self.count = 0
-        """Records that were taken in."""
-        self._most = most
-        self._stride = 1
-        """Steps that a column may span."""
-        self._last = 0
-        """Newest step of the records so far."""
-        self._seen = 0
-        """Values in the records so far."""
-        self._taken = 0
-        """Those that were taken in."""
-        self._decoded = [0, 0]
-        """Those that were decoded for this alone: of usual reports, and of those with values that are not finite."""
-        self._told: list[tuple[CoreSeries, CoreColumn]] = []
+    most: Annotated[int, msgspec.Meta(ge=COLUMNS_LEAST, le=COLUMNS_MAX, multiple_of=2)] = COLUMNS_MAX
+    """Columns that may be stored."""
+    columns: Annotated[list[CoreSeries], msgspec.Meta(max_length=COLUMNS_MAX)] = msgspec.field(default_factory=list)
+    count: Count = 0
+    """Records added."""
+    stride: AtLeastOne = 1
+    """Steps that a column may span."""
+    last: Int = 0
+    """Newest step recorded."""
+    seen: Count = 0
+    """Values recorded."""
+    taken: Count = 0
+    """Values added to a column."""
+    decoded: Annotated[list[Count], msgspec.Meta(min_length=2, max_length=2)] = msgspec.field(
+        default_factory=lambda: [0, 0]
+    )
+    """Values decoded for the columns alone: of ordinary reports, and of reports with NaN or infinite values."""
+
+    def __post_init__(self) -> None:
+        self._views: list[tuple[CoreSeries, CoreColumn]] = []
 
     @property
-    def told(self) -> list[CoreColumn]:
+    def views(self) -> list[CoreColumn]:
         """What is shown as it stands in a snapshot; of a column that did not change it is the same object every time,
         so that ten snapshots a second cost what changed between them."""
-        told, shown = self._told, self.shown
+        views, shown = self._views, self.shown
         # Only the newest column is ever replaced, or all of them at once.
-        same = min(len(told), len(shown))
-        while same and told[same - 1][0] is not shown[same - 1]:
+        same = min(len(views), len(shown))
+        while same and views[same - 1][0] is not shown[same - 1]:
             same -= 1
-        told[same:] = [(column, _shown(column, column.means, tuple(column.bad))) for column in shown[same:]]
-        return [column for _, column in told]
+        views[same:] = [(column, _shown(column, column.means, tuple(column.bad))) for column in shown[same:]]
+        return [column for _, column in views]
 
     @property
     def shown(self) -> list[CoreSeries]:
         """The columns up to the newest step."""
-        if not self.columns or self.columns[-1].last >= self._last:
+        if not self.columns or self.columns[-1].last >= self.last:
             return self.columns
-        return [*self.columns[:-1], self.columns[-1]._replace(last=self._last)]
+        return [*self.columns[:-1], self.columns[-1]._replace(last=self.last)]
 
     @property
     def width(self) -> int:
@@ -111,47 +118,39 @@ class AllCoreSeries:
         for them where they are wanted, and gives None where it cannot."""
         self.count += 1
         size = record.n * record.cores
-        self._seen += size
+        self.seen += size
         last = record.first + record.n - 1
-        opens = not self.columns or last - self.columns[-1].first >= self._stride
+        opens = not self.columns or last - self.columns[-1].first >= self.stride
         odd = record.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
-        if opens or odd or self._taken < WHOLE_VALUES_MAX:
-            allowed = WHOLE_VALUES_MAX + self._seen // SAMPLED_SHARE
-            if values is None and (self._decoded[odd] + size <= allowed or not self.columns):
+        if opens or odd or self.taken < WHOLE_VALUES_MAX:
+            allowed = WHOLE_VALUES_MAX + self.seen // SAMPLED_SHARE
+            if values is None and (self.decoded[odd] + size <= allowed or not self.columns):
                 values = decode(record)
-                self._decoded[odd] += size
+                self.decoded[odd] += size
             if values is not None:
-                self._taken += size
+                self.taken += size
                 self._add(record, values)
-        if last > self._last:
-            self._last = last
+        if last > self.last:
+            self.last = last
 
     def _add(self, record: StepsRecorded, values: Sequence[float]) -> None:
         num_cores = record.cores
         if not self.columns:
-            self._most = min(self._most, columns_max(num_cores))
+            self.most = min(self.most, columns_max(num_cores))
         elif num_cores != len(self.columns[-1].means):
             return
-        for row in range(0, record.n, self._stride):
-            rows = min(self._stride, record.n - row)
+        for row in range(0, record.n, self.stride):
+            rows = min(self.stride, record.n - row)
             part = values[row * num_cores : (row + rows) * num_cores]
             self._push(_reduced(record.first + row, rows, part, num_cores))
-        while len(self.columns) > self._most:
-            self._stride *= 2
-            self.columns = _widened(self.columns, self._stride)
-
-    def fork(self) -> AllCoreSeries:
-        """Another one that holds the same and goes on by itself."""
-        copy = AllCoreSeries(self._most)
-        copy.columns, copy.count = self.columns.copy(), self.count
-        copy._last, copy._stride = self._last, self._stride
-        copy._seen, copy._taken, copy._decoded = self._seen, self._taken, self._decoded.copy()
-        return copy
+        while len(self.columns) > self.most:
+            self.stride *= 2
+            self.columns = _widened(self.columns, self.stride)
 
     def _push(self, column: CoreSeries) -> None:
         if self.columns:
             newest = self.columns[-1]
-            if newest.last < column.first and column.last - newest.first < self._stride:
+            if newest.last < column.first and column.last - newest.first < self.stride:
                 self.columns[-1] = _joined(newest, column)
                 return
             # Steps that were passed over since belong to the column before.
@@ -167,7 +166,7 @@ def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreC
     parts = [(columns, cores) for columns, cores in parts if columns.columns]
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
     if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
-        return parts[0][0].told
+        return parts[0][0].views
     if not parts:
         return []
     frame = min((columns.shown for columns, _ in parts), key=len)
@@ -227,7 +226,7 @@ def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> 
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
         return CoreSeries(first, last, rows, means, None, False, middle)
-    counts = array("L", [rows]) * num_cores
+    counts = array("Q", [rows]) * num_cores
     for core, mean in enumerate(means):
         if not math.isfinite(mean):
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]
@@ -257,14 +256,14 @@ def _joined(left: CoreSeries, right: CoreSeries) -> CoreSeries:
         means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
         return CoreSeries(first, last, rows, means, None, False, middle)
     lefts, rights = _counts(left), _counts(right)
-    counts = array("L", [a + b for a, b in zip(lefts, rights, strict=True)])
+    counts = array("Q", [a + b for a, b in zip(lefts, rights, strict=True)])
     sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
     means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
     return CoreSeries(first, last, rows, means, counts, True, middle)
 
 
 def _counts(column: CoreSeries) -> array[int]:
-    return column.counts if column.counts is not None else array("L", [column.rows]) * len(column.means)
+    return column.counts if column.counts is not None else array("Q", [column.rows]) * len(column.means)
 
 
 def _mean(left: float, num_left: int, right: float, num_right: int, total: int) -> float:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from tputui.state.chart_data import MemoryPoint
 from tputui.state.downsampled import Downsampled, downsample
+from tputui.state.state_struct import Count, StateStruct
 from tputui.telemetry.events import HostSampled, MemorySampled
 
 _SAMPLES_MAX = 4_096
@@ -33,31 +36,25 @@ class Sample(NamedTuple):
         )
 
 
-class MemoryHistory:
-    """The memory that one writer sampled: a worker that of its devices, a supervisor that of its host."""
+class MemoryHistory(StateStruct):
+    """The memory that one process sampled: a worker that of its devices, a supervisor that of its host."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.samples: Downsampled[Sample] = Downsampled(Sample.join)
+    count: Count = 0
+    """Samples added."""
+    samples: Downsampled[Sample] = msgspec.field(default_factory=Downsampled)
 
     def add_device(self, event: MemorySampled) -> None:
-        """Takes device memory in; where it cannot be read there is nothing to keep."""
+        """Adds device memory; ignored if no device reported any."""
         if event.hbm and math.isfinite(event.t):
             self.count += 1
-            self.samples.add(Sample(event.t, max(reading.used_bytes for reading in event.hbm), None, None))
+            self.samples.add(Sample(event.t, max(reading.used_bytes for reading in event.hbm), None, None), Sample.join)
 
     def add_host(self, event: HostSampled) -> None:
-        """Takes host memory in."""
+        """Adds host memory."""
         if math.isfinite(event.t):
             self.count += 1
             rss_bytes = sum(process.rss_bytes for process in event.processes)
-            self.samples.add(Sample(event.t, None, event.memory_used_bytes, rss_bytes))
-
-    def fork(self) -> MemoryHistory:
-        """Another one that holds the same and goes on by itself."""
-        copy = MemoryHistory()
-        copy.count, copy.samples = self.count, self.samples.fork()
-        return copy
+            self.samples.add(Sample(event.t, None, event.memory_used_bytes, rss_bytes), Sample.join)
 
 
 def combined(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:

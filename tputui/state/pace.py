@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from tputui.state.chart_data import ThroughputPoint
 from tputui.state.downsampled import POINTS_MAX, join_pairs
+from tputui.state.state_struct import AtLeastOne, Count, StateStruct
 from tputui.telemetry.events import ProgressReported
 
 _LOG_WIDTH = math.log(1.002)
@@ -49,55 +51,54 @@ class ReportPace(NamedTuple):
         )
 
 
-class Pace:
-    """Step times and throughput, as reported."""
+class Pace(StateStruct):
+    """Step times and throughput of one process, as it reported them."""
 
-    def __init__(self) -> None:
-        self.num_reports = 0
-        self._steps: dict[int, int] = {}
-        """By the bin of its step time: how many steps were reported ..."""
-        self._seconds: dict[int, float] = {}
-        """... and how long they took."""
-        self._history: list[ReportPace] = []
-        """Each of `_stride` reports together."""
-        self._stride = 1
-        self._newest_step = 0
-        # The reports since, added up; a long run is opened by ten thousand of them.
-        self._in_open = 0
-        self._open_t = 0.0
-        self._open_steps = 0
-        self._open_s = 0.0
-        self._open_examples = 0.0
+    num_reports: Count = 0
+    steps: dict[int, AtLeastOne] = msgspec.field(default_factory=dict)
+    """Steps reported, by the bin of their step time."""
+    seconds: dict[int, float] = msgspec.field(default_factory=dict)
+    """Seconds that the steps in a bin took."""
+    history: Annotated[list[ReportPace], msgspec.Meta(max_length=POINTS_MAX - 1)] = msgspec.field(default_factory=list)
+    """Each item is `stride` reports together."""
+    stride: AtLeastOne = 1
+    newest_step: Count = 0
+    # Reports since the newest item of the history, summed: reading a long run adds ten thousand of them.
+    in_open: Count = 0
+    open_t: float = 0.0
+    open_steps: Count = 0
+    open_s: float = 0.0
+    open_examples: float = 0.0
 
     def add(self, event: ProgressReported) -> None:
         """Takes a report in; one without a step time that can be is passed over."""
         step, step_s = event.step, event.step_s
-        num_steps = step - self._newest_step if self._newest_step else min(step, event.report_steps)
+        num_steps = step - self.newest_step if self.newest_step else min(step, event.report_steps)
         if num_steps <= 0 or not (_LEAST_S <= step_s <= _MOST_S and math.isfinite(event.examples_per_s)):
             return
-        self._newest_step = step
+        self.newest_step = step
         self.num_reports += 1
         place = round(math.log(step_s) / _LOG_WIDTH)
-        self._steps[place] = self._steps.get(place, 0) + num_steps
+        self.steps[place] = self.steps.get(place, 0) + num_steps
         total_s = num_steps * step_s
-        self._seconds[place] = self._seconds.get(place, 0.0) + total_s
-        self._in_open += 1
-        self._open_t = event.t
-        self._open_steps += num_steps
-        self._open_s += total_s
-        self._open_examples += event.examples_per_s * total_s
-        if self._in_open == self._stride:
+        self.seconds[place] = self.seconds.get(place, 0.0) + total_s
+        self.in_open += 1
+        self.open_t = event.t
+        self.open_steps += num_steps
+        self.open_s += total_s
+        self.open_examples += event.examples_per_s * total_s
+        if self.in_open == self.stride:
             self._close()
 
     def quantile(self, share: float) -> float:
         """The step time in seconds that `share` of the steps keep, exact to 0.1 %. Needs a report."""
-        left = share * sum(self._steps.values())
+        left = share * sum(self.steps.values())
         place = 0
-        for place in sorted(self._steps):
-            left -= self._steps[place]
+        for place in sorted(self.steps):
+            left -= self.steps[place]
             if left <= 0:
                 break
-        return self._seconds[place] / self._steps[place]
+        return self.seconds[place] / self.steps[place]
 
     def lasting_s(self) -> float:
         """The step time in seconds to expect for long: a mean over the newer half of the steps. Needs two reports.
@@ -105,8 +106,8 @@ class Pace:
         The slowest and the fastest tenth of those steps are left out, so that a hiccup does not move it, and the first
         report, which has in it what is done once.
         """
-        reports = [*self._history, self._open()] if self._in_open else self._history
-        if self._stride == 1:
+        reports = [*self.history, self._open()] if self.in_open else self.history
+        if self.stride == 1:
             reports = reports[1:]
         newer: list[ReportPace] = []
         left = sum(report.num_steps for report in reports) / 2
@@ -119,25 +120,19 @@ class Pace:
 
     def points(self) -> list[ThroughputPoint]:
         """The reports in order, bounded in number."""
-        newest = [self._open()] if self._in_open else []
-        return [reports.to_point() for reports in [*self._history, *newest]]
-
-    def fork(self) -> Pace:
-        """Another one that holds the same and goes on by itself."""
-        other = copy.copy(self)
-        other._steps, other._seconds, other._history = self._steps.copy(), self._seconds.copy(), self._history.copy()
-        return other
+        newest = [self._open()] if self.in_open else []
+        return [reports.to_point() for reports in [*self.history, *newest]]
 
     def _open(self) -> ReportPace:
-        return ReportPace(self._open_t, self._newest_step, self._open_steps, self._open_s, self._open_examples)
+        return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples)
 
     def _close(self) -> None:
-        self._history.append(self._open())
-        self._in_open = self._open_steps = 0
-        self._open_s = self._open_examples = 0.0
-        if len(self._history) == POINTS_MAX:
-            self._history = join_pairs(self._history, ReportPace.join)
-            self._stride *= 2
+        self.history.append(self._open())
+        self.in_open = self.open_steps = 0
+        self.open_s = self.open_examples = 0.0
+        if len(self.history) == POINTS_MAX:
+            self.history = join_pairs(self.history, ReportPace.join)
+            self.stride *= 2
 
 
 def _trimmed_step_s(reports: list[ReportPace]) -> float:

@@ -6,16 +6,17 @@ One function a type of fact that is told, chosen by the table at the end; the fi
 
 from __future__ import annotations
 
-import copy
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.downsampled import Recent
 from tputui.state.snapshot import LogLine
+from tputui.state.state_struct import METRICS_MAX, Count, Metric, StateStruct
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import StepsRecorded, XlaMetricsRead
 
@@ -26,6 +27,8 @@ TOOL = "tputui"
 """Source of the lines that the tool itself says."""
 
 Level = Literal["info", "warning", "error"]
+Text = Annotated[str, msgspec.Meta(max_length=LOG_CHARS_MAX + 64)]
+"""A text and the note that it was shortened."""
 
 
 OF_A_KIND_MAX = 64
@@ -33,13 +36,12 @@ OF_A_KIND_MAX = 64
 TEXT_CHARS_MAX = 300
 
 
-class Marks:
-    """The marks of one writer."""
+class Marks(StateStruct):
+    """The timeline marks of one process."""
 
-    def __init__(self) -> None:
-        self.of_kind: dict[MarkKind, Recent[Mark]] = {}
-        self._was_bad: set[str] = set()
-        """Metrics whose newest record had values that are not finite."""
+    of_kind: dict[MarkKind, Recent[Mark]] = msgspec.field(default_factory=dict)
+    was_bad: Annotated[list[Metric], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(default_factory=list)
+    """Metrics whose newest record had NaN or infinite values."""
 
     def add(self, kind: MarkKind, t: float, step: int, text: str, core: int | None = None) -> None:
         """Puts a mark in; one without a time has no place on a timeline. Step 0 is to be told from the time."""
@@ -69,12 +71,12 @@ class Marks:
     ) -> None:
         """Marks where values begin to be not finite. `values`, [steps][cores], are None where they are not known."""
         if not event.bad:
-            if self._was_bad:
-                self._was_bad.discard(event.metric)
+            if self.was_bad and event.metric in self.was_bad:
+                self.was_bad.remove(event.metric)
             return
-        if event.metric in self._was_bad:
+        if event.metric in self.was_bad:
             return
-        self._was_bad.add(event.metric)
+        self.was_bad.append(event.metric)
         steps = f"steps {event.first} to {event.first + event.n - 1}"
         place = next((place for place, value in enumerate(values or ()) if not math.isfinite(value)), None)
         if values is None or place is None:
@@ -91,40 +93,22 @@ class Marks:
         """All of them, those that are not kept any more included."""
         return sum(kept.count for kept in self.of_kind.values())
 
-    def fork(self) -> Marks:
-        """Another one that holds the same and goes on by itself."""
-        copy = Marks()
-        copy.of_kind = {kind: kept.fork() for kind, kept in self.of_kind.items()}
-        copy._was_bad = self._was_bad.copy()
-        return copy
 
+class ProcessLog(StateStruct, dict=True):
+    """Log lines, warnings and timeline marks of one process."""
 
-class ProcessLog:
-    """Lines and marks of one writer."""
+    logs: Annotated[list[LogLine], msgspec.Meta(max_length=LOG_LINES_MAX)] = msgspec.field(default_factory=list)
+    num_logs: Count = 0
+    """Lines ever added, including those dropped from `logs`."""
+    warnings: Annotated[list[str], msgspec.Meta(max_length=WARNINGS_MAX)] = msgspec.field(default_factory=list)
+    marks: Marks = msgspec.field(default_factory=Marks)
 
-    def __init__(self, name: str, printed_by: str) -> None:
-        """`printed_by` is the source of what the writer passes on of a training process."""
-        self.name = name
-        self.logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
-        self.num_logs = 0
-        """Lines ever said, those that are not kept any more included."""
-        self.warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
-        self.marks = Marks()
-        self._printed_by = printed_by
-
-    def fork(self) -> ProcessLog:
-        """Another one that holds the same and goes on by itself."""
-        other = copy.copy(self)
-        other.logs, other.warnings, other.marks = self.logs.copy(), self.warnings.copy(), self.marks.fork()
-        return other
-
-    def take(self, event: ev.Event, step: int) -> bool:
-        """Tells of a fact; returns whether it is of a type that is told. `step` is the newest one known to be done."""
-        tell = _TOLD.get(type(event))
-        if tell is None:
-            return False
-        tell(self, event, step)
-        return True
+    def __post_init__(self) -> None:
+        self.name = ""
+        """Name of the process; set by its state, which owns it."""
+        self.printed_by = ""
+        """Source of lines that a training process printed."""
+        self.lines_max = LOG_LINES_MAX
 
     def say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
         """Puts a line in, shortened where it is too long; at the time of the line before where it has none."""
@@ -133,12 +117,20 @@ class ProcessLog:
         if len(text) > LOG_CHARS_MAX:
             text = f"{text[:LOG_CHARS_MAX]} [... {len(text) - LOG_CHARS_MAX} more characters]"
         self.num_logs += 1
+        if len(self.logs) >= self.lines_max:
+            del self.logs[0]
         self.logs.append(LogLine(t=t, source=source, level=level, text=text))
 
     def warn(self, t: float, text: str, step: int) -> None:
         """A line and a mark."""
         self.say(t, text, "warning")
         self.marks.add("warning", t, step, text)
+
+    def add_warning(self, text: str) -> None:
+        """Adds a text to the newest warnings."""
+        if len(self.warnings) >= WARNINGS_MAX:
+            del self.warnings[0]
+        self.warnings.append(text)
 
     def _run_started(self, event: ev.RunStarted, _: int) -> None:
         if event.resumed_from:
@@ -166,10 +158,10 @@ class ProcessLog:
         self.say(event.t, f"memory: {fmt.forecast(event.core)}")
 
     def _log_written(self, event: ev.LogWritten, _: int) -> None:
-        self.say(event.t, event.line, source=self._printed_by)
+        self.say(event.t, event.line, source=self.printed_by)
 
     def _warning_raised(self, event: ev.WarningRaised, step: int) -> None:
-        self.warnings.append(event.text)
+        self.add_warning(event.text)
         self.warn(event.t, event.text, step)
 
     def _example_skipped(self, event: ev.ExampleSkipped, step: int) -> None:
@@ -227,7 +219,7 @@ class ProcessLog:
         self.marks.add("stall", event.t, event.step, event.text)
 
     def _non_finite_found(self, event: ev.NonFiniteFound, step: int) -> None:
-        self.warnings.append(event.text)
+        self.add_warning(event.text)
         self.say(event.t, event.text, "warning")
 
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
@@ -238,7 +230,7 @@ class ProcessLog:
         self.say(event.t, f"run {event.outcome}: {event.reason}", level)
 
 
-_TOLD: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
+LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.RunStarted: ProcessLog._run_started,
     ev.WorkerExited: ProcessLog._worker_exited,
     ev.EpochStarted: ProcessLog._epoch_started,
@@ -262,3 +254,4 @@ _TOLD: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.TrainingEnded: ProcessLog._training_ended,
     ev.RunEnded: ProcessLog._run_ended,
 }
+"""Logs an event, by its type. The step is the newest one known to be done."""

@@ -7,12 +7,10 @@ requests, epochs). Pure: no clock, no file.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -21,7 +19,8 @@ from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.downsampled import Downsampled, first_of, last_of
 from tputui.state.memory_history import MemoryHistory
 from tputui.state.pace import Pace
-from tputui.state.process_log import ProcessLog
+from tputui.state.process_log import LOGGED, ProcessLog
+from tputui.state.state_struct import FEW_MAX, Count, FewByName, StateStruct
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
 from tputui.telemetry.clock import T_MAX, run_time
@@ -39,6 +38,7 @@ SECONDS_MAX = 1e9
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected to go by; any other may take as long as it takes."""
+_STEPPING_OR_SAVING = STEPPING | {"saving"}
 SILENT_S = 10.0
 """A heart beats at least once a second; so long without any fact is a stall."""
 STUCK_S = 30.0
@@ -49,89 +49,91 @@ _PACE_NEWEST = 0.3
 """Weight of the newest report in the smoothed step time."""
 
 
-class Receipts:
-    """What the writer answered to one request."""
+class Receipts(StateStruct):
+    """The answers of a process to one request."""
 
-    def __init__(self) -> None:
-        self.seen: ev.RequestSeen | None = None
-        self.applied: ev.RequestApplied | None = None
-        self.refused: ev.RequestRefused | None = None
+    seen: ev.RequestSeen | None = None
+    applied: ev.RequestApplied | None = None
+    refused: ev.RequestRefused | None = None
 
 
-class ProcessState:
-    """Everything that a writer's facts so far add up to."""
+class ProcessState(StateStruct):
+    """Everything that the events of one process add up to."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.last_seq = -1
-        self.first_t: float | None = None
-        self.newest_t: float | None = None
-        self.set_back_s = 0.0
-        """By how much the clock of its host was set back while it wrote; times here go on all the same."""
-        self.opened: ev.JournalOpened | None = None
-        self.run_started: ev.RunStarted | None = None
-        self.worker_started: ev.WorkerStarted | None = None
-        self.worker_exited: ev.WorkerExited | None = None
-        self.topology: ev.TopologyDeclared | None = None
-        self.plan: ev.TrainingPlanned | None = None
-        self.beat: ev.HeartbeatSent | None = None
-        self.epoch_started: ev.EpochStarted | None = None
-        self.progress: ev.ProgressReported | None = None
-        self.smooth_step_s: float | None = None
-        self.longest_compile_s = 0.0
-        """What compiling took at most between two reports; 0 before the first."""
-        self.moved_t: float | None = None
-        """When a step was last done, or a phase was on in which none is due."""
-        self.steps_done = 0
-        self.meters: dict[ev.Split, ev.MetersReported] = {}
-        self.epochs: dict[int, ev.EpochEnded] = {}
-        self.values = StepValues()
-        self.epoch_starts: Downsampled[EpochStart] = Downsampled(first_of)
-        self.pace = Pace()
-        self.usage = MemoryHistory()
-        self.meter_history: dict[ev.Split, Downsampled[MeterPoint]] = {}
-        self.num_meter_reports = 0
-        self.xla: ev.XlaMetricsRead | None = None
-        self.memory: ev.MemorySampled | None = None
-        self.predicted: ev.MemoryForecast | None = None
-        self.host: ev.HostSampled | None = None
-        self.processes: list[ev.ProcessSample] = []
-        """Of the newest sample; once the worker is gone, of the last one that still had it."""
-        self.log = ProcessLog(name, f"worker-{self.index}")
-        """Lines of the log, warnings and marks."""
-        self.checkpoints: dict[str, ev.CheckpointSaved] = {}
-        """By file: the newest save of it, unless the file was removed since."""
-        self.dropped_checkpoints: dict[str, ev.CheckpointDropped] = {}
-        """By file: its removal, unless it was saved again since."""
-        self.receipts: dict[str, Receipts] = {}
-        self.dropped_steps = 0
-        self.skipped: list[ev.ExampleSkipped] = []
-        """Examples left out; the last one counts them all."""
-        self.pictures: ev.PicturesKept | None = None
-        self.failure: ev.FailureRaised | None = None
-        """The first one."""
-        self.failure_reported: ev.FailureReported | None = None
-        self.rank_exits: list[ev.RankExited] = []
-        self.stacks: dict[str, ev.StacksTaken] = {}
-        """By process: the newest ones that this writer told."""
-        self.beat_at_stacks: ev.HeartbeatSent | None = None
-        """What it was doing when it told its own."""
-        self.training_ended: ev.TrainingEnded | None = None
-        self.run_ended: ev.RunEnded | None = None
-        self.unknown: Counter[str] = Counter()
-        self.num_senseless = 0
-        """Facts that contradict themselves."""
+    name: str
+    """Name of its journal: `worker-0`."""
+    last_seq: Annotated[int, msgspec.Meta(ge=-1, le=ev.INT_MAX)] = -1
+    first_t: float | None = None
+    newest_t: float | None = None
+    set_back_s: Annotated[float, msgspec.Meta(ge=0, le=T_MAX)] = 0.0
+    """Seconds by which the clock of its host was set back so far; times of this state never go back."""
+    opened: ev.JournalOpened | None = None
+    run_started: ev.RunStarted | None = None
+    worker_started: ev.WorkerStarted | None = None
+    worker_exited: ev.WorkerExited | None = None
+    topology: ev.TopologyDeclared | None = None
+    plan: ev.TrainingPlanned | None = None
+    beat: ev.HeartbeatSent | None = None
+    epoch_started: ev.EpochStarted | None = None
+    progress: ev.ProgressReported | None = None
+    smooth_step_s: float | None = None
+    longest_compile_s: float = 0.0
+    """Longest time spent compiling between two reports; 0 before the first."""
+    moved_t: float | None = None
+    """Time of the last step, or of the last event in a phase without steps."""
+    steps_done: Count = 0
+    meters: dict[ev.Split, ev.MetersReported] = msgspec.field(default_factory=dict)
+    epochs: Annotated[dict[ev.Int, ev.EpochEnded], msgspec.Meta(max_length=FEW_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    values: StepValues = msgspec.field(default_factory=StepValues)
+    epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
+    pace: Pace = msgspec.field(default_factory=Pace)
+    usage: MemoryHistory = msgspec.field(default_factory=MemoryHistory)
+    meter_history: dict[ev.Split, Downsampled[MeterPoint]] = msgspec.field(default_factory=dict)
+    num_meter_reports: Count = 0
+    xla: ev.XlaMetricsRead | None = None
+    memory: ev.MemorySampled | None = None
+    predicted: ev.MemoryForecast | None = None
+    host: ev.HostSampled | None = None
+    processes: Annotated[list[ev.ProcessSample], msgspec.Meta(max_length=FEW_MAX)] = msgspec.field(default_factory=list)
+    """Processes of the newest sample; after the worker has exited, of the last sample that included it."""
+    log: ProcessLog = msgspec.field(default_factory=ProcessLog)
+    checkpoints: FewByName[ev.CheckpointSaved] = msgspec.field(default_factory=dict)
+    """Newest save by file, unless the file was removed since."""
+    dropped_checkpoints: FewByName[ev.CheckpointDropped] = msgspec.field(default_factory=dict)
+    """Removal by file, unless the file was saved again since."""
+    receipts: FewByName[Receipts] = msgspec.field(default_factory=dict)
+    dropped_steps: Count = 0
+    skipped: Annotated[list[ev.ExampleSkipped], msgspec.Meta(max_length=SKIPPED_MAX)] = msgspec.field(
+        default_factory=list
+    )
+    """Examples left out; the last one has the count of all."""
+    pictures: ev.PicturesKept | None = None
+    failure: ev.FailureRaised | None = None
+    """The first failure."""
+    failure_reported: ev.FailureReported | None = None
+    rank_exits: Annotated[list[ev.RankExited], msgspec.Meta(max_length=RANK_EXITS_MAX)] = msgspec.field(
+        default_factory=list
+    )
+    stacks: Annotated[dict[str, ev.StacksTaken], msgspec.Meta(max_length=RANK_EXITS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    """Newest stacks by process, as far as this process reported them."""
+    beat_at_stacks: ev.HeartbeatSent | None = None
+    """Heartbeat before it reported its own stacks."""
+    training_ended: ev.TrainingEnded | None = None
+    run_ended: ev.RunEnded | None = None
+    unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    """Events by kind that this version does not know."""
+    num_senseless: Count = 0
+    """Events that contradict themselves."""
 
-    def fork(self) -> ProcessState:
-        """Another one that holds the same and goes on by itself. What facts are made of is shared: it never changes."""
-        other = copy.copy(self)
-        for name in _COPIED:
-            setattr(other, name, getattr(self, name).copy())
-        for name in _FORKED:
-            setattr(other, name, getattr(self, name).fork())
-        other.meter_history = {split: points.fork() for split, points in self.meter_history.items()}
-        other.receipts = {request: copy.copy(answer) for request, answer in self.receipts.items()}
-        return other
+    def __post_init__(self) -> None:
+        self.values.topology = self.topology
+        self.log.name, self.log.printed_by = self.name, f"worker-{self.index}"
 
     @property
     def role(self) -> str:
@@ -175,13 +177,18 @@ class ProcessState:
         if lost:
             text = f"{self.name}: {lost} records before this are missing from its journal"
             self.log.warn(event.t, text, self.steps_done)
-        handler = _HANDLERS.get(type(event))
+        kind = type(event)
+        handler, write = _HANDLERS.get(kind), LOGGED.get(kind)
         if handler is not None:
-            if type(event) in _BOUNDED:
+            if kind in _BOUNDED:
                 event = self._bounded(event)
             handler(self, event)
-        if not self.log.take(event, self.steps_done) and handler is None:
+        elif kind in _NEWEST:
+            setattr(self, _NEWEST[kind], event)
+        elif write is None:
             self._unknown(event)
+        if write is not None:
+            write(self.log, event, self.steps_done)
 
     def _in_time(self, event: ev.Event) -> ev.Event:
         """The event with its time in the run, where that is not simply later than the one before."""
@@ -203,7 +210,7 @@ class ProcessState:
     def _unknown(self, event: ev.Event) -> None:
         kind = event.kind if isinstance(event, ev.UnknownEvent) else type(event).__name__
         if kind in self.unknown or len(self.unknown) < UNKNOWN_KINDS_MAX:
-            self.unknown[kind] += 1
+            self.unknown[kind] = self.unknown.get(kind, 0) + 1
 
     def _silent(self, since: float, until: float) -> None:
         """Marks a time without a word; the wait for a step begins anew, since it is the same stall."""
@@ -233,18 +240,6 @@ class ProcessState:
             self.steps_done = step
         self._moved(t)
 
-    def _journal_opened(self, event: ev.JournalOpened) -> None:
-        self.opened = event
-
-    def _run_started(self, event: ev.RunStarted) -> None:
-        self.run_started = event
-
-    def _worker_started(self, event: ev.WorkerStarted) -> None:
-        self.worker_started = event
-
-    def _worker_exited(self, event: ev.WorkerExited) -> None:
-        self.worker_exited = event
-
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         if not makes_sense(event):
             self.num_senseless += 1
@@ -252,14 +247,11 @@ class ProcessState:
         self.topology = event
         self.values.declare(event)
 
-    def _training_planned(self, event: ev.TrainingPlanned) -> None:
-        self.plan = event
-
     def _heartbeat_sent(self, event: ev.HeartbeatSent) -> None:
         before, self.beat = self.beat, event
         if before is not None and before.phase == "saving" and event.phase != "saving":
             self._saved_from(before.t - before.phase_s, event.t)
-        if event.phase not in STEPPING | {"saving"} or before is None or event.step > before.step:
+        if event.phase not in _STEPPING_OR_SAVING or before is None or event.step > before.step:
             self._moved(event.t)
 
     def _saved_from(self, began: float, ended: float) -> None:
@@ -272,7 +264,7 @@ class ProcessState:
         self.epoch_started = event
         self._moved(event.t)
         if math.isfinite(event.t):
-            self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t))
+            self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t), first_of)
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
         if not makes_sense(event):
@@ -314,16 +306,15 @@ class ProcessState:
             return readings
         text = f"{len(readings):,} meters are reported at once; the first {METERS_MAX} are shown"
         if text not in self.log.warnings:
-            self.log.warnings.append(text)
+            self.log.add_warning(text)
             self.log.warn(t, text, self.steps_done)
         return dict(itertools.islice(readings.items(), METERS_MAX))
 
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event
-        if event.split not in self.meter_history:
-            self.meter_history[event.split] = Downsampled(last_of)
         avg = {name: reading.avg for name, reading in event.meters.items()}
-        self.meter_history[event.split].add(MeterPoint(epoch=event.epoch, split=event.split, step=event.step, avg=avg))
+        point = MeterPoint(epoch=event.epoch, split=event.split, step=event.step, avg=avg)
+        self.meter_history.setdefault(event.split, Downsampled()).add(point, last_of)
         self.num_meter_reports += 1
 
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
@@ -358,9 +349,6 @@ class ProcessState:
             self.skipped.pop()
         self.skipped.append(event)
 
-    def _pictures_kept(self, event: ev.PicturesKept) -> None:
-        self.pictures = event
-
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
         self.checkpoints[event.path] = event
         self.dropped_checkpoints.pop(event.path, None)
@@ -383,9 +371,6 @@ class ProcessState:
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
         self.failure = self.failure or event
-
-    def _failure_reported(self, event: ev.FailureReported) -> None:
-        self.failure_reported = event
 
     def _stacks_taken(self, event: ev.StacksTaken) -> None:
         if event.process in self.stacks or len(self.stacks) < RANK_EXITS_MAX:
@@ -425,27 +410,20 @@ def _has_worker(processes: list[ev.ProcessSample]) -> bool:
 
 _BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
 """Of which views show no more than so much."""
-_COPIED = (
-    "meters",
-    "epochs",
-    "checkpoints",
-    "dropped_checkpoints",
-    "skipped",
-    "rank_exits",
-    "stacks",
-    "unknown",
-)
-"""What a fork needs a container of its own for."""
-_FORKED = ("values", "log", "epoch_starts", "pace", "usage")
-"""What a fork needs a fork of."""
+
+_NEWEST: dict[type[ev.Event], str] = {
+    ev.JournalOpened: "opened",
+    ev.RunStarted: "run_started",
+    ev.WorkerStarted: "worker_started",
+    ev.WorkerExited: "worker_exited",
+    ev.TrainingPlanned: "plan",
+    ev.PicturesKept: "pictures",
+    ev.FailureReported: "failure_reported",
+}
+"""Events of which only the newest is stored, and in which field."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
-    ev.JournalOpened: ProcessState._journal_opened,
-    ev.RunStarted: ProcessState._run_started,
-    ev.WorkerStarted: ProcessState._worker_started,
-    ev.WorkerExited: ProcessState._worker_exited,
     ev.TopologyDeclared: ProcessState._topology_declared,
-    ev.TrainingPlanned: ProcessState._training_planned,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,
@@ -454,7 +432,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.MetersReported: ProcessState._meters_reported,
     ev.EpochEnded: ProcessState._epoch_ended,
     ev.ExampleSkipped: ProcessState._example_skipped,
-    ev.PicturesKept: ProcessState._pictures_kept,
     ev.XlaMetricsRead: ProcessState._xla_metrics_read,
     ev.MemoryPredicted: ProcessState._memory_predicted,
     ev.MemorySampled: ProcessState._memory_sampled,
@@ -465,7 +442,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.RequestApplied: ProcessState._request_applied,
     ev.RequestRefused: ProcessState._request_refused,
     ev.FailureRaised: ProcessState._failure_raised,
-    ev.FailureReported: ProcessState._failure_reported,
     ev.RankExited: ProcessState._rank_exited,
     ev.StacksTaken: ProcessState._stacks_taken,
     ev.TrainingEnded: ProcessState._training_ended,

@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from tputui.state.chart_data import Segment
 from tputui.state.downsampled import join_pairs
+from tputui.state.state_struct import AtLeastOne, Count, StateStruct
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -70,61 +73,56 @@ class Piece(NamedTuple):
         )
 
 
-class Series:
-    """The values that one writer recorded of one metric."""
+class Series(StateStruct, dict=True):
+    """The values of one metric that one process recorded."""
 
-    def __init__(self, pieces_max: int = PIECES_MAX) -> None:
-        self.pieces: list[Piece] = []
-        self.count = 0
-        """Records that were taken in."""
-        self._pieces_max = pieces_max
-        self._stride = 1
-        """Steps that a piece may span."""
-        self._decoded = 0
-        self._told: list[tuple[Piece, Segment]] = []
+    pieces_max: Annotated[int, msgspec.Meta(ge=PIECES_LEAST, le=PIECES_MAX)] = PIECES_MAX
+    pieces: Annotated[list[Piece], msgspec.Meta(max_length=PIECES_MAX)] = msgspec.field(default_factory=list)
+    count: Count = 0
+    """Records added."""
+    stride: AtLeastOne = 1
+    """Steps that a piece may span."""
+    decoded: Count = 0
+    """Values decoded for this series."""
+
+    def __post_init__(self) -> None:
+        self._segments: list[tuple[Piece, Segment]] = []
 
     def wants_values(self, record: StepsRecorded) -> bool:
         """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
-        return record.n >= 2 * self._stride and self._decoded + record.n * record.cores <= DECODED_VALUES_MAX
+        return record.n >= 2 * self.stride and self.decoded + record.n * record.cores <= DECODED_VALUES_MAX
 
     def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
         """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
         self.count += 1
-        if values is None or record.n < 2 * self._stride:
+        if values is None or record.n < 2 * self.stride:
             self._push(_summary(record))
         else:
-            self._decoded += len(values)
-            for row in range(0, record.n, self._stride):
-                last = min(row + self._stride, record.n)
+            self.decoded += len(values)
+            for row in range(0, record.n, self.stride):
+                last = min(row + self.stride, record.n)
                 part = values[row * record.cores : last * record.cores]
                 self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
-        while len(self.pieces) > self._pieces_max:
+        while len(self.pieces) > self.pieces_max:
             self.pieces = join_pairs(self.pieces, Piece.join)
-            self._stride *= 2
+            self.stride *= 2
 
     @property
     def segments(self) -> list[Segment]:
         """The pieces as they stand in a snapshot; of one that did not change it is the same object every time, so that
         ten snapshots a second cost what changed between them."""
-        told, pieces = self._told, self.pieces
+        made, pieces = self._segments, self.pieces
         # Only the newest piece is ever replaced, or all of them at once.
-        same = min(len(told), len(pieces))
-        while same and told[same - 1][0] is not pieces[same - 1]:
+        same = min(len(made), len(pieces))
+        while same and made[same - 1][0] is not pieces[same - 1]:
             same -= 1
-        told[same:] = [(piece, piece.to_segment()) for piece in pieces[same:]]
-        return [segment for _, segment in told]
-
-    def fork(self) -> Series:
-        """Another one that holds the same and goes on by itself."""
-        copy = Series(self._pieces_max)
-        copy.pieces, copy.count = self.pieces.copy(), self.count
-        copy._stride, copy._decoded = self._stride, self._decoded
-        return copy
+        made[same:] = [(piece, piece.to_segment()) for piece in pieces[same:]]
+        return [segment for _, segment in made]
 
     def _push(self, piece: Piece) -> None:
         if self.pieces:
             newest = self.pieces[-1]
-            if newest.last < piece.first and piece.last - newest.first < self._stride:
+            if newest.last < piece.first and piece.last - newest.first < self.stride:
                 self.pieces[-1] = newest.join(piece)
                 return
         self.pieces.append(piece)

@@ -6,24 +6,22 @@ Bounded however long the run. Pure: no clock, no file.
 
 from __future__ import annotations
 
-import copy
 import math
-from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.core_series import AllCoreSeries, columns_max
-from tputui.state.process_log import ProcessLog
+from tputui.state.process_log import ProcessLog, Text
 from tputui.state.series import Series, pieces_max
+from tputui.state.state_struct import METRICS_MAX, Count, FloatArray, Metric, StateStruct
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
-METRICS_MAX = 16
 RECORD_VALUES_MAX = 1 << 24
 """More than a line of the longest length can hold; a record that says so was not written by a reporter."""
 UNREADABLE_MAX = 64
@@ -39,52 +37,54 @@ CORES_MAX = 1 << 16
 class BadValue(NamedTuple):
     """A NaN or an infinity, by the column of its block."""
 
-    step: int
-    column: int
-    metric: str
+    step: Int
+    column: Count
+    metric: Metric
     value: float
 
 
 class Row(NamedTuple):
     """The loss of every core in a step, by the column of its block."""
 
-    step: int
-    values: array[float]
+    step: Int
+    values: FloatArray
 
 
-class StepValues:
-    """What one writer's records of steps add up to."""
+class StepValues(StateStruct, dict=True):
+    """The values of all steps that one process recorded."""
 
-    def __init__(self) -> None:
-        self.series: dict[str, Series] = {}
-        self.newest: dict[str, StepsRecorded] = {}
-        """By metric: the newest record."""
-        self.columns = AllCoreSeries()
-        """Each core's loss."""
-        self.non_finite: list[BadValue] = []
-        self.num_non_finite = 0
-        self.unreadable: dict[int, str] = {}
-        """Why a record's block cannot be decoded, by its sequence number."""
-        self._topology: TopologyDeclared | None = None
-        self._recent: list[Row] = []
-        """The newest steps of the loss, as far as they were decoded, and ..."""
+    series: Annotated[dict[Metric, Series], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(default_factory=dict)
+    newest: Annotated[dict[Metric, StepsRecorded], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    """The newest record, by metric."""
+    columns: AllCoreSeries = msgspec.field(default_factory=AllCoreSeries)
+    """The loss of each core."""
+    non_finite: Annotated[list[BadValue], msgspec.Meta(max_length=NON_FINITE_MAX)] = msgspec.field(default_factory=list)
+    num_non_finite: Count = 0
+    unreadable: Annotated[dict[Count, Text], msgspec.Meta(max_length=UNREADABLE_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    """Why a record cannot be decoded, by its sequence number."""
+    recent: Annotated[list[Row], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
+    """The newest steps of the loss that were decoded; `recent_rows` adds those still pending."""
+
+    def __post_init__(self) -> None:
+        self.topology: TopologyDeclared | None = None
+        """Set by the state of the process, which owns it."""
         self._pending: deque[StepsRecorded] = deque()
-        """... the records after them."""
+        """Records after the newest of `recent`, not decoded yet."""
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
         """The record whose newest row was decoded last, and that row."""
 
-    def fork(self) -> StepValues:
-        """Another one that holds the same and goes on by itself."""
-        other = copy.copy(self)
-        other.series = {metric: series.fork() for metric, series in self.series.items()}
-        other.newest, other.columns = self.newest.copy(), self.columns.fork()
-        other._recent, other._pending = self._recent.copy(), self._pending.copy()
-        other.non_finite, other.unreadable = self.non_finite.copy(), self.unreadable.copy()
-        return other
+    def fork(self) -> Self:
+        """An independent copy."""
+        self.recent_rows()
+        return super().fork()
 
     def declare(self, topology: TopologyDeclared) -> None:
         """Takes in which cores there are."""
-        self._topology = topology
+        self.topology = topology
         if not self.columns.width:
             self.columns = AllCoreSeries(
                 columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1))
@@ -95,10 +95,11 @@ class StepValues:
         if event.metric not in self.series:
             if len(self.series) >= METRICS_MAX:
                 return
-            self.series[event.metric] = Series(pieces_max(self._topology.num_hosts if self._topology else 1))
+            self.series[event.metric] = Series(pieces_max(self.topology.num_hosts if self.topology else 1))
         series = self.series[event.metric]
         self.newest[event.metric] = event
-        self.num_non_finite += event.bad
+        if event.bad:
+            self.num_non_finite += event.bad
         if not math.isfinite(event.t):
             event = msgspec.structs.replace(event, t=newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
@@ -118,8 +119,8 @@ class StepValues:
 
     def cores_of(self, num_columns: int) -> Sequence[int]:
         """Global indices of the cores whose values stand in the columns of a record that has so many."""
-        if self._topology is not None and len(self._topology.cores) == num_columns:
-            return self._topology.cores
+        if self.topology is not None and len(self.topology.cores) == num_columns:
+            return self.topology.cores
         return range(num_columns)
 
     def newest_row(self, metric: str = "loss") -> list[float] | None:
@@ -143,19 +144,19 @@ class StepValues:
             try:
                 values = float_blocks.unpack(record.block, record.n * num_cores)
             except float_blocks.BlockError:
-                self._recent = []
+                self.recent = []
                 continue
             rows = range(max(record.n - most, 0), record.n)
             fresh = [Row(record.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
-            same = [row for row in self._recent if len(row.values) == num_cores]
-            self._recent = [*same, *fresh][-most:]
-        return self._recent
+            same = [row for row in self.recent if len(row.values) == num_cores]
+            self.recent = [*same, *fresh][-most:]
+        return self.recent
 
     def _forget_rows(self, most: int) -> None:
         """Drops what the newest `most` steps do not need, before it is decoded."""
         num_rows = sum(record.n for record in self._pending)
         if num_rows >= most:
-            self._recent = []
+            self.recent = []
         while num_rows - self._pending[0].n >= most:
             num_rows -= self._pending.popleft().n
 

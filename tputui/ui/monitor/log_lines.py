@@ -111,7 +111,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
 
 def _process_with_long_log(name: str) -> ProcessState:
     process = ProcessState(name)
-    process.log.logs = deque(maxlen=LINES_MAX)
+    process.log.lines_max = LINES_MAX
     return process
 
 
