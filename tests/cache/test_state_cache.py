@@ -443,7 +443,7 @@ import resource, sys
 from pathlib import Path
 from tputui.cache.cache_writer import CacheWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, resource.RLIM_INFINITY))
-keeper = Keeper(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
+keeper = CacheWriter(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
 keeper.finish(60.0)
 print(keeper.trouble)
 """

@@ -8,7 +8,6 @@ produce passes. No files and no clock here.
 from __future__ import annotations
 
 import math
-import sys
 from array import array
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +20,7 @@ from tputui.state.downsampled import POINTS_MAX, Downsampled, Recent
 from tputui.state.pace import Pace
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
+from tputui.state.state_struct import little_endian
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
 
@@ -38,7 +38,7 @@ class NotCacheable(ValueError):
 
 def encode(state: ProcessState) -> bytes:
     """Encodes a state. Raises `NotCacheable` if it is too large or inconsistent."""
-    state.values.recent_rows()  # decodes pending rows, so that the bytes do not depend on when they were last shown
+    state.values.normalize()
     try:
         content = _encoder.encode(state)
         check(_decoder.decode(content))
@@ -62,20 +62,13 @@ def _array_to_bytes(value: Any) -> bytes:
     """Encodes an array: its type code, then float32 or uint64 values, little-endian."""
     if not isinstance(value, array):
         raise TypeError(f"{type(value).__name__} cannot be encoded")
-    return value.typecode.encode() + _little_endian(value).tobytes()
+    return value.typecode.encode() + little_endian(value).tobytes()
 
 
 def _array_from_bytes(kind: Any, content: Any) -> Any:
     if not isinstance(content, bytes) or content[:1] not in _TYPECODES:
         raise TypeError("an array is not stored as bytes")
-    return _little_endian(array(content[:1].decode(), content[1:]))
-
-
-def _little_endian(values: array[Any]) -> array[Any]:
-    if sys.byteorder == "big":
-        values = array(values.typecode, values)
-        values.byteswap()
-    return values
+    return little_endian(array(content[:1].decode(), content[1:]))
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_array_to_bytes)
@@ -115,7 +108,10 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     _need(topology is None or makes_sense(topology), "its cores make no sense")
     _need(values.newest.keys() == values.series.keys(), "its metrics differ")
     newest = values.newest.items()
-    _need(all(name == each.metric and makes_sense(each) for name, each in newest), "its newest record makes no sense")
+    _need(
+        all(name == each.metric and each.n == 1 and makes_sense(each) for name, each in newest),
+        "its newest record makes no sense",
+    )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
     for series in values.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")

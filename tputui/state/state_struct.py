@@ -7,6 +7,7 @@ contain. Anything that can be derived from the fields (names, values decoded for
 
 from __future__ import annotations
 
+import sys
 from array import array
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
@@ -48,3 +49,11 @@ def _forked(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _forked(item) for key, item in value.items()}
     return value.copy() if isinstance(value, list) else value
+
+
+def little_endian(values: array[Any]) -> array[Any]:
+    """The array, or a copy with swapped bytes on a big-endian machine."""
+    if sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values

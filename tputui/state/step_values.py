@@ -7,6 +7,7 @@ Bounded however long the run. Pure: no clock, no file.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Self
@@ -17,7 +18,7 @@ from tputui import formatting as fmt
 from tputui.state.core_series import AllCoreSeries, columns_max
 from tputui.state.process_log import ProcessLog, Text
 from tputui.state.series import Series, pieces_max
-from tputui.state.state_struct import METRICS_MAX, Count, FloatArray, Metric, StateStruct
+from tputui.state.state_struct import METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
 
@@ -152,6 +153,15 @@ class StepValues(StateStruct, dict=True):
             self.recent = [*same, *fresh][-most:]
         return self.recent
 
+    def normalize(self) -> None:
+        """Reduces the newest records to their last step and decodes pending ones.
+
+        Afterwards equal values have equal encodings, whether or not they were shown, and however a journal stores them.
+        """
+        self.recent_rows()
+        for metric, record in self.newest.items():
+            self.newest[metric] = _last_step(record, self.newest_row(metric))
+
     def _forget_rows(self, most: int) -> None:
         """Drops what the newest `most` steps do not need, before it is decoded."""
         num_rows = sum(record.n for record in self._pending)
@@ -186,6 +196,18 @@ class StepValues(StateStruct, dict=True):
                 self.non_finite.append(bad)
                 if len(self.non_finite) >= NON_FINITE_MAX:
                     return
+
+
+def _last_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorded:
+    """The last step of a record as a record of its own; row: [cores], or None if it cannot be decoded."""
+    last = record.first + record.n - 1
+    if row is None:
+        return msgspec.structs.replace(record, first=last, n=1, bad=min(record.bad, record.cores), block="")
+    mean, least, greatest, bad = float_blocks.summarise(row)
+    block = float_blocks.pack_plain(little_endian(array("f", row)).tobytes())
+    return msgspec.structs.replace(
+        record, first=last, n=1, mean=mean, min=least, max=greatest, bad=bad, block=block
+    )  # fmt: skip
 
 
 def _rows_most(num_cores: int) -> int:
