@@ -9,7 +9,6 @@ import functools
 import math
 import re
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
