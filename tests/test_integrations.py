@@ -84,8 +84,8 @@ def test_a_plain_script_leaves_a_run_that_is_shown_checked_and_replayed(tmp_path
     done = run_script(tmp_path, "fit(TputuiCallback())", package)
     assert f"trained {STEPS}" in done.stdout, done.stderr
     name = the_run(tmp_path).name
-    told = json.loads(tputui("show", name, "--json", cwd=tmp_path))
-    assert told["state"] == "done"
+    shown = json.loads(tputui("show", name, "--json", cwd=tmp_path))
+    assert shown["state"] == "done"
     assert "Line" in tputui("runs", cwd=tmp_path)
     assert "sound" in tputui("check", name, cwd=tmp_path)
     assert "epoch 2 ended" in tputui("replay", name, "--no-ui", cwd=tmp_path)

@@ -55,17 +55,17 @@ def main(num_cores: int) -> None:
     cores, task = build.strategy(planned), planned.task
     images = task.load(planned.data, 0).train
     inputs = [images.fetch((np.arange(checked.global_batch) + 5 * step) % 64) for step in range(STEPS)]
-    learner = TrainStep(planned, cores, images)
-    without_dropout(learner.model)
+    train_step = TrainStep(planned, cores, images)
+    without_dropout(train_step.model)
     plain = task.model(planned.model, planned.data)
-    plain.load_state_dict(backend.to_host(learner.model.state_dict()))
+    plain.load_state_dict(backend.to_host(train_step.model.state_dict()))
     compiles = []
     for step, batch in enumerate(inputs):
         at = Position(epoch=1, batch=step, step=step, evaluating=False)
-        learner.step(cores.put(batch), at, lambda parameters: None)
+        train_step.step(cores.put(batch), at, lambda parameters: None)
         backend.sync()
         compiles.append(backend.compiles().done)
-    state = backend.to_host(learner.model.state_dict())
+    state = backend.to_host(train_step.model.state_dict())
 
     optimizer = torch.optim.SGD(without_dropout(plain).parameters(), lr=0.01)
     for batch in inputs:

@@ -64,26 +64,26 @@ def measured(planned: Any, strategy: Any) -> dict[str, Any]:
     from engine.xla import backend
 
     train = planned.task.load(planned.data, 0).train
-    learner = TrainStep(planned, strategy, train)
-    theirs = copy.deepcopy(learner.model).to("cpu")
-    learner.model.train()
+    train_step = TrainStep(planned, strategy, train)
+    theirs = copy.deepcopy(train_step.model).to("cpu")
+    train_step.model.train()
     before = backend.compiles().done
 
     def step(epoch: int, batch: int) -> int:
         at = Position(epoch, batch, (epoch - 1) * STEPS + batch, evaluating=False)
-        learner.step(strategy.put(train.fetch(rows_of(epoch, batch))), at, lambda parameters: None)
-        learner.take_gradient_norm()
+        train_step.step(strategy.put(train.fetch(rows_of(epoch, batch))), at, lambda parameters: None)
+        train_step.take_gradient_norm()
         backend.sync()
         compiled: int = backend.compiles().done - before
         return compiled
 
     compiles = [step(epoch, batch) for epoch in range(1, 4) for batch in range(STEPS)]
     by_hand(planned.config.optim, theirs, train)
-    ours = backend.to_host(learner.model.state_dict())
+    ours = backend.to_host(train_step.model.state_dict())
     apart = max(float((ours[name] - value).abs().max()) for name, value in theirs.state_dict().items())
     for updates, following in JUMPS.items():
         # Not by `restore`, since a restored state compiles a program of its own, once.
-        for kept in learner._optimizer.state.values():
+        for kept in train_step._optimizer.state.values():
             if "step" in kept:
                 kept["step"].fill_(updates)
         # Beyond the last epoch a cosine has come down to its end.

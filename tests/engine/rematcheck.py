@@ -37,27 +37,27 @@ def main() -> None:
 
     strategy = build.strategy(planned)
     splits = planned.task.load(planned.data, 0)
-    learner = TrainStep(planned, strategy, splits.train)
+    train_step = TrainStep(planned, strategy, splits.train)
     if rematerialise == "yes":
-        remat.apply(remat.blocks(planned.task, learner.model), backend.recomputed)
-    learner.model.train()
+        remat.apply(remat.blocks(planned.task, train_step.model), backend.recomputed)
+    train_step.model.train()
     losses, compiles = [], []
     for number in range(1, int(steps) + 1):
         at = Position(epoch=1, batch=0, step=number - 1, evaluating=False)
         rows = (np.arange(checked.global_batch) + number) % 64
-        outcomes = learner.step(strategy.put(splits.train.fetch(rows)), at, lambda parameters: None)
+        outcomes = train_step.step(strategy.put(splits.train.fetch(rows)), at, lambda parameters: None)
         backend.sync()
         losses.append(float(outcomes["loss"].detach().cpu().mean()))
         compiles.append(backend.compiles().done)
-    state = backend.to_host(learner.model.state_dict())
-    told = {
+    state = backend.to_host(train_step.model.state_dict())
+    result = {
         "losses": losses,
         "compiles": compiles,
         "statistics": {name: value.double().sum().item() for name, value in state.items() if "running" in name},
         "counted": [int(value) for name, value in state.items() if name.endswith("num_batches_tracked")],
         "names": list(state),
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Watched:
         self.dir = run.dir
         self.supervisor = spawn.start_supervisor(run.dir)
 
-    def told(self) -> ev.FailureReported:
+    def reported(self) -> ev.FailureReported:
         """Waits for the report of its failure."""
         return wait_for(lambda: facts(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
 
@@ -67,7 +67,7 @@ class Watched:
 
     def late_s(self) -> float:
         """Seconds from the failure to its report."""
-        return self.told().t - self.failure().t
+        return self.reported().t - self.failure().t
 
     def clean_up(self) -> None:
         """Ends all processes."""
@@ -114,7 +114,7 @@ def test_every_step_before_an_exception_in_the_data_is_in_the_journal(runs: dict
         runs[name].failure()
         steps = facts(runs[name].dir, "worker-0", ev.StepsRecorded)
         # The fourth batch cannot be read.
-        assert [step for told in steps for step in range(told.first, told.first + told.n)] == [1, 2, 3]
+        assert [step for record in steps for step in range(record.first, record.first + record.n)] == [1, 2, 3]
         assert not facts(runs[name].dir, "worker-0", ev.StepsDropped)
 
 
@@ -134,7 +134,7 @@ def test_a_rank_that_exits_while_the_others_train_is_named_whatever_its_exit_cod
     recorded = facts(runs["exit-rank"].dir, "worker-0", ev.StepsRecorded)
     unread = facts(runs["exit-rank"].dir, "worker-0", ev.StepsDropped)
     (ended,) = facts(runs["exit-rank"].dir, "worker-0", ev.TrainingEnded)
-    assert sum(told.n for told in recorded) + sum(told.num_steps for told in unread) == ended.step
+    assert sum(record.n for record in recorded) + sum(drop.num_steps for drop in unread) == ended.step
 
 
 def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Watched]) -> None:
@@ -143,7 +143,7 @@ def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Wa
     assert (failure.kind, failure.error) == ("aborted", "SIGABRT")
     assert "in _end" in failure.stack
     (exited,) = facts(watched.dir, "supervisor-0", ev.WorkerExited)
-    assert watched.told().t - exited.t < WITHIN_S
+    assert watched.reported().t - exited.t < WITHIN_S
 
 
 def test_an_exception_in_a_rank_is_told_as_its_own_and_the_rest_as_what_followed(runs: dict[str, Watched]) -> None:
@@ -167,17 +167,17 @@ def test_a_killed_rank_is_told_within_two_seconds(runs: dict[str, Watched]) -> N
     pid = facts(watched.dir, "rank-1", ev.JournalOpened)[0].pid
     killed = time.time()
     os.kill(pid, signal.SIGKILL)
-    told = watched.told()
-    assert told.t - killed < WITHIN_S
-    assert (told.process, told.pid, told.kind) == ("rank-1", pid, "killed")
-    assert told.memory
+    report = watched.reported()
+    assert report.t - killed < WITHIN_S
+    assert (report.process, report.pid, report.kind) == ("rank-1", pid, "killed")
+    assert report.memory
     assert watched.failure().cores == [1]
 
 
 def test_a_hanging_rank_is_named_with_those_that_wait_and_its_stack_is_told(runs: dict[str, Watched]) -> None:
     watched = runs["hang-rank"]
     (stall, *_) = wait_for(
-        lambda: [told for told in facts(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in told.text],
+        lambda: [stall for stall in facts(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],
         "the stall",
         PATIENCE_S,
     )

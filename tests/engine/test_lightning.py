@@ -136,8 +136,8 @@ best, teller = run_dir / "checkpoints" / "best.pt", Teller(2)
 asked = [(None, split, None) for split in ("valid", "test", "train")]
 for source, split, out in [*asked, (Path("mine.csv"), None, None), (None, "valid", "x.csv")]:
     try:
-        told = predict(Asked(best, run_dir, source, split, out, "csv", 64, code), teller)
-        print(json.dumps([told["figures"], told["rows"], told["out"]]))
+        result = predict(Asked(best, run_dir, source, split, out, "csv", 64, code), teller)
+        print(json.dumps([result["figures"], result["rows"], result["out"]]))
     except Refused as refused:
         print(json.dumps(str(refused)))
 print(json.dumps("torch_xla" in sys.modules))
@@ -161,8 +161,8 @@ def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: P
 
 @pytest.mark.slow
 def test_exported_weights_of_a_module_are_evaluated_without_the_run(lit: Run, tmp_path: Path) -> None:
-    said = tputui("export", lit.dir, "--to", "mine.pt", cwd=tmp_path)
-    assert said.code == 0, said.err
+    done = tputui("export", lit.dir, "--to", "mine.pt", cwd=tmp_path)
+    assert done.code == 0, done.err
     state = torch.load(tmp_path / "mine.pt", weights_only=True)
     best = torch.load(lit.dir / "checkpoints" / "best.pt", weights_only=True)["state_dict"]
     assert state.keys() == best.keys()
@@ -278,10 +278,10 @@ for override in sys.argv[1:]:
 def test_what_cannot_be_trained_is_told_in_one_sentence_that_names_the_key() -> None:
     command = [sys.executable, "-c", CHECKS, *REFUSED]
     done = subprocess.run(command, cwd=HERE, input=TIED, capture_output=True, text=True, check=True)
-    for (override, sentence), told in zip(REFUSED.items(), done.stdout.splitlines(), strict=True):
+    for (override, sentence), line in zip(REFUSED.items(), done.stdout.splitlines(), strict=True):
         key = override.partition("=")[0].removesuffix(".rows")
-        assert told.startswith(f"{key}: ")
-        assert sentence in told
+        assert line.startswith(f"{key}: ")
+        assert sentence in line
 
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path: Path) -> None:

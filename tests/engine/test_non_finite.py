@@ -31,12 +31,12 @@ SETUPS = {
 
 def found(*blocks: tuple[list[list[float]], list[float]], cores: int = 2) -> list[ev.NonFiniteFound]:
     """The events for consecutive reports of losses and gradient norms."""
-    told: list[ev.Event] = []
-    detector, step = NonFiniteDetector("train", range(cores), "stop", told.append), 1
+    emitted: list[ev.Event] = []
+    detector, step = NonFiniteDetector("train", range(cores), "stop", emitted.append), 1
     for losses, norms in blocks:
         detector.look(step, np.array(losses, dtype=np.float32), norms)
         step += len(losses)
-    return [event for event in told if isinstance(event, ev.NonFiniteFound)]
+    return [event for event in emitted if isinstance(event, ev.NonFiniteFound)]
 
 
 def test_nothing_is_told_of_finite_numbers() -> None:

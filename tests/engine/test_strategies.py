@@ -252,12 +252,14 @@ def test_every_rank_is_seen_in_the_run(runs: dict[str, Run]) -> None:
     events = rank_events(run)
     beats = [event for event in events if isinstance(event, ev.HeartbeatSent)]
     assert {"compiling", "starting"} & {beat.phase for beat in beats}
-    told = next(event for event in events if isinstance(event, ev.TopologyDeclared))
-    assert told.cores == [1]
+    topology = next(event for event in events if isinstance(event, ev.TopologyDeclared))
+    assert topology.cores == [1]
     ended = events[-1]
     assert isinstance(ended, ev.TrainingEnded), "its last words were waited for"
     assert (ended.outcome, ended.step) == ("done", 2 * STEPS)
-    assert not any(isinstance(event, ev.StepsRecorded | ev.EpochEnded) for event in events), "the first tells those"
+    assert not any(isinstance(event, ev.StepsRecorded | ev.EpochEnded) for event in events), (
+        "the first rank emits those"
+    )
 
 
 def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict[str, Run]) -> None:
@@ -299,9 +301,9 @@ def test_the_learning_rate_is_told_of_the_step_and_nothing_is_compiled_again(
         fall = 0.5 * (1 + math.cos(math.pi * max(0, update - warm_up) / (updates - warm_up)))
         return 0.01 * fall * min(1, (update + 1) / warm_up)
 
-    told = [(event.step, event.lr) for event in run.all(ev.ProgressReported)]
-    told += [(event.step, event.lr) for event in run.all(ev.EpochEnded)]
-    for step, lr in told:
+    rates = [(event.step, event.lr) for event in run.all(ev.ProgressReported)]
+    rates += [(event.step, event.lr) for event in run.all(ev.EpochEnded)]
+    for step, lr in rates:
         assert lr == pytest.approx(expected(step)), step
     assert run.one(ev.TrainingPlanned).lr_rule == "0.01, linear warm-up over 3 updates, cosine down to 0"
 
