@@ -131,7 +131,7 @@ def test_the_best_and_the_last_weights_are_kept(whole: Run) -> None:
 def test_the_heart_beats_through_the_compilation(whole: Run) -> None:
     beats = whole.all(ev.HeartbeatSent)
     assert beats[0].phase == "starting"
-    # Before the plan is reported, the runtime's libraries are loaded, for as long as the disk takes, with the interpreter
+    # Before the plan is reported the runtime's libraries are loaded, as long as the disk takes, with the interpreter
     # locked: no thread of this process can beat then.
     planned_at = whole.one(ev.TrainingPlanned).t
     gaps = [late.t - early.t for early, late in itertools.pairwise(beats) if early.t >= planned_at]
