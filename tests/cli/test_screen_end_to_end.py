@@ -134,7 +134,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     assert facts(run_dir, "worker-0", ev.CheckpointSaved)
 
     terminal.press("Left")
-    terminal.until(r"looking back .*: step [\d,]+ of [\d,]+ done by now", "paused")
+    terminal.until(r"viewing .* ago \(step [\d,]+ of [\d,]+\)", "paused")
     terminal.press("b")
     terminal.until("\u25cf live")
 
@@ -155,7 +155,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     terminal.until("0 in training", f"{run_dir.name} +\\S+ stopped")
 
     terminal.press("Enter")
-    terminal.until("STOPPED", "the end", "looks back")
+    terminal.until("STOPPED", "the end", "look back")
     terminal.press("Left")
     terminal.until("looking back", "paused")
     terminal.press("q")

@@ -254,7 +254,7 @@ def test_a_search_of_a_long_run_says_that_only_the_newest_lines_were_searched() 
         assert "no lines match /oom/: newest 1,000 searched; enter, then a: all" in text(pilot.app.screen)
         await pilot.press("enter")
         assert "no lines match /oom/: newest 1,000 searched; a: all" in text(pilot.app.screen)
-        opened(pilot).take_older([said(-1, "killed: oom"), *lines], "all of them are in the journals")
+        opened(pilot).take_older([said(-1, "killed: oom"), *lines], "all lines: the journals")
         await until(pilot, lambda: "killed: oom" in text(pilot.app.screen))
         assert "[1/1,001]" in text(pilot.app.screen)
 
@@ -386,7 +386,7 @@ def test_older_lines_are_read_from_the_journals(long_run: Path) -> None:
     found = older_lines(long_run)
     texts = [line.text for line in found.lines]
     assert {"line 0 of it", "line 2999 of it"} <= set(texts)
-    assert found.where == f"all of them are in {long_run}/worker-0.log"
+    assert found.where == f"all lines: {long_run}/worker-0.log"
     assert all(line.t <= recorded.T0 + 6 for line in older_lines(long_run, recorded.T0 + 6).lines)
     assert older_lines(long_run / "gone").lines == []
     assert "cannot be read" in older_lines(long_run / "gone").where
@@ -397,9 +397,9 @@ def test_a_reads_older_lines_on_the_screen(long_run: Path) -> None:
         screen = pilot.app.screen
         await until(pilot, lambda: "line 2999 of it" in text(screen) or "run done" in text(screen))
         await pilot.press("7", "7", "home")
-        assert "a reads the lines before these" in text(screen)
+        assert "a: load earlier lines" in text(screen)
         await pilot.press("a")
-        await until(pilot, lambda: "lines were read from the journals" in opened(pilot)._older)
+        await until(pilot, lambda: "earlier lines loaded" in opened(pilot)._older)
         await pilot.press("home")
         assert "digits: 1437 images" in text(screen)
         await pilot.press("slash", *"line 7 of", "enter")

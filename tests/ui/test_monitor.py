@@ -462,8 +462,8 @@ def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
         await until(pilot, lambda: "\u25cf live" in shown(pilot))
         assert "looking back" not in shown(pilot)
         player.live, player.position, source.served = False, player.end - 40, past
-        await until(pilot, lambda: "looking back 40 s: step 120 of 330 done by now" in shown(pilot))
-        assert "b returns to now" in shown(pilot)
+        await until(pilot, lambda: "viewing 40 s ago (step 120 of 330)" in shown(pilot))
+        assert "b: live" in shown(pilot)
         assert "b now" in shown(pilot).splitlines()[-1]
         await pilot.press("n")
         await until(pilot, lambda: player.position == made.marks()[2].t)
@@ -527,11 +527,11 @@ def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "\u25cf live" in shown(pilot))
         await pilot.press("left")
-        await until(pilot, lambda: "looking back" in shown(pilot) and "the run goes on" in shown(pilot))
+        await until(pilot, lambda: "looking back" in shown(pilot) and "the run continues" in shown(pilot))
         growing.go_on(60)
         await until(pilot, lambda: "run DONE" in shown(pilot))
         assert "looking back" in shown(pilot)
-        assert "the run goes on" not in shown(pilot)
+        assert "the run continues" not in shown(pilot)
         await pilot.press("q")
 
     left = drive(ScreenApp(lambda: MonitorScreen(growing.session, growing.run_dir)), script, size=WIDE)
@@ -695,7 +695,7 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
     assert "took 59 s, ended 1 h 00 min ago" in first
     header.show(made.running(), replaying=False, behind=Behind(182.0, 1204, condition="running"))
     lines = ["".join(span.text for span in line) for line in header.paint(120, 4)]
-    assert "looking back 3 min 02 s: step 330 of 1,204 done by now" in lines[3]
+    assert "viewing 3 min 02 s ago (step 330 of 1,204)" in lines[3]
     header.show(made.running(), replaying=False, behind=Behind(27.0, 440, condition="done"))
     assert width_of(header.paint(80, 4)[3]) <= 80, "how to come back is read whole"
 
@@ -775,8 +775,8 @@ def test_pace_draws_a_chart_with_the_events_where_there_is_room() -> None:
 
 
 def test_pace_says_why_an_end_is_not_told() -> None:
-    assert "ends    it has ended (done)" in panel_text(PacePanel, made.finished(), 60, 9)
-    assert "not known yet" in panel_text(PacePanel, made.changed(made.running(), eta_s=None), 60, 9)
+    assert "ends    finished: done" in panel_text(PacePanel, made.finished(), 60, 9)
+    assert "not known before" in panel_text(PacePanel, made.changed(made.running(), eta_s=None), 60, 9)
     assert "no report yet" in panel_text(PacePanel, made.starting(), 90, 9)
 
 

@@ -100,7 +100,7 @@ def test_the_header_tells_the_run() -> None:
         "digits-20251009-100000",
         "RUNNING",
         "executing",
-        "newest fact < 1 s ago",
+        "updated < 1 s ago",
         "epoch 3/4",
         "step 330/440",
         "75 %",
@@ -164,7 +164,7 @@ def test_an_awaited_receipt_comes_before_alarms() -> None:
 
 
 def test_the_newest_fact_grows_old_on_screen() -> None:
-    assert "newest fact 1 min 30 s ago" in header_text(made.changed(made.running(), newest_fact=made.NOW - 90))
+    assert "updated 1 min 30 s ago" in header_text(made.changed(made.running(), newest_fact=made.NOW - 90))
 
 
 def request(**changes: Any) -> RequestView:
@@ -213,7 +213,7 @@ def test_a_map_shows_every_group_and_what_is_wrong() -> None:
     assert len(body) <= 14
     assert sum(line.count("\u2716") for line in body) == 1
     assert sum(line.count("\u25b2") for line in body) == 1
-    assert "4 cores, the worst told" in said or "a block 4 cores" in said
+    assert "4 cores, the worst shown" in said or "one block per 4 cores" in said
 
 
 def test_64_cores_have_a_block_each() -> None:
@@ -284,14 +284,14 @@ def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, heig
 
 def test_epochs_count_the_columns_that_have_no_room() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
-    assert drawing.note == "13 columns more in full screen"
+    assert drawing.note == "+13 columns (enter)"
 
 
 @pytest.mark.parametrize(
     ("width", "note"),
     [
-        (84, "train epoch 3, valid epoch 2, 2 columns more in full screen"),
-        (64, "train epoch 3, valid epoch 2, 4 columns more"),
+        (84, "train epoch 3, valid epoch 2, +2 columns (enter)"),
+        (64, "train epoch 3, valid epoch 2, +4"),
         (40, "train epoch 3, valid epoch 2"),
     ],
 )
@@ -382,7 +382,7 @@ def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_en
 def test_meters_tell_scores_as_of_the_whole_split() -> None:
     said = drawn(MetersPanel, scored(), width=70)
     assert [line.split()[:3] for line in said.splitlines() if "auc" in line] == [["auc", "-", "0.9200*"]]
-    assert "* of the whole validation split, no mean; epoch 2" in said
+    assert "* over the whole validation split, not a mean; epoch 2" in said
     assert "*" not in drawn(MetersPanel, made.running(), width=70)
 
 

@@ -85,7 +85,7 @@ def test_enter_opens_an_ended_run_as_it_ended_and_plays_it_from_there_and_q_come
         assert "the end" in text(pilot.app.screen)
         assert "c checkpoint" not in text(pilot.app.screen)
         await pilot.press("left")
-        await until(pilot, lambda: "b returns to the end" in text(pilot.app.screen))
+        await until(pilot, lambda: "b: to the end" in text(pilot.app.screen))
         await pilot.press("b")
         await until(pilot, lambda: "looking back" not in text(pilot.app.screen))
         await pilot.press("q")

@@ -1,7 +1,6 @@
-"""The application: one of its doors opens a run, one the list of runs, one runs side by side. Blocks until it is left.
+"""Opens the screens: `run_monitor`, `run_list` and `run_compare`. Each blocks until the user leaves.
 
-The terminal is drawn to first: what a screen is made of takes longer to import than the first frame to draw, so each
-door imports its own once that frame stands.
+A screen takes longer to import than the first frame takes to draw, so it is imported after that frame was drawn.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class ScreenBroke(Exception):
-    """The screen ended by an exception, which is the cause; the text says what becomes of the run, and where it is."""
+    """The screen ended by an exception, which is the cause. The text names the run and that it is not affected."""
 
 
 class ViewOptions(NamedTuple):
-    """What a command line says of the view."""
+    """Options of the command line for the view."""
 
     ascii_only: bool = False
     reset_view: bool = False
@@ -44,10 +43,10 @@ NO_OPTIONS = ViewOptions()
 
 
 class ScreenApp(BaseApp["MonitorResult"]):
-    """Opens one screen and ends with it; until it stands, says that it is being opened."""
+    """Opens one screen and ends with it; until the screen is drawn, shows a line of text."""
 
-    # What the monitor asks for is read at once, under the name that it asks for: a style sheet that comes later has
-    # all of them parsed again.
+    # The style sheet of the monitor is read at once, by the path that the monitor uses: adding it later would parse all
+    # style sheets again.
     CSS_PATH: ClassVar[CSSPathType | None] = ["tones.tcss", "monitor/../monitor.tcss"]
     TITLE = "tputui"
 
@@ -61,8 +60,8 @@ class ScreenApp(BaseApp["MonitorResult"]):
         opening: str = "",
         alone: bool = False,
     ) -> None:
-        """Without `views` nothing is kept; without `looks` the terminal shows everything. `opening` stands in the
-        first line until the screen does. `alone` says that the process has nothing else to do than this."""
+        """Without `views` no view settings are stored; without `looks` the terminal supports everything. `opening` is
+        the first line until the screen is drawn. `alone` is whether the process does nothing else."""
         super().__init__(looks or Capabilities(), views or Views(), export_to=export_to)
         self._open_screen = open_screen
         self._opening = opening
@@ -73,29 +72,29 @@ class ScreenApp(BaseApp["MonitorResult"]):
         yield Static(self._opening, id="opening", markup=False)
 
     def on_mount(self) -> None:
-        """Opens the screen once the first frame is drawn."""
+        """Open the screen after the first frame is drawn."""
         self.call_after_refresh(self._open)
 
     def _fatal_error(self) -> None:
-        # Textual's own prints the local variables of every call, and a terminal full of them tells a user nothing.
+        # Textual prints the local variables of every call, which does not help a user.
         self._close_messages_no_wait()
 
     @property
     def cause(self) -> Exception | None:
-        """The exception that ended the app, where one did."""
+        """The exception that ended the app, if any."""
         return self._exception
 
     def _open(self) -> None:
         self.push_screen(self._open_screen(), self.exit)
         self.call_after_refresh(self.keep_views)
         if self._alone:
-            self.call_after_refresh(spare_collector)
+            self.call_after_refresh(relax_garbage_collector)
 
 
 def run_monitor(
     session: Source, run_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> MonitorResult:
-    """Shows a run, live or replayed, until the user leaves; closes the session. Training goes on."""
+    """Show a run, live or replayed, until the user leaves; closes the session. Training continues."""
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.monitor.screen import MonitorScreen
@@ -126,7 +125,7 @@ def run_list(
 def run_compare(
     run_dirs: Sequence[Path], *, base: int = 0, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
-    """Shows 2 to 8 runs side by side until the user leaves; `base` is the index of the run that others stand beside."""
+    """Compare 2-8 runs until the user leaves; `base` is the index of the run to compare with."""
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.compare.screen import CompareScreen
@@ -140,7 +139,7 @@ def run_compare(
 def _run(
     open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions, opening: str, unharmed: str
 ) -> MonitorResult | None:
-    """Runs the app until it is left. Raises `ScreenBroke`; `unharmed` says then what goes on."""
+    """Run the app until the user leaves. Raises `ScreenBroke`, with `unharmed` in its text."""
     views = Views.opened(state_path(os.environ))
     if options.reset_view:
         views.reset()
@@ -152,19 +151,19 @@ def _run(
         finally:
             views.write()
     if app.cause is not None:
-        raise ScreenBroke(f"the screen broke; {unharmed}") from app.cause
+        raise ScreenBroke(f"the screen failed; {unharmed}") from app.cause
     return result
 
 
-def spare_collector() -> None:
-    """Has the garbage collector pass over what stands by now, and look for cycles less often.
+def relax_garbage_collector() -> None:
+    """Exclude all current objects from garbage collection, and collect less often.
 
-    What is loaded stays for as long as the process: to look through it took 45 ms at a time, in which no key was
-    answered. Frames leave few cycles behind, and what they are made of goes without the collector.
+    The modules stay loaded as long as the process: to traverse them took 45 ms at a time, in which no key was handled.
+    Frames create few cycles, so reference counting frees nearly all of them.
     """
     gc.freeze()
-    gc.set_threshold(_CYCLES_LOOKED_FOR, *gc.get_threshold()[1:])
+    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
-_CYCLES_LOOKED_FOR = 10_000
-"""Objects made and not yet freed after which cycles are looked for."""
+_COLLECT_AFTER = 10_000
+"""Number of allocated objects after which cycles are collected."""

@@ -1,7 +1,7 @@
-"""The screen in a browser: textual-serve behind a door that asks every request for a secret.
+"""The screen in a browser: textual-serve, guarded by a secret.
 
-The secret is a part of the address, so that a page, its files and its websocket are all behind it. Bound to loopback;
-requests that name another host, or come from another site's page, are refused. Must not decide what is shown.
+The secret is part of the address, so that it protects the page, its files and its websocket. The server is bound to
+loopback, and refuses requests that name another host or come from the page of another site.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ HOST = "127.0.0.1"
 TOKEN_BYTES = 24
 FONT_PX = 15
 COOKIE = "tputui"
-"""Where downloads look for the secret: their address is not ours to choose."""
+"""Holds the secret for downloads, whose address textual-serve chooses."""
 
 _REFUSAL = "This address lacks the secret that `tputui serve` printed, or has an old one."
-_FOREIGN = "This server answers requests to its own address alone."
+_FOREIGN = "This server only answers requests to its own address."
 _SHUTDOWN_S = 5.0
 
 _HEADERS = {
@@ -65,21 +65,21 @@ body.-closed .ended {{ display: flex; background: #0e1218; }}
 
 _KEYS = """addEventListener("load", () => document.querySelector(".xterm-helper-textarea")?.focus());
 """
-"""Gives the terminal the keys, without a click."""
+"""Focuses the terminal, so that it takes keys without a click."""
 
 
 class GuardedServer(Server):
-    """Serves what a command draws, to those who know the secret."""
+    """Serves the terminal of a command to requests with the secret."""
 
     def __init__(self, command: str, port: int, title: str, token: str) -> None:
-        """`command` is a line for the shell; each page that is opened runs it anew."""
+        """`command` is a shell command, run once per page that is opened."""
         super().__init__(command, host=HOST, port=port, title=title, public_url=f"http://{HOST}:{port}")
         self.token = token
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
 
     @property
     def address(self) -> str:
-        """The address of the page, secret included."""
+        """The address of the page, including the secret."""
         return f"{self.public_url}/{self.token}/"
 
     def application(self) -> web.Application:
@@ -102,21 +102,21 @@ class GuardedServer(Server):
     def _guard(self) -> Middleware:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            refusal = self._why_not(request)
-            if refusal:
+            refusal = self._refusal(request)
+            if refusal is not None:
                 raise web.HTTPForbidden(text=refusal)
             return await handler(request)
 
         return guard
 
-    def _why_not(self, request: web.Request) -> str:
-        """Why a request is refused; empty where it is not."""
+    def _refusal(self, request: web.Request) -> str | None:
+        """The reason why a request is refused; None if it is allowed."""
         origin = request.headers.get("Origin", "")
         if request.host not in self._hosts or (origin and origin.removeprefix("http://") not in self._hosts):
             return _FOREIGN
         first = request.path.split("/")[1]
-        told = request.cookies.get(COOKIE, "") if first == "download" else first
-        return "" if hmac.compare_digest(told.encode(), self.token.encode()) else _REFUSAL
+        token = request.cookies.get(COOKIE, "") if first == "download" else first
+        return None if hmac.compare_digest(token.encode(), self.token.encode()) else _REFUSAL
 
     async def _page(self, request: web.Request) -> web.Response:
         websocket = f"ws://{request.host}/{self.token}/ws"
@@ -134,12 +134,12 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def new_token() -> str:
-    """A secret that nobody guesses."""
+    """Return a random secret."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def listen(port: int) -> socket.socket:
-    """A socket on loopback; port 0 takes a free one. Raises `OSError`."""
+    """Return a listening socket on loopback; port 0 takes a free one. Raises `OSError`."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -151,13 +151,13 @@ def listen(port: int) -> socket.socket:
     return listening
 
 
-def serve(command: str, listening: socket.socket, title: str, tell: Callable[[str], Any]) -> None:
-    """Serves until SIGINT or SIGTERM; `tell` is given the address once it answers."""
+def serve(command: str, listening: socket.socket, title: str, announce: Callable[[str], Any]) -> None:
+    """Serve until SIGINT or SIGTERM; `announce` gets the address once the server answers."""
     server = GuardedServer(command, listening.getsockname()[1], title, new_token())
-    asyncio.run(_serve(server, listening, tell))
+    asyncio.run(_serve(server, listening, announce))
 
 
-async def _serve(server: GuardedServer, listening: socket.socket, tell: Callable[[str], Any]) -> None:
+async def _serve(server: GuardedServer, listening: socket.socket, announce: Callable[[str], Any]) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -166,7 +166,7 @@ async def _serve(server: GuardedServer, listening: socket.socket, tell: Callable
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
-        tell(server.address)
+        announce(server.address)
         await ended.wait()
     finally:
         await runner.cleanup()

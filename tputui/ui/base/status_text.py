@@ -56,6 +56,11 @@ def seconds(value: float) -> str:
     return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
 
 
+def hidden_columns(number: int) -> str:
+    """The note of a table that has no room for some columns: `+17 columns (enter)`."""
+    return f"+{number} column{'' if number == 1 else 's'} (enter)"
+
+
 def clock(seconds: float) -> str:
     """A place in a run: `1:02:07`, `02:07`."""
     whole = int(seconds)

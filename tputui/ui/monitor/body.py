@@ -44,7 +44,7 @@ PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
     PacePanel,
     FailurePanel,
 )
-"""In the order of their keys, the failure at the end with 0."""
+"""In the order of their keys; the failure, with key 0, is the last."""
 
 PanelT = TypeVar("PanelT", bound=Panel[Any])
 
@@ -71,11 +71,11 @@ class Body(Panels[Panel[Any]]):
         )
 
     def names(self) -> Sequence[str]:
-        """The panels that can be selected: the failure only where there is one."""
+        """The panels that can be selected: the failure only if there is one."""
         return [name for name in NAMES if name != FAILURE or self._failed]
 
     def show(self, snapshot: Snapshot) -> None:
-        """Hands each panel its part."""
+        """Give each panel its part."""
         failed = snapshot.failure is not None
         num_cores = len(snapshot.cores)
         if (failed, num_cores) != (self._failed, self._num_cores):
@@ -85,7 +85,7 @@ class Body(Panels[Panel[Any]]):
             panel.show(panel.pick(snapshot))
 
     def get(self, panel: type[PanelT]) -> PanelT:
-        """The panel of a kind, whether it is in sight or not."""
+        """The panel of a type."""
         return next(one for one in self.panels() if isinstance(one, panel))
 
     def action_open(self) -> None:
@@ -94,7 +94,7 @@ class Body(Panels[Panel[Any]]):
             self.action_maximise()
 
     def on_panel_opened(self, event: Panel.Opened) -> None:
-        """A panel was clicked twice."""
+        """Show a panel that was double-clicked in full screen, or all panels again."""
         event.stop()
         self.maximise(not self.maximised)
 

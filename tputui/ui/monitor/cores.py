@@ -1,4 +1,4 @@
-"""The cores: a table while they fit, a map of their losses when they are many. The outlier is named."""
+"""The cores panel: loss, step and state of every core as a table, or a map of their losses if there are many."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _COLUMN = 14
 """Cells of a core in the table of several columns."""
 
 _BLOCK_MOST = 4
-"""Cells of a block of the map, the gap included, where there is room for wide ones."""
+"""Maximum number of cells of a block of the map, including the gap."""
 
 _BAR = 10
-"""Cells of the bar that shows a loss beside the greatest one, where there is room."""
+"""Cells of the bar that shows a loss relative to the highest one."""
 
 _SMALL = 1e-3
-"""Below that a loss is written with an exponent."""
+"""Smaller losses are printed with an exponent."""
 
 _STATE = 14
-"""Cells that most states take."""
+"""Cells of the longest common state."""
 
 
 class CoresPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     cores: list[CoreView]
     outlier: OutlierView | None
@@ -48,7 +48,6 @@ class CoresPanel(Panel[CoresPart]):
 
     @staticmethod
     def pick(snapshot: Snapshot) -> CoresPart:
-        """The cores."""
         why_none = "" if snapshot.cores else status_text.nothing_yet(snapshot, "core")
         return CoresPart(snapshot.cores, snapshot.outlier, why_none)
 
@@ -75,7 +74,7 @@ def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
 
 
 def state_of(core: CoreView) -> tuple[str, Tone]:
-    """What a core does, in words, and how that looks."""
+    """The state of a core in words, and its tone."""
     if core.condition == "stalled":
         return f"\u25b2 stalled: {status_text.phase_in_short(core.phase, core.phase_s) or 'silent'}", "warn"
     if core.condition == "ended":
@@ -85,7 +84,7 @@ def state_of(core: CoreView) -> tuple[str, Tone]:
 
 
 def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
-    """The loss of a core; what is not finite or stands out has a sign besides its colour."""
+    """The loss of a core; NaN, inf and the outlier have a sign besides their colour."""
     text = _short(core.loss, width - 3)
     if core.loss is not None and not math.isfinite(core.loss):
         return Span(f"{text:>{width - 2}} \u2716", "bad")
@@ -95,9 +94,9 @@ def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
 
 
 def _short(loss: float | None, room: int) -> str:
-    """A loss in at most `room` cells, so that it never touches what stands before it."""
+    """A loss in at most `room` cells."""
     text = fmt.number(loss)
-    # Small losses of a column are all written one way, also those that would fit without an exponent.
+    # All small losses of a column have an exponent, including those that would fit without one.
     if loss is None or (len(text) <= room and not 0.0 < abs(loss) < _SMALL):
         return text
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
@@ -171,7 +170,7 @@ def _some(numbers: list[int]) -> str:
 
 
 def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int, note: str) -> Drawing:
-    """One block a core, or a group of neighbours told by the worst of them."""
+    """One block per core, or per group of neighbours, which shows the worst of them."""
     labels = len(str(cores[-1].core)) + 1
     rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
     group = _power_of_two(math.ceil(len(cores) / (rows_free * room)))
@@ -189,8 +188,8 @@ def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int
             found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
             line.append(_block(losses[place], min(found, default=None), bounds, each))
         rows.append(joined(line))
-    legend = "a block a core" if group == 1 else f"a block {group} cores, the worst told"
-    head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; high is a high loss", "dim")])
+    legend = "one block per core" if group == 1 else f"one block per {group} cores, the worst shown"
+    head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; higher block = higher loss", "dim")])
     return Drawing(rows, head=head, note=note)
 
 
@@ -199,31 +198,31 @@ def _power_of_two(least: int) -> int:
 
 
 def _across(count: int, rows: int, room: int) -> int:
-    """Blocks in a row: as few as the rows allow, in whole eights where there is room, so that rows begin round."""
+    """Blocks in a row: as few as the rows allow, rounded up to a multiple of 8 if there is room."""
     least = math.ceil(count / rows)
     even = math.ceil(least / 8) * 8
     return even if even <= room else least
 
 
 def _worst(members: list[CoreView]) -> float | None:
-    """The greatest finite loss of a group."""
+    """The highest finite loss of a group."""
     losses = [core.loss for core in members if core.loss is not None]
     return max((loss for loss in losses if math.isfinite(loss)), default=None)
 
 
 _BAD, _STALLED, _ODD = range(3)
-"""What a block tells besides the loss, the gravest first."""
+"""Conditions that a block shows instead of the loss, the most severe first."""
 
 
 def _signs(cores: list[CoreView], odd: OutlierView | None) -> dict[int, int]:
-    """By core: what it has to tell besides its loss, the gravest of it."""
+    """The most severe condition of each core that has one, by core."""
     found = {odd.core: _ODD} if odd is not None else {}
     found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
     return found | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
 
 
 def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], width: int) -> Span:
-    """The block of a group by its greatest finite loss, between the `bounds` of all, and the gravest sign in it."""
+    """The block of a group: its most severe condition, or its highest finite loss relative to the `bounds` of all."""
     if sign == _BAD:
         return Span(_wide("\u2716", width), "bad")
     if sign == _STALLED:

@@ -1,4 +1,4 @@
-"""Epochs that ended: their averages, and where their time went."""
+"""The epochs panel: averages and scores of every finished epoch, and the sections of its time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tputui.ui.render.table import Cell, Table
 from tputui.ui.widgets.panel import Along, Drawing, Panel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
-"""In the order in which a step goes through them."""
+"""In the order of a step."""
 
 COMPILED = "\u25c6"
-"""Marks an epoch in which programs were compiled, so that its time is not taken for that of the others."""
+"""Marks an epoch in which programs were compiled, because its time is not comparable."""
 
 _TABLE_LEAST = 30
-"""Cells that the table keeps beside the bars."""
+"""Minimum number of cells of the table beside the bars."""
 
 _UNITS = "sections in s"
 
@@ -28,10 +28,10 @@ _BAR_MOST, _BAR_LEAST = 28, 12
 """Cells of the bar of an epoch's sections."""
 
 _LONGER = "\u203a"
-"""Ends the bar of an epoch that is longer than its room."""
+"""Ends the bar of an epoch that does not fit."""
 
 _LONG_BY = 3.0
-"""Times the median epoch that the bars have room for: the first one, which compiles, would leave the others nothing."""
+"""Scale of the bars in median epochs at most: the first epoch, which compiles, would leave no room to the others."""
 
 SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
     "data": ("\u2592", "warn"),
@@ -43,15 +43,15 @@ SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
     "save": ("\u25aa", "label"),
     "other": ("\u00b7", "label"),
 }
-"""How a section looks in the bar."""
+"""Glyph and tone of a section in the bar."""
 
 
 class EpochsPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     epochs: list[EpochView]
     monitored: str
-    """The validation figure by which an epoch is the best."""
+    """The validation metric that selects the best epoch."""
     why_none: str
 
 
@@ -61,19 +61,19 @@ class EpochsPanel(Panel[EpochsPart]):
     key = "4"
     name_shown = "epochs"
     what = (
-        "each epoch: averages, scores, time of training and validation, `steady s` the same without compiling, a bar "
-        f"of the sections that time went into; {COMPILED} compiled; sections and tracing in seconds in full screen"
+        "each epoch: averages, scores, time of training and validation (`steady s` without compiling), a bar of the "
+        f"sections of that time; {COMPILED} compiled; sections and tracing in seconds in full screen"
     )
     follows_end = True
 
     @staticmethod
     def pick(snapshot: Snapshot) -> EpochsPart:
-        """The epochs that ended."""
+        """The finished epochs."""
         why = "" if snapshot.epochs else status_text.nothing_yet(snapshot, "finished epoch")
         return EpochsPart(snapshot.epochs, monitored(snapshot.config), why)
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
-        """A row an epoch, the best one with a star."""
+        """One row per epoch, the best one with a star."""
         if not part.epochs:
             return Drawing(paragraph(part.why_none, width, height))
         columns = _columns(part.epochs)
@@ -89,13 +89,13 @@ class EpochsPanel(Panel[EpochsPart]):
             note = _note(_UNITS, part.epochs, width)
             return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
         hidden = drawn[0].num_hidden
-        note = _note(f"{fmt.more(hidden, 'column')} in full screen" if hidden else _UNITS, part.epochs, width)
+        note = _note(status_text.hidden_columns(hidden) if hidden else _UNITS, part.epochs, width)
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
         self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
     ) -> Drawing:
-        """The table with a bar an epoch at its right: as long as the epoch took, parted by its sections."""
+        """The table with a bar per epoch at its right: as long as the epoch took, divided into its sections."""
         scale = bar_scale_s([sum(epoch.sections_s.values()) for epoch in epochs])
         first = drawn[0]
         bars = [_bar(epoch, columns.sections, scale, wide) for epoch in epochs]
@@ -103,7 +103,7 @@ class EpochsPanel(Panel[EpochsPart]):
         head = _beside(first.head, [Span(f"0 to {fmt.duration(scale)}", "label")], width - wide - 1)
         legend = _legend(epochs, columns.sections, width)
         if not self.has_class("-maximised"):
-            hidden = f"{fmt.more(first.num_hidden, 'column')} in full screen" if first.num_hidden else ""
+            hidden = status_text.hidden_columns(first.num_hidden) if first.num_hidden else ""
             return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
         return Drawing(rows, head=(head, *legend), note=_note(_UNITS, epochs, width), along=_along(drawn))
 
@@ -113,21 +113,21 @@ def _along(drawn: list[Table]) -> tuple[Along, ...]:
 
 
 def bar_scale_s(spent_s: list[float]) -> float:
-    """Seconds that a whole bar stands for: the longest epoch, unless it is far longer than the median one."""
+    """Seconds of a full bar: the longest epoch, unless it is far longer than the median one."""
     median = sorted(spent_s)[len(spent_s) // 2]
     return min(max(spent_s), _LONG_BY * median) or max(spent_s)
 
 
 def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> Line:
-    """The sections of an epoch; each ends where it is due, so that all together are as long as they should be. One
-    that has no room for all of them says so by its last cell."""
+    """The sections of an epoch. Each end is rounded on its own, so that errors do not add up. The last cell marks an
+    epoch that does not fit."""
     line: Line = []
-    gone, filled = 0.0, 0
+    spent_s, filled = 0.0, 0
     is_longer = sum(epoch.sections_s.values()) > scale_s * (1 + 1e-9)
     width -= is_longer
     for name in sections:
-        gone += epoch.sections_s.get(name, 0.0)
-        end = min(round(gone / scale_s * width), width) if scale_s > 0 else 0
+        spent_s += epoch.sections_s.get(name, 0.0)
+        end = min(round(spent_s / scale_s * width), width) if scale_s > 0 else 0
         glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
         line.append(Span(glyph * (end - filled), tone))
         filled = end
@@ -135,7 +135,7 @@ def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> L
 
 
 def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
-    """What the bars are made of, the longest sections first, as many as fit."""
+    """The glyphs of the sections, the longest sections first, as many as fit."""
     spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
     line: Line = []
     for name in sorted(sections, key=lambda name: -spent[name]):
@@ -152,7 +152,7 @@ def _beside(line: Line, right: Line, at: int) -> Line:
 
 
 class _Columns(NamedTuple):
-    """The names of what the epochs tell, each a column."""
+    """The names of all values of the epochs; each is a column."""
 
     train: list[str]
     valid: list[str]
@@ -186,7 +186,7 @@ def _titles(columns: _Columns) -> list[str]:
 
 
 def _note(note: str, epochs: list[EpochView], width: int) -> str:
-    """The note, with what the mark of compiling means where that is needed and has room."""
+    """The note, with the meaning of the compile mark if it is used and there is room."""
     longer = f"{COMPILED} compiled{', ' if note else ''}{note}"
     return longer if any(epoch.compile_s for epoch in epochs) and len(longer) < width - 14 else note
 
@@ -196,12 +196,12 @@ def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def _sections(epochs: list[EpochView]) -> list[str]:
-    told = _names(epoch.sections_s for epoch in epochs)
-    return [*(name for name in SECTIONS if name in told), *(name for name in told if name not in SECTIONS)]
+    names = _names(epoch.sections_s for epoch in epochs)
+    return [*(name for name in SECTIONS if name in names), *(name for name in names if name not in SECTIONS)]
 
 
 def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]:
-    """`best_by` is the figure by which it is the best epoch; None where it is not. Another may be better elsewhere."""
+    """`best_by` is the metric by which this is the best epoch; None if it is not the best."""
     best = best_by is not None
     averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
     figures = [(name, epoch.valid[name].avg if name in epoch.valid else None) for name in columns.valid]

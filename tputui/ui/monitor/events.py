@@ -1,4 +1,4 @@
-"""What happened in a run, newest last; a chosen event is where the charts' cursor, or the time that is played, goes."""
+"""The events panel: the events of a run, newest last. Choosing one moves the cursor of the charts, or the player."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 
 class EventsPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     marks: list[Mark]
     num_marks: int
@@ -30,7 +30,7 @@ class EventsPanel(Panel[EventsPart]):
 
     key = "8"
     name_shown = "events"
-    what = f"what happened; enter or a click goes there, `f` shows one kind. {events_line.legend()}"
+    what = f"events of the run; enter or a click goes to one, `f` shows one kind. {events_line.legend()}"
     follows_end = True
 
     class Chosen(Message):
@@ -43,14 +43,13 @@ class EventsPanel(Panel[EventsPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.kind: str | None = None
-        """The kind that is shown alone; None is all."""
+        """The only kind shown; None shows all."""
         self._chosen: Mark | None = None
         self._rows: list[Mark] = []
         """The event of each row that is drawn."""
 
     @staticmethod
     def pick(snapshot: Snapshot) -> EventsPart:
-        """The events."""
         why = "" if snapshot.marks else status_text.nothing_yet(snapshot, "event")
         return EventsPart(snapshot.marks, snapshot.num_marks, snapshot.started, why)
 
@@ -61,11 +60,11 @@ class EventsPanel(Panel[EventsPart]):
 
     @property
     def chosen(self) -> Mark | None:
-        """The event that is chosen; None where none is."""
+        """The chosen event, if there is one."""
         return self._chosen
 
     def draw(self, part: EventsPart, width: int, height: int) -> Drawing:
-        """A row an event; in full screen long ones are wrapped."""
+        """One row per event; in full screen long events are wrapped."""
         if not part.marks:
             return Drawing(paragraph(part.why_none, width, height))
         rows: list[Line] = []
@@ -73,7 +72,7 @@ class EventsPanel(Panel[EventsPart]):
         steps = max(len(f"{mark.step:,}") for mark in part.marks)
         for mark in self.shown:
             lines = _lines(mark, part.started, steps, width, chosen=mark == self._chosen)
-            lines = lines if self.has_class("-maximised") else [_in_one(lines)]
+            lines = lines if self.has_class("-maximised") else [_first_line(lines)]
             rows += lines
             self._rows += [mark] * len(lines)
         return Drawing(rows, note=self._note(part))
@@ -90,21 +89,21 @@ class EventsPanel(Panel[EventsPart]):
     def action_next_kind(self) -> None:
         """Show the next kind of events that occurred, after the last one all kinds."""
         found = {mark.kind for mark in (self._part.marks if self._part is not None else [])}
-        there: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in found)]
-        at = there.index(self.kind) if self.kind in there else -1
-        self.kind = there[(at + 1) % len(there)]
+        kinds: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in found)]
+        at = kinds.index(self.kind) if self.kind in kinds else -1
+        self.kind = kinds[(at + 1) % len(kinds)]
         self.choose(None)
 
     def choose(self, mark: Mark | None) -> None:
-        """Chooses an event, brought into sight; None lets go and follows the newest."""
+        """Choose an event and scroll to it; None follows the newest."""
         self._chosen = mark
         self._top = None
         self.redraw()
         if mark is not None:
-            self._bring_into_sight(mark)
+            self._scroll_to_mark(mark)
 
     def scroll_rows(self, rows: int) -> None:
-        """Chooses the next event, or the one before."""
+        """Choose the event so many rows away."""
         shown = self.shown
         if not shown:
             return
@@ -115,25 +114,25 @@ class EventsPanel(Panel[EventsPart]):
         self.choose(shown[at])
 
     def follow(self) -> None:
-        """Lets the choice go, and follows the newest."""
+        """Choose no event, and follow the newest."""
         self.choose(None)
 
     def go(self) -> bool:
-        """Goes to the event that is chosen; False where none is."""
+        """Request to go to the chosen event; returns whether there is one."""
         if self._chosen is None:
             return False
         self.post_message(self.Chosen(self._chosen))
         return True
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses the event that is clicked, and goes there."""
+        """Choose the event that is clicked, and go to it."""
         row = event.y - FRAME // 2 + self._first_row()
         if 0 < event.y < self.size.height - 1 and 0 <= row < len(self._rows):
             self._chosen = self._rows[row]
             self.redraw()
             self.go()
 
-    def _bring_into_sight(self, mark: Mark) -> None:
+    def _scroll_to_mark(self, mark: Mark) -> None:
         row = self._rows.index(mark) if mark in self._rows else 0
         room = max(self.size.height - FRAME, 1)
         top = min(max(row - room // 2, 0), self._hidden_rows)
@@ -144,11 +143,11 @@ class EventsPanel(Panel[EventsPart]):
         if self.kind is not None:
             return f"{events_line.sign_of(self.kind).word} only: {len(self.shown):,} of {len(part.marks):,}"
         kept = len(part.marks)
-        return f"{kept:,} kept of {part.num_marks:,}" if part.num_marks > kept else f"{kept:,}"
+        return f"{kept:,} of {part.num_marks:,}, thinned" if part.num_marks > kept else f"{kept:,}"
 
 
-def _in_one(lines: list[Line]) -> Line:
-    """The first line; that there is more of it is told."""
+def _first_line(lines: list[Line]) -> Line:
+    """The first line, with an ellipsis if there are more."""
     first, *rest = lines
     return [*first, Span("\u2026", "dim")] if rest else first
 

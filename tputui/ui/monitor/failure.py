@@ -1,4 +1,4 @@
-"""What broke training first: where, the user's own code before all else, what was printed, and what followed."""
+"""The failure panel: the first error of the run, where it was raised, the last output, and what failed after it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from tputui.ui.widgets.panel import Drawing, Panel
 
 
 class FailurePanel(Panel[Failure | None]):
-    """The failure of the run; in sight only where there is one."""
+    """The failure of the run; visible only if there is one."""
 
     key = "0"
     name_shown = "failure"
-    what = "what broke training first, with its traceback, and what followed; there only when it did"
+    what = "first error of a failed run, with its traceback, and what failed after it"
 
     @staticmethod
     def pick(snapshot: Snapshot) -> Failure | None:
-        """The failure, if there is one."""
         return snapshot.failure
 
     def draw(self, part: Failure | None, width: int, height: int) -> Drawing:
-        """Error and where it was; then the user's own calls, the traceback, the last lines, what followed."""
+        """The error and its location; then calls in the user's code, the traceback, the last output, what followed."""
         if part is None:
             return Drawing([[Span(" training has not failed", "dim")]])
         error = f"\u2716 {clean(part.error)}: {clean(part.message.splitlines()[0] if part.message else '')}"

@@ -1,4 +1,4 @@
-"""The head of the monitor: which run, how it is, how far, how fast, on what, and what was asked of it."""
+"""The header of the monitor: run, state, progress, pace, device, and the newest message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, w
 from tputui.ui.widgets.line_widget import Drawn
 
 AWAITED_S = 60.0
-"""Seconds after a request in which its receipt comes before everything else."""
+"""Seconds after a request in which its receipt is shown before all other messages."""
 
 _RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
 
@@ -20,20 +20,20 @@ _SEPARATOR = Span(" \u00b7 ", "dim")
 
 
 class Behind(NamedTuple):
-    """How far a live view looks back."""
+    """How far the moment shown is behind a live run."""
 
     seconds: float
     steps: int
-    """Steps done by now."""
+    """Newest step of the run."""
     condition: RunCondition
-    """Of the run by now."""
+    """Current condition of the run."""
 
 
 class Header(Drawn):
-    """Four lines on the run."""
+    """Four lines about the run."""
 
     def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:
-        """`read_only` is said of a view that may ask nothing of the run."""
+        """`read_only` marks a view that cannot make requests."""
         super().__init__(id=id)
         self._read_only = read_only
         self._snapshot: Snapshot | None = None
@@ -41,15 +41,15 @@ class Header(Drawn):
         self._notice = ""
         self._behind: Behind | None = None
         self._acknowledged: frozenset[str] = frozenset()
-        """Keys of alarms that the user has seen."""
+        """Keys of the alarms that the user hid."""
 
     def show(self, snapshot: Snapshot, *, replaying: bool, behind: Behind | None = None) -> None:
-        """Takes a newer snapshot; `behind` where a live view looks back."""
+        """Draw a newer snapshot; `behind` is given if a live view shows the past."""
         self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
         self.redraw()
 
     def acknowledge(self) -> bool:
-        """Hides the alarms that are shown, until there are others; whether there were any."""
+        """Hide the alarms until there are new ones; returns whether any were shown."""
         shown = _alarms_of(self._snapshot) if self._snapshot is not None else []
         found = {alarm.key for alarm in shown if alarm.key}
         fresh = found - self._acknowledged
@@ -63,14 +63,14 @@ class Header(Drawn):
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """State, progress, pace, and the newest message."""
+        """State, progress, pace and the newest message."""
         snapshot = self._snapshot
         if snapshot is None:
             return [[Span(" reading the run ...", "dim")]]
         state = _state_line(snapshot, width, self._role(), self._replaying)
         if self._notice or self._behind is not None:
             return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), self._last_line(snapshot)]
-        return [state, *_told(snapshot, width, self._acknowledged)]
+        return [state, *_progress_and_message(snapshot, width, self._acknowledged)]
 
     def _role(self) -> Span:
         if self._behind is not None:
@@ -83,44 +83,46 @@ class Header(Drawn):
         return _banner(self._behind, snapshot) if self._behind is not None else []
 
 
-def _told(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
-    """Progress, pace, message; why a run ended is told whole, in place of the pace where that takes two lines."""
+def _progress_and_message(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
+    """Progress, pace and message. A long reason why a run ended replaces the pace, so that it is shown whole."""
     progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
     message = _message_line(snapshot, acknowledged)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
     tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
     first, rest = _halved(clean(snapshot.condition_reason), width - 2)
-    begun, alarms = [Span(f" {first}", tone)], _alarms(snapshot, acknowledged)
+    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, acknowledged)
     return (
-        [begun, [Span(f" {rest}", tone)], alarms]
+        [reason, [Span(f" {rest}", tone)], alarms]
         if snapshot.plan is None
-        else [progress, begun, [*alarms, Span(rest, tone)]]
+        else [progress, reason, [*alarms, Span(rest, tone)]]
     )
 
 
 def _halved(text: str, width: int) -> tuple[str, str]:
-    """What of a text fits, and the rest."""
+    """The part of a text that fits, and the rest."""
     first = wrap(text, width)[0]
     return first, text[len(first) :].lstrip()
 
 
 def _banner(behind: Behind, snapshot: Snapshot) -> Line:
-    """That this is not now, and how to come back."""
-    looked = f" \u25c2 looking back {status_text.seconds(behind.seconds)}: step {snapshot.steps:,} of {behind.steps:,}"
+    """Which past moment is shown, and the key that returns to now."""
+    moment = (
+        f" \u25c2 viewing {status_text.seconds(behind.seconds)} ago (step {snapshot.steps:,} of {behind.steps:,})  "
+    )
     key = Span("b", "strong")
     if behind.condition not in ENDED:
-        return [Span(f"{looked} done by now  ", "alert"), key, Span(" returns to now, the run goes on", "label")]
+        return [Span(moment, "alert"), key, Span(": live, the run continues", "label")]
     ended = status_text.CONDITIONS[behind.condition]
-    state = Span(f"; run {ended.word}  ", ended.tone)
-    return [Span(looked, "alert"), state, key, Span(" returns to the end", "label")]
+    state = Span(f"run {ended.word}  ", ended.tone)
+    return [Span(moment, "alert"), state, key, Span(": to the end", "label")]
 
 
 def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> Line:
-    """Name, state and age; of a long name the end gives way before the state does."""
+    """Name, state and age; a long name is cut."""
     sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
-    spoilt = " NaN" if sign != status_text.CONDITIONS[snapshot.condition] else ""
-    state = Span(f" {sign.mark} {sign.word}{spoilt} ", sign.tone)
+    non_finite = " NaN" if sign != status_text.CONDITIONS[snapshot.condition] else ""
+    state = Span(f" {sign.mark} {sign.word}{non_finite} ", sign.tone)
     name = Span(f" {clean(snapshot.run)} ", "strong")
     right: Line = [role, *_age(snapshot, replaying, short=False)]
     if width_of([name, state, *right]) >= width:
@@ -135,24 +137,24 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
 
 
 def _doing(snapshot: Snapshot, room: int) -> str:
-    """The phase with its age; in one word where the terminal is narrow, since the age is what tells most."""
+    """The phase with its age; in a narrow terminal the phase is one word, because the age matters more."""
     phase, phase_s = snapshot.phase, snapshot.phase_s
     short = status_text.phase_in_short(phase, phase_s)
-    # The condition beside it says that it starts.
+    # The condition beside it is STARTING already.
     short = short.replace("starting", "preparing") if phase == "starting" else short
     return next((text for text in (status_text.phase_with_age(phase, phase_s), short) if len(text) <= room), "")
 
 
 def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
     if snapshot.newest_fact is None:
-        return [Span("no fact yet ", "dim")]
+        return [Span("no data yet ", "dim")]
     if snapshot.condition in ENDED and snapshot.started is not None:
         over = snapshot.ended or snapshot.newest_fact
         ago = f", ended {status_text.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
         return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying
-    text = f"{status_text.seconds(age)} old " if short else f"newest fact {status_text.seconds(age)} ago "
+    text = f"{status_text.seconds(age)} old " if short else f"updated {status_text.seconds(age)} ago "
     return [Span(text, "warn" if late else "dim")]
 
 
@@ -180,7 +182,7 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
 
 
 def _pace_line(snapshot: Snapshot, width: int) -> Line:
-    """Pace and place, with shorter words where the terminal is narrow."""
+    """Pace, device and batch, with shorter words in a narrow terminal."""
     long = _pace(snapshot, "examples/s", "/core")
     return long if width_of(long) <= width else _pace(snapshot, "ex/s", "")
 
@@ -221,7 +223,7 @@ def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
 
 
 def _message_line(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    """A receipt that somebody waits for, then what is wrong, then the condition or the newest news."""
+    """A recent receipt, then the alarms, then the condition or the newest event."""
     alarms = _alarms(snapshot, acknowledged)
     if snapshot.condition in ENDED:
         sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
@@ -239,7 +241,7 @@ def _alarms(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
 
 
 def _alarms_of(snapshot: Snapshot) -> list[Alarm]:
-    """All that can be acknowledged: alarms, the newest warning of the run, the receipt of a request that is done."""
+    """All messages that can be hidden: alarms, the newest warning, the receipt of a completed request."""
     found = status_text.alarms(snapshot)
     if snapshot.warnings:
         found.append(_newest_warning(snapshot))
@@ -253,7 +255,7 @@ def _newest_warning(snapshot: Snapshot) -> Alarm:
 
 
 def _receipt(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    """What became of the newest request."""
+    """The state of the newest request."""
     if not snapshot.requests or f"request {snapshot.requests[-1].id}" in acknowledged:
         return []
     newest = snapshot.requests[-1]

@@ -1,7 +1,7 @@
-"""The log: what training printed and what the tool has to say, of every process in order of time.
+"""The log panel: the output of training and the messages of tputui, of every process, in order of time.
 
-It follows the end until a line is selected; then nothing moves until it follows again. Selecting a line says which
-moment it is of, and a moment can be shown, so that the charts and the log look at the same one.
+It follows the end until a line is selected; then nothing moves until it follows again. Selecting a line posts its time,
+and `show_moment` selects the line of a time, so that charts and log show the same moment.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 SHOWN_AT_ONCE = 1_000
-"""As many lines as a snapshot holds: with fewer, there are none before them."""
+"""Number of lines of a snapshot: if there are fewer, there are no older ones."""
 
 
 class LogPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     logs: list[LogLine]
     why_none: str
@@ -40,8 +40,8 @@ class LogPanel(Panel[LogPart]):
     key = "7"
     name_shown = "log"
     what = (
-        "what training printed and what the tool has to say, by time; the same line of N cores stands once; follows "
-        "the end until a line is selected, with the arrows or the mouse"
+        "output of training and messages of tputui, by time; a line printed by N cores is shown once; follows the end "
+        "until a line is selected, with the arrows or the mouse"
     )
     follows_end = True
 
@@ -54,10 +54,10 @@ class LogPanel(Panel[LogPart]):
             """Unix time of the line."""
 
     class TypingChanged(Message):
-        """Keys belong to an expression from now on, or no longer."""
+        """The user started or stopped typing an expression."""
 
     class OlderWanted(Message):
-        """Lines before the first one are to be read, and handed to `take_older`."""
+        """The user wants older lines; pass them to `take_older`."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -66,14 +66,14 @@ class LogPanel(Panel[LogPart]):
         self._filtered = FilteredLog()
         self._wrapped = True
         self._chosen: int | None = None
-        """Entry that is selected."""
+        """Index of the selected entry."""
         self._entries: list[Entry] = []
         self._num_found = 0
         self._rows: Rows | None = None
         self._older = ""
-        """What is to be said of the lines before the first one."""
+        """A remark on the lines before the first one."""
         self._has_older = False
-        """Whether the lines before the first one were read from the journals."""
+        """Whether older lines were read from the journals."""
 
     @staticmethod
     def pick(snapshot: Snapshot) -> LogPart:
@@ -81,16 +81,16 @@ class LogPanel(Panel[LogPart]):
         return LogPart(snapshot.logs, "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line"))
 
     def on_mount(self) -> None:
-        """As the user left it."""
+        """Restore the view settings."""
         self._wrapped = views_of(self.app).get("log.wrapped", True)
 
     def show(self, part: LogPart) -> None:
-        """Takes newer lines; those before stay, and what is selected stays in its place."""
+        """Take newer lines; older lines stay, and the selected line does not move."""
         if part == self._part:
             return
         chosen, num_cut = self._chosen_entry, self._store.num_cut
         self._store.take(part.logs)
-        self._sift()
+        self._filter()
         if chosen is not None:
             self._chosen = self._find(chosen, self._chosen or 0)
         if self._top is not None and self._store.num_cut > num_cut:
@@ -100,7 +100,7 @@ class LogPanel(Panel[LogPart]):
     # Drawing.
 
     def draw(self, part: LogPart, width: int, height: int) -> Drawing:
-        """What is typed, why lines are missing, the lines."""
+        """The search line and remarks, then the lines."""
         head = self._head(width)
         if not self._store.lines:
             return Drawing(paragraph(part.why_none, width, height), head=head)
@@ -129,20 +129,20 @@ class LogPanel(Panel[LogPart]):
         return " \u00b7 ".join(part for part in (note, "" if self._wrapped else "cut") if part)
 
     def figures(self) -> Figures:
-        """The lines that are shown, each of its own, as a table."""
+        """The lines shown, unfolded, as a table."""
         lines = self._store.lines
         shown = [line for line in lines if self._query.filter.accepts(line)]
         part = f"{len(shown):,} of {len(lines):,} lines, as shown" if len(shown) < len(lines) else ""
         return of_lines(shown, part)
 
-    # What is selected.
+    # The selected line.
 
     @property
     def _chosen_entry(self) -> Entry | None:
         return self._entries[self._chosen] if self._chosen is not None and self._chosen < len(self._entries) else None
 
     def scroll_rows(self, rows: int) -> None:
-        """Selects the line so many rows away, down if positive; past the last one the end is followed again."""
+        """Select the line so many rows away, down if positive; past the last line follow the end again."""
         if not self._entries or self._rows is None:
             return
         if self._chosen is None:
@@ -158,16 +158,16 @@ class LogPanel(Panel[LogPart]):
             self.follow()
             return
         if chosen <= 0 and rows < 0:
-            self._say_of_older()
+            self._mention_older()
         self._select(max(chosen, 0))
 
     def follow(self) -> None:
-        """Back to the end, with no line selected."""
+        """Select no line, and follow the end."""
         self._chosen = None
         super().follow()
 
     def show_moment(self, t: float) -> None:
-        """Selects the last line that was written by the unix time `t`, and brings it into sight; tells nobody."""
+        """Select the last line printed by the unix time `t`, and scroll to it, without posting `LineSelected`."""
         before = [index for index, entry in enumerate(self._entries) if entry.line.t <= t]
         if before:
             self._choose(before[-1], centred=True)
@@ -177,7 +177,7 @@ class LogPanel(Panel[LogPart]):
         self.post_message(self.LineSelected(self._entries[index].line.t))
 
     def _choose(self, index: int, *, centred: bool = False) -> None:
-        """Selects an entry and scrolls by as little as brings it into sight, or to the middle."""
+        """Select an entry, and scroll to it: as little as possible, or so that it is in the middle."""
         self._chosen = index
         if self._rows is None:
             return
@@ -191,7 +191,7 @@ class LogPanel(Panel[LogPart]):
         self.redraw()
 
     def _find(self, entry: Entry, near: int) -> int | None:
-        """Where an entry stands now; the one before its moment where it is gone."""
+        """The index of an entry now; of the entry before its time if it is gone."""
         if near < len(self._entries) and self._entries[near].line == entry.line:
             return near
         earlier = None
@@ -203,7 +203,7 @@ class LogPanel(Panel[LogPart]):
         return earlier
 
     def on_click(self, event: events.Click) -> None:
-        """Selects the line that is clicked."""
+        """Select the line that is clicked."""
         row = event.y - 1 - len(self._head(self.size.width))
         if self._rows is None or not self._entries or row < 0 or event.y >= self.size.height - 1:
             return
@@ -213,32 +213,32 @@ class LogPanel(Panel[LogPart]):
             self._select(self._rows.entry_at(row))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scrolls with the wheel; nothing is selected by it."""
+        """Scroll without selecting."""
         event.stop()
         event.prevent_default()
         super().scroll_rows(3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scrolls with the wheel; nothing is selected by it."""
+        """Scroll without selecting."""
         event.stop()
         event.prevent_default()
         super().scroll_rows(-3)
         if self._top == 0:
-            self._say_of_older()
+            self._mention_older()
 
     def on_resize(self, _: events.Resize) -> None:
-        """What is selected stays in sight."""
+        """Keep the selected line visible."""
         self.call_after_refresh(lambda: self._keep_in_sight(self._chosen_entry))
 
-    # Which lines are wanted.
+    # Search and filter.
 
     @property
     def is_typing(self) -> bool:
-        """Whether keys belong to an expression that is typed."""
+        """Whether the user types an expression."""
         return self._query.is_typing
 
     def take_key(self, event: events.Key) -> bool:
-        """While an expression is typed, every key is part of it, or ends it."""
+        """Take every key while an expression is typed."""
         if not self._query.is_typing:
             return False
         if event.key == "enter":
@@ -252,38 +252,38 @@ class LogPanel(Panel[LogPart]):
         return True
 
     def on_paste(self, event: events.Paste) -> None:
-        """Puts what is pasted into the expression."""
+        """Paste into the expression."""
         if self._query.is_typing:
             event.stop()
             self._change(lambda: self._query.paste(event.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the key that drops a search to the screen where there is none."""
+        """Without a search, leave the key that ends it to the screen."""
         if action == "drop_search":
             return self._query.is_typing or bool(self._query.expression)
         return True
 
     def action_search(self) -> None:
-        """Begins to type an expression, with the one that is in force."""
+        """Start typing an expression, with the one in force."""
         self._query.begin()
         self.redraw()
         self.post_message(self.TypingChanged())
 
     def action_drop_search(self) -> None:
-        """Shows all lines again; the one that is selected stays so."""
+        """Show all lines again; the selected line stays selected."""
         self._change(self._query.drop)
         self.post_message(self.TypingChanged())
 
     def action_next_lane(self) -> None:
-        """The lines of the next process or core, or of all."""
+        """Show the lines of the next process or core, or of all."""
         self._change_undoably("lines shown", lambda: self._query.next_lane(lanes_of(self._store.lines)))
 
     def action_next_level(self) -> None:
-        """The lines of the next level and above."""
+        """Show the lines of the next level and above."""
         self._change_undoably("level of lines", self._query.next_level)
 
     def action_toggle_wrap(self) -> None:
-        """Long lines are wrapped, or cut."""
+        """Wrap long lines, or cut them."""
         before = self._wrapped
         undo_of(self.app).push("wrapping of lines", lambda: self._wrap(before))
         self._wrap(not before)
@@ -299,11 +299,11 @@ class LogPanel(Panel[LogPart]):
         self._change(change)
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Other lines are wanted; the one that is selected stays so if it can, else the end is followed."""
+        """Change the filter. The selected line stays selected if it is still shown; else the end is followed."""
         chosen, before = self._chosen_entry, self._query.filter
         change()
         if self._query.filter != before:
-            self._sift()
+            self._filter()
             self._chosen = self._find(chosen, 0) if chosen is not None else None
             self._top = self._top if chosen is not None else None
         self._keep_in_sight(self._chosen_entry)
@@ -313,41 +313,41 @@ class LogPanel(Panel[LogPart]):
         if chosen is not None and self._chosen is not None:
             self._choose(self._chosen, centred=True)
 
-    def _sift(self) -> None:
+    def _filter(self) -> None:
         self._entries, self._num_found = self._filtered.entries_of(self._store, self._query.filter)
         self._rows = None
 
-    # Lines before the first one.
+    # Older lines.
 
     @property
     def _is_partial(self) -> bool:
-        """Whether the journals may hold lines that are not searched: a snapshot has the newest ones alone."""
+        """Whether the journals may contain lines that are not searched: a snapshot has only the newest."""
         return len(self._store.lines) >= SHOWN_AT_ONCE and not self._has_older
 
     def action_older(self) -> None:
-        """Asks for the lines before the first one."""
+        """Request the lines before the first one."""
         if len(self._store.lines) < SHOWN_AT_ONCE:
             self._older = "this is the first line"
         elif len(self._store.lines) >= LINES_MAX:
-            self._older = f"no more than {LINES_MAX:,} lines are held; the files keep all of them"
+            self._older = f"limit of {LINES_MAX:,} lines reached; the files have all of them"
         else:
-            self._older = "reading the lines before these from the journals ..."
+            self._older = "loading earlier lines ..."
             self.post_message(self.OlderWanted())
         self.redraw()
 
     def take_older(self, lines: list[LogLine], where: str) -> None:
-        """Puts lines before the first one; `where` says where all of them are."""
+        """Insert lines before the first one; `where` names the files with all lines."""
         chosen = self._chosen_entry
         added = self._store.take_older(lines)
         self._has_older = True
         first = clean(where)
-        self._older = f"{added:,} lines were read from the journals; {first}" if added else f"nothing before; {first}"
-        self._sift()
+        self._older = f"{added:,} earlier lines loaded; {first}" if added else f"no earlier lines; {first}"
+        self._filter()
         if chosen is not None:
             self._chosen = self._find(chosen, 0)
         self._keep_in_sight(chosen)
 
-    def _say_of_older(self) -> None:
+    def _mention_older(self) -> None:
         if not self._older and len(self._store.lines) >= SHOWN_AT_ONCE:
-            self._older = "a reads the lines before these from the journals"
+            self._older = "a: load earlier lines"
             self.redraw()

@@ -105,7 +105,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
         return OlderLines([], f"the journals cannot be read: {error.strerror or error}")
     finally:
         merge.close()
-    return OlderLines(timeline.logs(state, LINES_MAX), f"all of them are in {_files(run_dir)}")
+    return OlderLines(timeline.logs(state, LINES_MAX), f"all lines: {_files(run_dir)}")
 
 
 def _process_with_long_log(name: str) -> ProcessState:

@@ -1,4 +1,4 @@
-"""The loss over the run: mean, band and the core that stands out, in four views, with a cursor that reads values."""
+"""The loss panel: the loss over the run in four views, with a cursor that reads values."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tputui.ui.render.lines import Span, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
 TWO_HEADS_FROM = 12
-"""Lines inside of the frame from which two of them stand above the chart."""
+"""Height inside the frame from which the legend has two lines."""
 
 _BURST_S = 1.0
-"""Seconds within which zooms, as those of a wheel, are one change to be undone; pans likewise."""
+"""Seconds within which several zooms, or several pans, are undone as one change."""
 _ON_S = 0.05
-"""Seconds after which a drawing that is not complete goes on."""
+"""Seconds until an incomplete drawing continues."""
 
 
 class LossPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     whole: Whole
     newest: float | None
@@ -50,12 +50,12 @@ class LossPanel(Panel[LossPart]):
     key = "2"
     name_shown = "loss"
     what = (
-        "loss of every step: mean of the cores, their band, and the core that stands out; or a line a core, a small "
-        "chart a core, a map of step and core; below it what happened"
+        "loss of every step: mean and band of the cores, and the outlier; or a line per core, a small chart per core, "
+        "a map of step and core; below it the events"
     )
 
     class Read(Message):
-        """The cursor went to a moment, in unix time."""
+        """The user moved the cursor to a moment, in unix time."""
 
         def __init__(self, t: float) -> None:
             super().__init__()
@@ -66,27 +66,27 @@ class LossPanel(Panel[LossPart]):
         self.look = ChartView()
         self._chart = LossChart()
         self._drawn: tuple[VisibleData, Chart] | None = None
-        """What stands on the terminal."""
+        """The newest drawing."""
         self._above = 0
-        """Lines above the chart, within the frame."""
+        """Lines of the legend above the chart."""
         self._dragging = False
         self.clock = time.monotonic
-        self._parted_at = -math.inf
-        """When another part of the run was last asked for."""
+        self._window_changed_at = -math.inf
+        """Time of the newest zoom or pan."""
 
     def on_mount(self) -> None:
-        """Looks at the loss as the user left it."""
+        """Restore the view settings."""
         self.look = kept_look(self.app)
 
     @staticmethod
     def pick(snapshot: Snapshot) -> LossPart:
-        """The loss over all steps, of every core, and what happened meanwhile."""
+        """The loss of all steps and cores, and the events."""
         why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
         whole = Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot), snapshot.outlier)
         return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why)
 
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
-        """What the lines are, then the chart."""
+        """The legend, then the chart."""
         whole = part.whole
         if not whole.segments:
             self._drawn = None
@@ -110,10 +110,10 @@ class LossPanel(Panel[LossPart]):
         note = loss.note(whole, scene, chart, self.look.x, width)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
 
-    # How it is looked at.
+    # View settings.
 
     def change(self, look: ChartView, what: str) -> None:
-        """Looks another way, and can be taken back."""
+        """Change the view settings; can be undone."""
         before = self.look
         if look == before:
             return
@@ -121,15 +121,15 @@ class LossPanel(Panel[LossPart]):
         self._set(look)
 
     def action_toggle_log(self) -> None:
-        """Switches the y axis between linear and logarithmic."""
+        """Switch the y axis between linear and logarithmic."""
         self.change(self.look._replace(log=not self.look.log), "loss: y axis")
 
     def action_next_view(self, by: int) -> None:
-        """The next view."""
+        """Show the next view, or the one before."""
         self.change(self.look.next_view(by), "loss: view")
 
     def action_next_x(self) -> None:
-        """The next x axis that this run can have."""
+        """Show the next x axis that this run has values for."""
         look = self.look.next_x()
         if self._part is not None:
             whole = self._part.whole
@@ -138,7 +138,7 @@ class LossPanel(Panel[LossPart]):
         self.change(look, "loss: x axis")
 
     def action_smooth(self, by: int) -> None:
-        """More smoothing, or less."""
+        """Smooth more, or less."""
         self.change(self.look.smoother(by), "loss: smoothing")
 
     def action_zoom(self, closer: int) -> None:
@@ -147,18 +147,18 @@ class LossPanel(Panel[LossPart]):
 
     def zoom(self, closer: bool, at: int | None = None) -> None:
         """Zoom in or out, around a step or else the cursor."""
-        self._part_by(lambda first, last: self.look.zoomed(closer, at, first, last), "loss: zoom")
+        self._change_window(lambda first, last: self.look.zoomed(closer, at, first, last), "loss: zoom")
 
     def action_pan(self, by: int) -> None:
-        """Moves what is in sight."""
-        self._part_by(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
+        """Move the visible steps."""
+        self._change_window(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
 
     def action_show_all(self) -> None:
-        """The whole run."""
-        self._part_by(lambda first, last: self.look._replace(window=None), "loss: all of the run")
+        """Show the whole run."""
+        self._change_window(lambda first, last: self.look._replace(window=None), "loss: all of the run")
 
     def action_cursor(self, by: int) -> None:
-        """Moves the cursor by cells; the first move puts it at the newest step in sight."""
+        """Move the cursor by cells; the first move puts it at the newest visible step."""
         if self._drawn is None or not self._drawn[0].segments:
             return
         scene, chart = self._drawn
@@ -176,7 +176,7 @@ class LossPanel(Panel[LossPart]):
             self._move_to((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
 
     def scroll_rows(self, rows: int) -> None:
-        """In the map of cores the cursor goes to another row; nothing else here is taller than the panel."""
+        """Move the cursor to another row of the map of cores; the other views do not scroll."""
         groups = list(dict.fromkeys(self._drawn[1].rows)) if self._drawn is not None else []
         if not groups:
             return
@@ -187,35 +187,35 @@ class LossPanel(Panel[LossPart]):
             self.action_cursor(1)
 
     def read_at(self, step: int | None) -> None:
-        """The cursor at a step, brought into sight; None takes it away."""
+        """Put the cursor at a step, and make it visible; None removes it."""
         self._to(lambda first, last: self.look.reading(step, first, last))
 
     def read_at_time(self, t: float) -> None:
-        """The cursor at the steps of a moment."""
+        """Put the cursor at the steps of a unix time."""
         segments = self._part.whole.segments if self._part is not None else []
         if segments:
             at = min(bisect.bisect_left(segments, t, key=lambda segment: segment.t), len(segments) - 1)
             self.read_at(segments[at].last_step)
 
     def _move_to(self, step: int) -> None:
-        """The cursor at a step, by the user's hand."""
+        """Put the cursor at a step, and post `Read`."""
         self.read_at(step)
         segments = self._part.whole.segments if self._part is not None else []
         at = bisect.bisect_left(segments, step, key=lambda segment: segment.last_step)
         if at < len(segments) and segments[at].t:
             self.post_message(self.Read(segments[at].t))
 
-    def _part_by(self, change: Callable[[int, int], ChartView], what: str) -> None:
-        """Another part of the run in sight, which can be taken back; a burst of one kind is one change."""
+    def _change_window(self, change: Callable[[int, int], ChartView], what: str) -> None:
+        """Change the visible steps; can be undone, several changes in a row as one."""
         before = self.look.window
         self._to(change)
         if self.look.window != before:
             now = self.clock()
-            undo_of(self.app).push(what, lambda: self._back_to(before), joins=now - self._parted_at < _BURST_S)
-            self._parted_at = now
+            undo_of(self.app).push(what, lambda: self._back_to(before), joins=now - self._window_changed_at < _BURST_S)
+            self._window_changed_at = now
 
     def _back_to(self, window: Window | None) -> None:
-        self._parted_at = -math.inf
+        self._window_changed_at = -math.inf
         self._set(self.look._replace(window=window))
 
     def _to(self, change: Callable[[int, int], ChartView]) -> None:
@@ -232,19 +232,19 @@ class LossPanel(Panel[LossPart]):
     # The mouse.
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Zooms in at the mouse."""
+        """Zoom in at the mouse."""
         event.stop()
         event.prevent_default()
         self.zoom(True, self._step_under(event.x))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Zooms out at the mouse."""
+        """Zoom out at the mouse."""
         event.stop()
         event.prevent_default()
         self.zoom(False, self._step_under(event.x))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Puts the cursor there."""
+        """Put the cursor under the mouse."""
         step = self._step_under(event.x)
         if step is not None and self._is_in_chart(event.y):
             self._dragging = True
@@ -252,19 +252,19 @@ class LossPanel(Panel[LossPart]):
             self._read_under(step, event.y)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Draws the cursor along."""
+        """Drag the cursor."""
         step = self._step_under(event.x)
         if self._dragging and step is not None:
             self._read_under(step, event.y)
 
     def on_mouse_up(self, _: events.MouseUp) -> None:
-        """Lets the cursor go."""
+        """End the drag."""
         if self._dragging:
             self._dragging = False
             self.release_mouse()
 
     def _read_under(self, step: int, y: int) -> None:
-        """The cursor at a step, in the map of cores also in the row under the mouse."""
+        """Put the cursor at a step, in the map of cores also in the row under the mouse."""
         rows = self._drawn[1].rows if self._drawn is not None else ()
         at = y - FRAME // 2 - self._above
         if rows:
@@ -275,7 +275,7 @@ class LossPanel(Panel[LossPart]):
         return y > self._above and y < self.size.height - 1
 
     def _step_under(self, x: int) -> int | None:
-        """The step under a column of the widget; the nearest one where it is beside the chart."""
+        """The step under a column of the widget, or the nearest one."""
         if self._drawn is None:
             return None
         scene, chart = self._drawn

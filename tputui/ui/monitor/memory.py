@@ -1,4 +1,4 @@
-"""Memory of the cores, of the run's processes and of the host, now and before; where there is no reading, why."""
+"""The memory panel: memory of the cores, of the processes and of the host, now and over time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEARLY_FULL = 0.9
 
 
 class MemoryPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     memory: MemoryView
     history: list[MemoryPoint]
@@ -30,8 +30,8 @@ class MemoryPanel(Panel[MemoryPart]):
     key = "6"
     name_shown = "memory"
     what = (
-        "device memory of each core, or why there is no reading; memory and CPU of the processes and of the host; how "
-        "they went over time"
+        "device memory of each core, or why it is not available; memory and CPU of the processes and of the host; "
+        "history"
     )
 
     @staticmethod
@@ -41,7 +41,7 @@ class MemoryPanel(Panel[MemoryPart]):
         return MemoryPart(snapshot.memory, snapshot.memory_history, why)
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
-        """What was predicted, host, processes, then a bar a core."""
+        """Prediction, device, history, host, processes, then one bar per core."""
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
@@ -57,7 +57,7 @@ class MemoryPanel(Panel[MemoryPart]):
 
 
 def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
-    """The fullest core where not all are in sight, or why nothing is known of any."""
+    """The fullest core if not all of them are visible, or why there is no reading."""
     if memory.hbm is None:
         reason = clean(memory.hbm_reason or "not read yet")
         return [[Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1)]
@@ -71,7 +71,7 @@ def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
 
 
 def _over_time(points: list[MemoryPoint], width: int) -> list[Line]:
-    """How memory went: of the fullest core where that is known, and of the run's processes."""
+    """The memory over time: of the fullest core, if it is known, and of the processes."""
     kinds = {
         "HBM": [point.hbm_used_bytes for point in points if point.hbm_used_bytes is not None],
         "processes": [point.rss_bytes for point in points if point.rss_bytes is not None],
@@ -100,7 +100,7 @@ def _none(snapshot: Snapshot) -> bool:
 
 
 def _predicted(memory: MemoryView, width: int) -> list[Line]:
-    """One row, shorter where the panel is narrow: the total comes first, and no figure stands without its unit."""
+    """The predicted memory as one row, shortened in a narrow panel; the total comes first."""
     core = memory.predicted
     if core is None:
         return []
@@ -109,12 +109,12 @@ def _predicted(memory: MemoryView, width: int) -> list[Line]:
 
 
 def _shortened(forecast: str, width: int) -> str:
-    """What fits of `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75 MiB`, in whole figures."""
+    """As many whole values as fit of `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75 MiB`."""
     total, _, parts = forecast.partition(": ")
     names = parts.split(", ")
-    told = [", ".join([f"{total}: {names[0]}", *names[1:count], "\u2026"]) for count in range(len(names) - 1, 0, -1)]
+    cut = [", ".join([f"{total}: {names[0]}", *names[1:count], "\u2026"]) for count in range(len(names) - 1, 0, -1)]
     shorter = [total, total.replace(" a core", ""), total.partition(" a core")[0]]
-    return next((text for text in (forecast, *told, *shorter) if len(text) <= width), crop(shorter[-1], width))
+    return next((text for text in (forecast, *cut, *shorter) if len(text) <= width), crop(shorter[-1], width))
 
 
 def _host(memory: MemoryView, width: int) -> Line:

@@ -1,4 +1,4 @@
-"""AverageMeters: newest value, average, sum and count, and how they were reduced."""
+"""The meters panel: newest value, average, sum and count of each AverageMeter, and how they were reduced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tputui.ui.widgets.panel import Drawing, Panel
 
 
 class MetersPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     meters: list[MeterView]
     best: EpochView | None
@@ -30,21 +30,21 @@ class MetersPanel(Panel[MetersPart]):
     key = "3"
     name_shown = "meters"
     what = (
-        "AverageMeters, training beside validation: average, newest value, sum, count, how they were reduced, and what "
-        "they were in the best epoch; scores of the whole validation split"
+        "AverageMeters of training and validation: average, newest value, sum, count, reduction, and the average of "
+        "the best epoch; scores of the whole validation split"
     )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> MetersPart:
-        """The meters of the running epoch, or the last one, and of the best one."""
-        told = next((epoch for epoch in reversed(snapshot.epochs) if epoch.scores), None)
-        scores, epoch = (told.scores, told.epoch) if told is not None else ({}, 0)
+        """The meters of the current or last epoch, and of the best one."""
+        scored = next((epoch for epoch in reversed(snapshot.epochs) if epoch.scores), None)
+        scores, epoch = (scored.scores, scored.epoch) if scored is not None else ({}, 0)
         best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else status_text.nothing_yet(snapshot, "meter")
         return MetersPart(snapshot.meters, best, scores, epoch, why)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
-        """A row a meter, then a row a score."""
+        """One row per meter, then one row per score."""
         if not part.meters and not part.scores:
             return Drawing(paragraph(part.why_none, width, height))
         names = list(dict.fromkeys(meter.name for meter in part.meters))
@@ -57,12 +57,11 @@ class MetersPanel(Panel[MetersPart]):
         return Drawing([*first.rows, *rest], head=(first.head,), note=self._note(part, first.num_hidden, width))
 
     def _note(self, part: MetersPart, num_hidden: int, width: int) -> str:
-        """Which epochs the figures are of, and how many columns have no room; as much of it as has some."""
+        """The epochs of the values and the number of hidden columns, as much of it as fits."""
         epochs = _of_epochs(part)
         if not num_hidden or self.has_class("-maximised"):
             return epochs
-        more = fmt.more(num_hidden, "column")
-        both = (f"{epochs}, {more} in full screen", f"{epochs}, {more}")
+        both = (f"{epochs}, {status_text.hidden_columns(num_hidden)}", f"{epochs}, +{num_hidden}")
         return next((note for note in both if len(note) < width - len(self.name_shown) - 8), epochs)
 
 
@@ -76,7 +75,7 @@ def _titles(part: MetersPart) -> list[str]:
 
 
 def _of_epochs(part: MetersPart) -> str:
-    """Which epochs the figures are of."""
+    """The epochs of the values."""
     epochs = {meter.split: meter.epoch for meter in part.meters}
     return ", ".join(f"{split} epoch {epoch}" for split, epoch in epochs.items())
 
@@ -97,7 +96,7 @@ _NOTHING = Cell(fmt.UNKNOWN, "dim")
 
 
 def _average(meter: MeterView | None, best: EpochView | None) -> Cell:
-    """An average; with a star where it is of the best epoch."""
+    """An average; with a star if it is of the best epoch."""
     if meter is None:
         return _NOTHING
     average = meter.reading.avg
@@ -106,7 +105,7 @@ def _average(meter: MeterView | None, best: EpochView | None) -> Cell:
 
 
 def _score_row(name: str, score: float, best: EpochView | None) -> list[Cell]:
-    """A score is no mean, so there is nothing to sum or count."""
+    """A score is not a mean, so it has no sum or count."""
     figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
     then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
     return [Cell(clean(name), "strong"), _NOTHING, figure, *then, *[_NOTHING] * 6]
@@ -115,7 +114,7 @@ def _score_row(name: str, score: float, best: EpochView | None) -> list[Cell]:
 def _scored(part: MetersPart, width: int) -> list[Line]:
     if not part.scores:
         return []
-    sentence = f"* of the whole validation split, no mean; epoch {part.scores_epoch}"
+    sentence = f"* over the whole validation split, not a mean; epoch {part.scores_epoch}"
     return [[Span(f" {piece}", "dim")] for piece in wrap(sentence, width - 1)]
 
 

@@ -1,4 +1,4 @@
-"""How fast training goes, and when it will be through."""
+"""The pace panel: examples per second, step time, and when the epoch and the run will end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LABEL = 8
 
 
 class PacePart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     pace: ThroughputView | None
     eta_s: float | None
     why_no_end: str
-    """Why it is not told when the run ends; empty where it is."""
+    """Why there is no ETA; empty if there is one."""
     now: float
-    """Unix time in whole seconds; 0 where no end is told, so that nothing is drawn for it."""
+    """Unix time in whole seconds; 0 if no ETA is shown, so that the panel is not redrawn every second."""
     marks: list[Mark]
     grounds: AxisInfo
     why_none: str
@@ -40,25 +40,25 @@ class PacePanel(Panel[PacePart]):
     key = "9"
     name_shown = "pace"
     what = (
-        "examples a second now and steady, step time (median, and what 95 % keep), when epoch and run will be through"
+        "examples per second, now and steady; step time (median, 95th percentile); when the epoch and the run will end"
     )
 
     look = ChartView(x="time")
 
     @staticmethod
     def pick(snapshot: Snapshot) -> PacePart:
-        """The newest figures and what they were before."""
+        """The newest values and their history."""
         why = "" if snapshot.throughput is not None else status_text.nothing_yet(snapshot, "report")
         why_no_end = ""
         if snapshot.condition in ENDED:
-            why_no_end = f"it has ended ({snapshot.condition})"
+            why_no_end = f"finished: {snapshot.condition}"
         elif snapshot.eta_s is None:
-            why_no_end = "not known yet: told from the second report on"
+            why_no_end = "not known before the second report"
         now = 0.0 if why_no_end else float(int(snapshot.now))
         return PacePart(snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, grounds_of(snapshot), why)
 
     def draw(self, part: PacePart, width: int, height: int) -> Drawing:
-        """Figures, then the history as large as there is room."""
+        """The values, then the history as large as it fits."""
         pace = part.pace
         if pace is None:
             return Drawing(paragraph(part.why_none, width, height))
@@ -113,7 +113,7 @@ def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
 
 
 def _spark(values: list[float], width: int) -> list[Line]:
-    """The history as a line of blocks, with the least and the greatest of it below."""
+    """The history as a sparkline, with its minimum and maximum below."""
     if len(values) < 2:
         return []
     bounds = f" examples/s {_rate(min(values))} to {_rate(max(values))}"

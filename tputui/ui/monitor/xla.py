@@ -1,4 +1,4 @@
-"""Counters of the XLA runtime; recompiles, extra executions, scalar reads and fallbacks to the host stand out."""
+"""The xla panel: counters of the runtime. Recompiles and other problems are highlighted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABEL = 12
 
 
 class XlaPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
     xla: XlaView | None
     why_none: str
@@ -27,17 +27,16 @@ class XlaPanel(Panel[XlaPart]):
     key = "5"
     name_shown = "xla"
     what = (
-        "compiles, executions and transfers of the XLA runtime; recompiles, more executions a step than expected, "
-        "values that the task reads one by one, and fallbacks to the host CPU stand out"
+        "compiles, executions and transfers of the XLA runtime; recompiles, extra executions per step, scalar reads of "
+        "the task and CPU fallbacks are highlighted"
     )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> XlaPart:
-        """The counters."""
         return XlaPart(snapshot.xla, "" if snapshot.xla else status_text.nothing_yet(snapshot, "XLA counter"))
 
     def draw(self, part: XlaPart, width: int, height: int) -> Drawing:
-        """A line a counter."""
+        """One line per counter."""
         xla = part.xla
         if xla is None:
             return Drawing(paragraph(part.why_none, width, height))
@@ -64,7 +63,7 @@ def _recompiles(xla: XlaView) -> Line:
 
 
 def _executes(xla: XlaView, width: int) -> Line:
-    """With those of a step, once there are steps after warm-up; in `width` cells without their time if need be."""
+    """The executions, with those per step once there are steps after warm-up; without their time if too long."""
     each = phrases.executes_a_step(xla)
     if xla.has_extra_executes:
         return _row("executes", f"\u25b2 {each}; {fmt.count(xla.executes)} in all", "warn")

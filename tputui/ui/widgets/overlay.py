@@ -1,4 +1,4 @@
-"""A sheet: one panel over the screen that asked for it, which scrolls."""
+"""Overlays: one scrolling panel over a screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tputui.ui.widgets.panel import Panel
 
 
 class Overlay(ModalScreen[None]):
-    """Holds one panel. Subclasses say which, and what closes it."""
+    """Shows one panel. Subclasses define the panel and the keys that close it."""
 
     # Absolute: Textual resolves a relative path against the file of the subclass.
     CSS_PATH = Path(__file__).parent / "../dialogs.tcss"
@@ -36,16 +36,16 @@ class Overlay(ModalScreen[None]):
         self.notices = Notices(self, lambda sentence: self.query_one(NoticeBar).show_notice(sentence))
 
     def action_scroll(self, rows: int) -> None:
-        """Scrolls."""
+        """Scroll the panel."""
         self.query_one(Panel).scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
-        """Scrolls by pages."""
+        """Scroll the panel by pages."""
         self.query_one(Panel).page(pages)
 
 
 class RunOverlay(Overlay):
-    """Holds a panel of a run, over a screen that hands it what it reads."""
+    """Shows a panel of a run. The screen below calls `show` with every snapshot."""
 
     def __init__(self, panel: Panel[Any], snapshot: Snapshot | None) -> None:
         super().__init__()
@@ -53,15 +53,15 @@ class RunOverlay(Overlay):
         self._first = snapshot
 
     def compose(self) -> ComposeResult:
-        """The panel, and where sentences go."""
+        """The panel and the notices."""
         yield self._panel
         yield NoticeBar()
 
     def on_mount(self) -> None:
-        """Fills it."""
+        """Show the first snapshot."""
         if self._first is not None:
             self.show(self._first)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Takes a newer snapshot."""
+        """Show a newer snapshot."""
         self._panel.show(self._panel.pick(snapshot))

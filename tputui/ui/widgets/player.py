@@ -115,7 +115,7 @@ class PlayerBar(Drawn):
             return " "
         if self._replaying:
             return "  \u2190 \u2192 seek  [ ] speed "
-        return "  \u2190 looks back " if state.live else f"  \u2190 \u2192 seek  b {'end' if self._over else 'now'} "
+        return "  \u2190 look back " if state.live else f"  \u2190 \u2192 seek  b {'end' if self._over else 'now'} "
 
     def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
         """The bar with the events that matter."""
