@@ -110,9 +110,9 @@ FAULTS: dict[str, Fault] = {
     "an exit without a word": Fault(
         lambda run: run.gate.open("exit"),
         ExitCode.FAILED,
-        "ended without a word",
+        "exited without a report",
         HELD,
-        "failed: ended without a word, with exit code 0",
+        "failed: exited without a report, with exit code 0",
     ),
 }
 CELLS = [(name, moment) for name, fault in FAULTS.items() for moment in fault.moments]

@@ -105,12 +105,12 @@ CASES = [
          "killed by SIGKILL"),
     Case("the worker's own end, supervisor gone", [*stepping(T0), TRAINING_DONE], SUPERVISED, (False, False), T0 + 9e9,
          "done", "3 epochs trained"),
-    Case("both killed", stepping(T0), SUPERVISED, (False, False), T0 + 95, "lost", "worker-0 (pid 4243) vanished 1"),
-    Case("worker just killed", stepping(T0), SUPERVISED, (False, True), T0 + 5, "running", "about to tell"),
-    Case("worker killed, supervisor mute", stepping(T0), SUPERVISED, (False, True), T0 + 15, "lost", "tells nothing"),
+    Case("both killed", stepping(T0), SUPERVISED, (False, False), T0 + 95, "lost", "worker-0 (pid 4243) gone for 1"),
+    Case("worker just killed", stepping(T0), SUPERVISED, (False, True), T0 + 5, "running", "waiting for the report"),
+    Case("worker killed, supervisor mute", stepping(T0), SUPERVISED, (False, True), T0 + 15, "lost", "no report from the supervisor"),
     Case("supervisor killed", stepping(T0), SUPERVISED, (True, False), T0 + 1, "running",
          "its supervisor supervisor-0 (pid 4242) is gone"),
-    Case("no word", stepping(T0), SUPERVISED, (True, True), T0 + 11, "stalled", "said nothing for 11 s"),
+    Case("no word", stepping(T0), SUPERVISED, (True, True), T0 + 11, "stalled", "sent nothing for 11 s"),
     Case("stuck in data", stepping(T0) + kept_alive(T0, 40, "data"), SUPERVISED, (True, True), T0 + 41, "stalled",
          "waiting for data for 41 s without a step"),
     Case("not stuck yet", stepping(T0) + kept_alive(T0, 25, "data"), SUPERVISED, (True, True), T0 + 26, "running",
@@ -120,7 +120,7 @@ CASES = [
     Case("a long compile", stepping(T0) + kept_alive(T0, 400, "compiling"), SUPERVISED, (True, True), T0 + 401,
          "running", "compiling"),
     Case("a compile that exceeds what it took before", compiled(3.0), SUPERVISED, (True, True), T0 + 71, "stalled",
-         "has been compiling for 1 min 10 s, and none before took more than 3.0 s"),
+         "has been compiling for 1 min 10 s; none before took longer than 3.0 s"),
     Case("a compile that takes as long as before", compiled(30.0), SUPERVISED, (True, True), T0 + 71, "running",
          "compiling"),
     Case("user code that hangs while it is traced", compiled(3.0, "tracing"), SUPERVISED, (True, True), T0 + 71,
@@ -149,15 +149,15 @@ CASES = [
          (True, True), T0 + 41, "running", "waiting for data"),
     Case("silent for long, then killed, its supervisor about to report it",
          stepping(T0), [*SUPERVISED, ev.WarningRaised(t=T0 + 39, text="still there")], (False, True), T0 + 40,
-         "running", "about to tell"),
+         "running", "waiting for the report"),
     Case("far away and fresh", stepping(T0), SUPERVISED, (None, None), T0 + 5, "running", "executing"),
-    Case("far away and silent", stepping(T0), SUPERVISED, (None, None), T0 + 30, "stalled", "said nothing for 30 s"),
+    Case("far away and silent", stepping(T0), SUPERVISED, (None, None), T0 + 30, "stalled", "sent nothing for 30 s"),
     Case("a copied run", stepping(T0), SUPERVISED, (None, None), T0 + 90_000, "lost",
-         "no word for 1 d 1 h; its processes ran on tpu-vm-0, unseen from here"),
+         "no heartbeat for 1 d 1 h; its processes ran on tpu-vm-0, not visible from here"),
     Case("a copied run that ended", [*stepping(T0), TRAINING_DONE], SUPERVISED, (None, None), T0 + 90_000, "done",
          "3 epochs"),
-    Case("nothing readable", [], [], (None, None), T0 + 90_000, "lost", "no process of it left a readable word"),
-    Case("asked for a moment ago", [], [], (None, None), T0 + 1, "starting", "no process of it has spoken"),
+    Case("nothing readable", [], [], (None, None), T0 + 90_000, "lost", "no process left a readable record"),
+    Case("asked for a moment ago", [], [], (None, None), T0 + 1, "starting", "no process has written anything"),
 ]  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def test_one_dead_host_of_two_stalls_the_run_and_is_named() -> None:
     state = state_of(worker_0=stepping(T0) + kept_alive(T0, 30, "executing"), worker_1=other)
     told = assess(state, {WORKER: True, "worker-1": False}, T0 + 20)
     assert told.condition == "stalled"
-    assert "worker-1 (pid 99) vanished 20 s ago" in told.reason
+    assert "worker-1 (pid 99) exited 20 s ago" in told.reason
 
 
 def test_a_lost_run_names_the_signal_that_ended_it() -> None:

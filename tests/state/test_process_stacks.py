@@ -162,7 +162,7 @@ def test_a_signals_stacks_take_the_last_word_before_them_and_none_that_came_late
         return head_of(state)
 
     assert "executing for 5 s at step 63; it holds" in told(held)
-    assert "what it was doing then is not known; it holds" in told(held, later)
+    assert "phase unknown; it holds" in told(held, later)
 
 
 @pytest.mark.parametrize(("states", "again"), [(("requested",), T0 + 30), (("seen",), T0 + 30), (("refused",), None)])

@@ -61,7 +61,7 @@ def beat(t: float, phase: ev.Phase = "executing", step: int = 1) -> ev.Heartbeat
 
 def test_a_silence_is_a_stall_where_it_began() -> None:
     snapshot = said_by_a_worker(beat(1), beat(2), beat(36.0), beat(37.0))
-    assert told(snapshot, "stall") == [(2.0, 0, "worker-0 said nothing for 34 s")]
+    assert told(snapshot, "stall") == [(2.0, 0, "worker-0: no output for 34 s")]
 
 
 def test_heartbeats_without_a_step_are_a_stall_once_there_is_one_again() -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_was_killed_is_told_lost_at_the_end(tmp_path: Path) -> None:
     out, _, snapshot = followed(at_once(write_run(tmp_path, ended=False)))
     assert snapshot.condition == "lost"
     assert out.splitlines()[-1] == (
-        "state: lost: no end record: supervisor-0 (pid 4242) and worker-0 (pid 4243) vanished 0 s ago"
+        "state: lost: no end record; supervisor-0 (pid 4242) and worker-0 (pid 4243) gone for 0 s"
     )
 
 
@@ -201,7 +201,7 @@ def test_what_happens_is_told_in_one_line_each() -> None:
         "request to stop: seen while compiling",
         "request to stop: applied after step 4: checkpoints/a.pt",
         "warning: request to save a checkpoint: refused: the run ends",
-        "warning: worker-0: the disk could not keep up; 2 records (20 steps) were dropped so that training went on",
+        "warning: worker-0: the disk was too slow; 2 records (20 steps) were dropped so that training could continue",
         "error: training failed in step 7 while tracing: ValueError: bad",
         "    Traceback:",
         "      File x",

@@ -606,7 +606,7 @@ def test_home_goes_to_the_start_of_a_run_that_is_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plan", [made.running().plan, None])
 def test_why_a_run_is_lost_is_told_whole_and_once(plan: Plan | None) -> None:
-    why = "no end record: supervisor-0 (pid 9391) and worker-0 (pid 9393) vanished 2 min 18 s ago, after nothing"
+    why = "no end record; supervisor-0 (pid 9391) and worker-0 (pid 9393) gone for 2 min 18 s, after nothing"
 
     async def script(pilot: AppPilot) -> None:
         head = " ".join(" ".join(text(pilot.app.screen).splitlines()[:4]).split())

@@ -58,7 +58,7 @@ def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tu
         assert "waiting for data for 1 min 34 s at step 812" in shown
         assert "/home/me/reader.py:31 in Reader.fetch" in shown
         assert "6 calls of tputui" in shown
-        assert "besides: MainThread" in shown
+        assert "other threads: MainThread" in shown
         assert "\x1b" not in shown
         await until(pilot, lambda: len(requests.read_all(run_dir)) == 1)
         await pilot.press("X")

@@ -1,11 +1,10 @@
-"""What each core's loss was over a run, bounded in memory and in time however long the run and however many its cores.
+"""The loss of each core over a run, bounded in memory and time however long the run and however many cores.
 
-Consecutive steps are kept as columns of one mean a core; when there are too many columns, neighbours are joined in
-pairs. A report's values have to be decoded for it, which opening a long run cannot afford for all of them. So every
-report is taken in whole as far as `WHOLE_VALUES_MAX`; from there on a report is a sample: of the reports within a
-column's steps the first one is taken, and the first that has values which are not finite, and of either kind no more
-are decoded for it than one value in `SAMPLED_SHARE`: columns are wider then. Steps of reports that are passed
-over belong to their column, and count for nothing in its means. Pure; depends on one writer's records alone.
+Consecutive steps are stored as columns with one mean per core; if there are too many columns, neighbours are joined in
+pairs. That needs decoded values, and decoding all reports of a long run would take too long. So every report is added
+up to `WHOLE_VALUES_MAX` values. After that reports are sampled: within the steps of a column the first report is
+added, and the first with NaN or infinite values; of either kind at most one value in `SAMPLED_SHARE` is decoded for
+this alone. Steps of reports that are left out belong to their column without counting in its means.
 """
 
 from __future__ import annotations
@@ -25,38 +24,38 @@ from tputui.telemetry.events import Int, StepsRecorded
 COLUMNS_MAX = 512
 """About two a column of the widest terminal."""
 CELLS_MAX = 1 << 18
-"""Means kept of a run, 1 MB of them: with more cores there are fewer columns, but never less than ..."""
+"""Means stored per run, 1 MB: with more cores there are fewer columns, but at least ..."""
 COLUMNS_LEAST = 64
-"""... these."""
+"""... this many."""
 WHOLE_VALUES_MAX = 100_000
-"""Values taken in of one writer before reports are sampled."""
+"""Values added of one process before reports are sampled."""
 SAMPLED_SHARE = 64
-"""One value in so many is decoded for this after that."""
+"""After that, at most one value in this many is decoded for the columns."""
 
 
 def columns_max(num_cores: int) -> int:
-    """How many columns each host may keep where all have so many cores together."""
+    """Columns that each host may store if all hosts together have `num_cores` cores."""
     return min(COLUMNS_MAX, max(COLUMNS_LEAST, CELLS_MAX // max(1, num_cores) // 2 * 2))
 
 
 class CoreSeries(NamedTuple):
-    """Steps `first` to `last`, of which `rows` were looked at."""
+    """Steps `first` to `last`, of which `rows` were added."""
 
     first: Int
     last: Int
     rows: AtLeastOne
     means: FloatArray
-    """[cores] mean of the finite values; NaN where there is none."""
+    """[cores] mean of the finite values; NaN if there is none."""
     counts: CountArray | None
-    """[cores] number of finite values; None where every value was finite, so that it is `rows`."""
+    """[cores] number of finite values; None if all are finite, so `rows`."""
     sampled_bad: bool
-    """Whether a report with values that are not finite was looked at."""
+    """Whether a report with NaN or infinite values was added."""
     middle: float
-    """Mean of the steps that were looked at."""
+    """Mean of the step numbers that were added."""
 
     @property
     def bad(self) -> list[int]:
-        """Places of the cores with a value that was not finite."""
+        """Columns of the cores with a NaN or infinite value."""
         return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
 
 
@@ -86,8 +85,8 @@ class AllCoreSeries(StateStruct, dict=True):
 
     @property
     def views(self) -> list[CoreColumn]:
-        """What is shown as it stands in a snapshot; of a column that did not change it is the same object every time,
-        so that ten snapshots a second cost what changed between them."""
+        """The columns as part of a snapshot. Unchanged columns give the same objects every time, so that ten snapshots
+        a second cost only what changed."""
         views, shown = self._views, self.shown
         # Only the newest column is ever replaced, or all of them at once.
         same = min(len(views), len(shown))
@@ -114,8 +113,8 @@ class AllCoreSeries(StateStruct, dict=True):
         values: Sequence[float] | None,
         decode: Callable[[StepsRecorded], Sequence[float] | None],
     ) -> None:
-        """Takes a record in. `values`, [n][cores], are given where they were decoded anyway; else `decode` is asked
-        for them where they are wanted, and gives None where it cannot."""
+        """Adds a record. `values`: [n * cores], if they were decoded anyway; otherwise `decode` is called when they are
+        needed, and returns None if they cannot be decoded."""
         self.count += 1
         size = record.n * record.cores
         self.seen += size
@@ -159,9 +158,9 @@ class AllCoreSeries(StateStruct, dict=True):
 
 
 def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreColumn]:
-    """The columns of several writers as one, in order of steps; beside each stand the cores whose values it records.
+    """Combines the columns of several processes, in order of steps; `parts` pairs each with the cores of its values.
 
-    The steps are those of the writer with the fewest columns; what others have is joined to the column it begins in.
+    The process with the fewest columns sets the steps; columns of the others are joined to the one in which they begin.
     """
     parts = [(columns, cores) for columns, cores in parts if columns.columns]
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
@@ -185,9 +184,9 @@ def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreC
 
 
 def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]]) -> list[tuple[int, list[float]]]:
-    """Steps with every core's value, from the rows of several writers, each beside the cores whose values it records.
+    """Combines the rows of several processes: (step, [cores]) for every step that all of them have, in order.
 
-    Only steps that every writer has a row of, in order.
+    `parts` pairs the rows of a process with the cores of its values.
     """
     steps = set.intersection(*({step for step, _ in found} for found, _ in parts)) if parts else set[int]()
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
@@ -201,7 +200,7 @@ def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[i
 
 
 def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeries]:
-    """Columns joined by which edge, of ascending ones, they begin at or after; before the first counts to the first."""
+    """Joins columns by the last of the ascending `edges` at or before their first step."""
     found: dict[int, CoreSeries] = {}
     for column in columns:
         place = max(0, bisect_right(edges, column.first) - 1)
@@ -221,7 +220,7 @@ def _shown(column: CoreSeries, means: array[float], bad: tuple[int, ...]) -> Cor
 
 
 def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> CoreSeries:
-    """A column of `rows` steps from their values, [rows][cores]."""
+    """A column of `rows` steps from their values, [rows * cores]."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
@@ -236,7 +235,7 @@ def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> 
 
 
 def _widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
-    """Neighbours joined as far as they span no more than `stride` steps together."""
+    """Joins neighbours that together span at most `stride` steps."""
     wide: list[CoreSeries] = []
     for column in columns:
         if wide and column.last - wide[-1].first < stride:
@@ -247,7 +246,7 @@ def _widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
 
 
 def _joined(left: CoreSeries, right: CoreSeries) -> CoreSeries:
-    """Both together, as the mean over all values that were looked at."""
+    """Joins two columns: means over all values of both."""
     rows = left.rows + right.rows
     first, last = min(left.first, right.first), max(left.last, right.last)
     share = right.rows / rows

@@ -1,4 +1,4 @@
-"""How a run went over time: throughput, meters, memory, combined from what the writers told. Pure."""
+"""Throughput, time remaining, meters and memory over time, combined from the states of all processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tputui.telemetry.events import ProgressReported
 def throughput(
     state: RunState, plan: Plan | None, epochs: list[EpochView], now: float, *, going_on: bool
 ) -> ThroughputView | None:
-    """How fast training goes, by the first host that reports; None before its first report."""
-    first = next((writer for writer in state.workers if writer.pace.num_reports), None)
+    """Throughput, by the first host with reports; None before its first report."""
+    first = next((process for process in state.workers if process.pace.num_reports), None)
     if first is None or first.progress is None:
         return None
     pace = first.pace
@@ -34,7 +34,7 @@ def throughput(
 
 
 def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
-    """Seconds from `now` to the end of training, at the lasting step time and the mean cost of an epoch's end."""
+    """Seconds from `now` to the end of training, by the expected step time and the mean time of an epoch's end."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
         return None
@@ -46,7 +46,7 @@ def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: floa
 
 
 def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
-    """Seconds from `now` to the end of the epoch in training, told in the same way; None between two epochs."""
+    """Seconds from `now` to the end of the running epoch, estimated in the same way; None between two epochs."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
         return None
@@ -60,13 +60,13 @@ def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now
 
 
 def newest_progress(state: RunState) -> ProgressReported | None:
-    """The newest word of the first host that reports."""
+    """Newest report of the first host with reports."""
     return next((w.progress for w in state.workers if w.progress), None)
 
 
 def meters(state: RunState) -> list[MeterPoint]:
-    """AverageMeters over time, by the first host that tells them."""
-    first = next((writer for writer in state.workers if writer.meter_history), None)
+    """AverageMeters over time, by the first host that reports them."""
+    first = next((process for process in state.workers if process.meter_history), None)
     if first is None:
         return []
     count = first.num_meter_reports
@@ -74,33 +74,33 @@ def meters(state: RunState) -> list[MeterPoint]:
 
 
 def memory(state: RunState) -> list[MemoryPoint]:
-    """Memory over time, of all hosts."""
-    writers = [writer for writer in state.in_order if writer.usage.count]
-    key = tuple((writer.name, writer.usage.count) for writer in writers)
-    return state.memoized("memory", key, lambda: memory_history.combined([writer.usage for writer in writers]))
+    """Memory of all hosts over time."""
+    processes = [process for process in state.in_order if process.usage.count]
+    key = tuple((process.name, process.usage.count) for process in processes)
+    return state.memoized("memory", key, lambda: memory_history.combined([process.usage for process in processes]))
 
 
-def _meter_points(writer: ProcessState) -> list[MeterPoint]:
-    points = [point for of_split in writer.meter_history.values() for point in of_split.items]
+def _meter_points(process: ProcessState) -> list[MeterPoint]:
+    points = [point for of_split in process.meter_history.values() for point in of_split.items]
     return sorted(points, key=lambda point: (point.epoch, point.split, point.step))
 
 
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:
-    """Seconds a step to expect, and the moment as of which the steps done were told."""
+    """Expected seconds per step, and the unix time up to which the finished steps are known."""
     progress = newest_progress(state)
-    # The first report has in it what is done once, such as the first execution of each program.
+    # The first report contains one-time work, such as the first execution of each program.
     first = next((w for w in state.workers if w.pace.num_reports > 1), None)
     if plan is None or progress is None or first is None:
         return None
     pace = state.memoized("lasting pace", (first.name, first.pace.num_reports), first.pace.lasting_s)
-    told = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
-    return pace, max([progress.t, *told])
+    ends = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
+    return pace, max([progress.t, *ends])
 
 
 def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_s: float) -> float:
-    """How much of what was left is taken to be done since, until the next report tells.
+    """Seconds of work assumed to be finished since the newest report.
 
-    No more than two reports' worth with an epoch's end: a run that compiles or hangs comes no nearer to its end.
+    At most two reports and the end of an epoch: a run that compiles or hangs comes no nearer to its end.
     """
     progress = newest_progress(state)
     report_s = progress.report_steps * pace if progress is not None else 0.0
@@ -108,6 +108,6 @@ def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_
 
 
 def _end_s(epochs: list[EpochView]) -> float:
-    """What the end of an epoch takes: evaluation, without what was compiled for it, and save."""
+    """Mean seconds at the end of an epoch: evaluation without its compilations, and the save."""
     ends = [view.sections_s.get("evaluate", view.valid_s) + view.sections_s.get("save", 0.0) for view in epochs]
     return sum(ends) / len(ends) if ends else 0.0

@@ -1,11 +1,11 @@
-"""Whether a run lives, and how it ended: told from its facts and from what the viewer's host says of its processes.
+"""The condition of a run: from its events, and from which of its processes are alive.
 
-Pure: the moment and the liveness of processes are arguments. The rules, first that fits:
+The time and the liveness of the processes are arguments. The first rule that applies:
 
-1. An end record was read: its outcome. The supervisor's counts, else the training process's own.
-2. A process of the run lives: running, starting or stalled.
-3. The processes are another host's: they count as alive while their newest fact is young.
-4. Otherwise the run is lost, since its newest fact.
+1. An end record was read: its outcome. The supervisor's record counts, or else that of the training processes.
+2. A process of the run is alive: running, starting or stalled.
+3. The processes are on another host: they count as alive while their newest event is recent.
+4. Otherwise the run is lost, since its newest event.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tputui.state.snapshot import RunCondition
 from tputui.telemetry.events import HeartbeatSent, Outcome
 
 Alive = Mapping[str, bool | None]
-"""By writer: whether its process lives; None where this host cannot know."""
+"""Whether a process is alive, by name; None if this host cannot know."""
 
 COMPILE_TIMES = 5.0
-"""A compilation that takes so many times the longest one before is a stall ..."""
+"""A compilation that takes this many times the longest one before is a stall ..."""
 COMPILE_S = 60.0
-"""... once it has taken so long. The first one never is."""
+"""... after at least this many seconds. The first compilation never is."""
 FIRST_WORD_S = 60.0
-"""The same before the first heartbeat, while a process may be busy importing."""
+"""Seconds without an event before the first heartbeat, while a process may be importing modules."""
 FAR_SILENT_S = 60.0
-"""Of a process on another host only its facts can tell; a copied run or a dead host gives none for so long."""
+"""Seconds without an event after which a process on another host counts as gone."""
 SUPERVISOR_TELLS_S = 10.0
-"""A living supervisor tells the end of its training process well within this."""
+"""Seconds within which a supervisor reports the end of its training process."""
 
 _WORST_FIRST: tuple[Outcome, ...] = ("failed", "stopped", "done")
 _OUTCOME_WORDS: dict[Outcome, str] = {"done": "done", "stopped": "stopped", "failed": "training failed"}
 
 
 class Limits(NamedTuple):
-    """How long is too long, as the run was configured."""
+    """When a run counts as stalled, by its configuration."""
 
     after_s: float = STUCK_S
     """Seconds without a step, at least."""
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
 
 
 class Liveness(NamedTuple):
-    """What is told of a run's life."""
+    """The condition of a run."""
 
     condition: RunCondition
     reason: str
@@ -59,62 +59,69 @@ class Liveness(NamedTuple):
     ended_t: float | None
     """Time of the end record."""
     exit_code: int | None
-    """The supervisor's word."""
+    """As the supervisor reported it."""
     stalled: Mapping[str, str]
-    """Writers that are stalled, and why."""
+    """Stalled processes, and why."""
     living: frozenset[str]
-    """Writers whose process lives, as far as can be told."""
+    """Processes that are alive, as far as is known."""
 
 
 def assess(state: RunState, alive: Alive, now: float, created: float | None = None) -> Liveness:
-    """The condition of a run at the moment `now`. `created` is when it was asked for, where that is known."""
-    living = frozenset(name for name, writer in state.processes.items() if _lives(writer, alive, now))
+    """The condition of a run at the unix time `now`. `created`: unix time at which it was started, if known."""
+    living = frozenset(name for name, process in state.processes.items() if _lives(process, alive, now))
     ended = _end(state)
     if ended is not None:
         return ended._replace(living=living)
-    told = _told(state, alive, living, now, created)
-    return told._replace(living=living)
+    found = _alive_or_lost(state, alive, living, now, created)
+    return found._replace(living=living)
 
 
-def _verdict(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Liveness:
+def _condition(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Liveness:
     return Liveness(condition, reason, None, None, stalled or {}, frozenset())
 
 
-def _lives(writer: ProcessState, alive: Alive, now: float) -> bool:
-    known = alive.get(writer.name)
+def _lives(process: ProcessState, alive: Alive, now: float) -> bool:
+    known = alive.get(process.name)
     if known is not None:
         return known
-    return writer.newest_t is not None and now - writer.newest_t <= FAR_SILENT_S
+    return process.newest_t is not None and now - process.newest_t <= FAR_SILENT_S
 
 
 def _end(state: RunState) -> Liveness | None:
-    """What the end records say; None where there is none that counts yet."""
+    """The condition by the end records; None if no end record counts yet."""
     closed = [w.run_ended for w in state.supervisors if w.run_ended]
     failed = [record for record in closed if record.outcome == "failed"]
     if failed or (closed and state.supervisors[0].run_ended):
         first = state.supervisors[0].run_ended
         record = failed[0] if failed else first or closed[0]
         return Liveness(
-            record.outcome, _ending(record.outcome, record.reason), record.t, record.exit_code, {}, frozenset()
+            record.outcome,
+            _reason_or_default(record.outcome, record.reason),
+            record.t,
+            record.exit_code,
+            {},
+            frozenset(),
         )
-    words = [w.training_ended for w in state.workers]
-    if not words or any(word is None for word in words):
+    ends = [w.training_ended for w in state.workers]
+    if not ends or any(end is None for end in ends):
         return None
-    record_of = {word.outcome: word for word in reversed(words) if word is not None}
-    word = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
-    ended_t = max(word.t for word in words if word is not None)
-    return Liveness(word.outcome, _ending(word.outcome, word.reason), ended_t, None, {}, frozenset())
+    record_of = {end.outcome: end for end in reversed(ends) if end is not None}
+    end = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
+    ended_t = max(end.t for end in ends if end is not None)
+    return Liveness(end.outcome, _reason_or_default(end.outcome, end.reason), ended_t, None, {}, frozenset())
 
 
-def _ending(outcome: Outcome, reason: str) -> str:
+def _reason_or_default(outcome: Outcome, reason: str) -> str:
     return reason or _OUTCOME_WORDS[outcome]
 
 
-def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None) -> Liveness:
+def _alive_or_lost(
+    state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None
+) -> Liveness:
     if not state.processes:
-        return _nothing_said(now, created)
+        return _no_events(now, created)
     if not living:
-        return _verdict("lost", _lost_reason(state, alive, now))
+        return _condition("lost", _lost_reason(state, alive, now))
     workers = [worker for worker in state.workers if worker.name in living and worker.training_ended is None]
     gone = [worker for worker in state.workers if worker.name not in living and worker.training_ended is None]
     if not workers:
@@ -122,98 +129,100 @@ def _told(state: RunState, alive: Alive, living: frozenset[str], now: float, cre
     ranks = [rank for rank in state.ranks if rank.name in living and rank.training_ended is None]
     stepped = any(worker.stepped for worker in state.workers)
     pace = _Pace(limits(state), stepped, _median_step_s(state), max(w.longest_compile_s for w in state.workers))
-    stalled = {writer.name: why for writer in [*workers, *ranks] if (why := _stall(writer, pace, now))}
+    stalled = {process.name: why for process in [*workers, *ranks] if (why := _stall(process, pace, now))}
     if gone:
-        since = max(_last_sign(worker) for worker in gone)
+        since = max(_newest_t(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:
-            reason = f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the others wait"
-            return _verdict("stalled", reason, stalled)
+            reason = f"{_names(gone)} exited {fmt.whole(now - since)} ago; the other processes wait"
+            return _condition("stalled", reason, stalled)
     if stalled:
-        if all(_beats(state.processes[name], now) for name in stalled) and (who := waiting(state, living, now)):
-            return _verdict("stalled", who, stalled)
+        if all(_has_fresh_heartbeat(state.processes[name], now) for name in stalled) and (
+            who := waiting(state, living, now)
+        ):
+            return _condition("stalled", who, stalled)
         name, why = next(iter(stalled.items()))
         more = f", and {len(stalled) - 1} more processes" if len(stalled) > 1 else ""
-        return _verdict("stalled", f"{name} {why}{more}", stalled)
+        return _condition("stalled", f"{name} {why}{more}", stalled)
     return _going_on(state, workers, living)
 
 
 def _going_on(state: RunState, workers: list[ProcessState], living: frozenset[str]) -> Liveness:
     orphaned = [supervisor for supervisor in state.supervisors if supervisor.name not in living]
-    aside = f"; its supervisor {_process(orphaned[0])} is gone" if orphaned else ""
+    aside = f"; its supervisor {_describe(orphaned[0])} is gone" if orphaned else ""
     beat = workers[0].beat
     doing = fmt.PHASES[beat.phase] if beat else "starting"
     if not any(worker.stepped for worker in state.workers):
-        return _verdict("starting", f"no step yet: {doing}{aside}")
-    return _verdict("running", f"{doing}{aside}")
+        return _condition("starting", f"no step yet: {doing}{aside}")
+    return _condition("running", f"{doing}{aside}")
 
 
-def _nothing_said(now: float, created: float | None) -> Liveness:
+def _no_events(now: float, created: float | None) -> Liveness:
     if created is not None and now - created <= FIRST_WORD_S:
-        return _verdict("starting", "asked for; no process of it has spoken yet")
-    return _verdict("lost", "no process of it left a readable word")
+        return _condition("starting", "started; no process has written anything yet")
+    return _condition("lost", "no process left a readable record")
 
 
 def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> Liveness:
-    """The supervisor lives and no training process does."""
+    """The condition if the supervisor is alive and no training process is."""
     if not gone:
         condition: RunCondition = "running" if state.workers else "starting"
-        what = "training ended; the others are not through yet" if state.workers else "the training process is starting"
-        return _verdict(condition, what)
-    # A worker may have been silent for long before it was killed; the supervisor has time to report it from there on.
-    since = max(_last_sign(writer) for writer in (*gone, *state.supervisors))
+        what = (
+            "training ended; other processes are still running" if state.workers else "the training process is starting"
+        )
+        return _condition(condition, what)
+    # A worker may be silent for long before it is killed; the supervisor has time to report it from there on.
+    since = max(_newest_t(process) for process in (*gone, *state.supervisors))
     if now - since <= SUPERVISOR_TELLS_S:
-        return _verdict("running", f"{_names(gone)} is gone; the supervisor is about to tell why")
-    return _verdict(
-        "lost", f"{_names(gone)} vanished {fmt.whole(now - since)} ago, and the supervisor tells nothing of it"
-    )
+        return _condition("running", f"{_names(gone)} exited; waiting for the report of the supervisor")
+    return _condition("lost", f"{_names(gone)} exited {fmt.whole(now - since)} ago; no report from the supervisor")
 
 
 def limits(state: RunState) -> Limits:
-    """How long is too long, by the run's configuration as its supervisor told it."""
-    told = next((w.run_started.config for w in state.supervisors if w.run_started), {})
-    table = told.get("stall")
+    """When the run counts as stalled, by the configuration that its supervisor recorded."""
+    config = next((w.run_started.config for w in state.supervisors if w.run_started), {})
+    table = config.get("stall")
     given = table if isinstance(table, dict) else {}
-    return Limits(*(_figure(given.get(name), usual) for name, usual in Limits()._asdict().items()))
+    return Limits(*(_positive_or(given.get(name), usual) for name, usual in Limits()._asdict().items()))
 
 
 class _Pace(NamedTuple):
-    """What a run has taken so far, and how much more is too much."""
+    """How long steps and compilations took so far, and the limits."""
 
     limits: Limits
     stepped: bool
-    """Whether a step of the run was reported."""
+    """Whether any step was reported."""
     step_s: float
     compile_s: float
 
 
-def _figure(value: object, usual: float) -> float:
-    """A stranger's configuration may hold anything."""
+def _positive_or(value: object, usual: float) -> float:
+    """The value if it is a positive number; run directories are untrusted input."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
         return value
     return usual
 
 
 def _median_step_s(state: RunState) -> float:
-    """Median step time by the first worker that reported; 0 before."""
+    """Median step time in seconds, by the first worker with reports; 0 before."""
     return next((w.pace.quantile(0.5) for w in state.workers if w.pace.num_reports), 0.0)
 
 
-def _beats(writer: ProcessState, now: float) -> bool:
-    return writer.beat is not None and now - _last_sign(writer) <= SILENT_S
+def _has_fresh_heartbeat(process: ProcessState, now: float) -> bool:
+    return process.beat is not None and now - _newest_t(process) <= SILENT_S
 
 
 def _stall(worker: ProcessState, pace: _Pace, now: float) -> str | None:
-    """Why a living worker counts as stalled, as the rest of a sentence."""
-    silent_s = now - _last_sign(worker)
+    """Why a living process counts as stalled, as the rest of a sentence; None if it does not."""
+    silent_s = now - _newest_t(worker)
     beat = worker.beat
     if silent_s > (FIRST_WORD_S if beat is None else SILENT_S):
-        return f"lives, and has said nothing for {fmt.whole(silent_s)}"
+        return f"is alive, but has sent nothing for {fmt.whole(silent_s)}"
     if beat is not None and beat.phase == "compiling":
         return _long_compile(beat, pace, now)
     if beat is not None and beat.phase == "tracing":
         return _long_trace(beat, pace, now)
     if beat is None or beat.phase not in STEPPING or worker.moved_t is None or not pace.stepped:
-        # Before the first step, data may be read for the first time, or the first program run, for as long as it takes.
+        # Before the first step, reading data and running the first program may take any time.
         return None
     stuck_s = now - worker.moved_t
     if stuck_s <= max(pace.limits.after_s, pace.limits.after_steps * pace.step_s):
@@ -222,16 +231,16 @@ def _stall(worker: ProcessState, pace: _Pace, now: float) -> str | None:
 
 
 def _long_compile(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
-    """Why a compilation takes too long; the first one may take as long as it takes."""
+    """Why a compilation takes too long; the first one may take any time."""
     phase_s = lasts_s(beat, now)
     if not pace.compile_s or phase_s <= max(COMPILE_S, pace.limits.compile_times * pace.compile_s):
         return None
-    return f"has been compiling for {fmt.whole(phase_s)}, and none before took more than {fmt.duration(pace.compile_s)}"
+    return f"has been compiling for {fmt.whole(phase_s)}; none before took longer than {fmt.duration(pace.compile_s)}"
 
 
 def _long_trace(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
-    """Why tracing takes too long. What is traced anew is compiled anew, so it may take what compiling may; that of the
-    first steps may take as long as it takes."""
+    """Why tracing takes too long. A new trace is compiled, so it may take as long as compiling; before the first step
+    it may take any time."""
     phase_s = lasts_s(beat, now)
     least = pace.limits.after_s, pace.limits.after_steps * pace.step_s, pace.limits.compile_times * pace.compile_s
     if not pace.step_s or phase_s <= max(least):
@@ -248,21 +257,23 @@ def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     exited = next((w.worker_exited for w in state.supervisors if w.worker_exited and w.worker_exited.signal), None)
     if exited:
         after += f"; the training process was ended by {exited.signal}"
-    if any(alive.get(writer.name) is None for writer in state.processes.values()):
+    if any(alive.get(process.name) is None for process in state.processes.values()):
         host = next((w.opened.host for w in state.in_order if w.opened), "another host")
-        return f"no end record, no word for {silent_s}{after}; its processes ran on {host}, unseen from here"
-    return f"no end record: {_names(silent)} vanished {silent_s} ago{after}"
+        return (
+            f"no end record and no heartbeat for {silent_s}{after}; its processes ran on {host}, not visible from here"
+        )
+    return f"no end record; {_names(silent)} gone for {silent_s}{after}"
 
 
-def _names(writers: list[ProcessState]) -> str:
-    shown = [_process(writer) for writer in writers[:3]]
-    more = len(writers) - len(shown)
+def _names(processes: list[ProcessState]) -> str:
+    shown = [_describe(process) for process in processes[:3]]
+    more = len(processes) - len(shown)
     return " and ".join([*shown, f"{more} more"] if more else shown)
 
 
-def _process(writer: ProcessState) -> str:
-    return f"{writer.name} (pid {writer.opened.pid})" if writer.opened else writer.name
+def _describe(process: ProcessState) -> str:
+    return f"{process.name} (pid {process.opened.pid})" if process.opened else process.name
 
 
-def _last_sign(writer: ProcessState) -> float:
-    return writer.newest_t if writer.newest_t is not None else -math.inf
+def _newest_t(process: ProcessState) -> float:
+    return process.newest_t if process.newest_t is not None else -math.inf

@@ -1,4 +1,4 @@
-"""Memory over a run's time, bounded however long it is: what one writer sampled, and all of it together. Pure."""
+"""Memory over time, bounded however long the run: samples of one process, and all processes combined."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tputui.state.state_struct import Count, StateStruct
 from tputui.telemetry.events import HostSampled, MemorySampled
 
 _SAMPLES_MAX = 4_096
-"""Of all writers together when they are combined ..."""
+"""Of all processes together when they are combined ..."""
 _OF_EACH_LEAST = 16
-"""... and of each at least so many."""
+"""... and at least this many of each."""
 
 
 class Sample(NamedTuple):
-    """What one writer sampled at a moment, or the most of neighbouring samples."""
+    """Memory that one process sampled, or the maximum over neighbouring samples."""
 
     t: float
     hbm_bytes: int | None
@@ -58,9 +58,9 @@ class MemoryHistory(StateStruct):
 
 
 def combined(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
-    """Memory over time: device memory of the fullest core, host memory and processes summed over the hosts.
+    """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts.
 
-    At each moment at which a writer sampled, what the others sampled last counts.
+    Each sample of a process is combined with the newest samples of the others.
     """
     told = [usage.samples.items for usage in usages if usage.samples.items]
     of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(told)))

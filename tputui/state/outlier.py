@@ -1,4 +1,4 @@
-"""The core whose loss differs persistently from the other cores: one criterion for panels, charts and the header. Pure.
+"""The core whose loss differs persistently from the other cores: one criterion for panels, charts and the header.
 
 In each step a core is off if it is more than `OFF` median absolute deviations away from the median core. The loss of a
 few examples has long tails, so in a healthy run every core is off in about every eighth step. A core is named only if
@@ -20,17 +20,17 @@ from typing import NamedTuple
 from tputui.state.chart_data import CoreColumn, OutlierView
 
 LEAST_CORES = 4
-"""With fewer there is no majority to differ from."""
+"""With fewer cores there is no majority to differ from."""
 OFF = 3.0
 """Median absolute deviations from the median core."""
 NAMED = 20
 """Steps."""
 _FALL = 4
 _SCORE_MAX = 2 * NAMED
-"""So that a core that was off for long is no longer named soon after it is not."""
+"""Limits the score, so that a core that was off for long is no longer named soon after it recovers."""
 _STEPS_MOST = 4
 _FLAGGED_MAX = 64
-"""Cores remembered of a look: of thousands the farthest ones."""
+"""Cores stored per row; of thousands the farthest ones."""
 
 
 class OutlierRow(NamedTuple):
@@ -47,7 +47,7 @@ class OutlierRow(NamedTuple):
 
 
 def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> OutlierRow:
-    """Judges the cores in consecutive steps by their means, [cores]; what is not finite is left out."""
+    """Finds the cores that are off in consecutive steps. `means`: [cores]; NaN and infinite ones are left out."""
     finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
     if len(finite) < LEAST_CORES:
         return OutlierRow(first_step, last_step, num_steps, {}, 0.0)
@@ -63,7 +63,7 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
 
 
 def deviating_cores_of(column: CoreColumn) -> OutlierRow:
-    """Judges the cores in a column."""
+    """Finds the cores that are off in a column."""
     return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
@@ -79,37 +79,37 @@ class _Score:
         self.by = 0.0
         self.named = False
 
-    def add(self, look: OutlierRow, deviations: float) -> None:
-        steps = min(int((deviations / OFF) ** 2), look.num_steps, _STEPS_MOST)
+    def add(self, row: OutlierRow, deviations: float) -> None:
+        steps = min(int((deviations / OFF) ** 2), row.num_steps, _STEPS_MOST)
         self.total += steps
         self.value = min(self.value + steps, _SCORE_MAX)
-        self.last_step = look.last_step
-        self.by = max(self.by, deviations * look.deviation, key=abs)
+        self.last_step = row.last_step
+        self.by = max(self.by, deviations * row.deviation, key=abs)
         self.named = self.named or self.value >= NAMED
 
     def to_view(self) -> OutlierView:
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-def find_outlier(looks: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
-    """The core that was off for longest within looks in order of steps; with `now` only one that still is."""
+def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
+    """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
     scores: dict[tuple[int, bool], _Score] = {}
     """By core, and whether it is above the others."""
     over: list[_Score] = []
-    for look in looks:
-        fall = _FALL * min(look.num_steps, _STEPS_MOST)
-        off = {(core, deviations > 0): deviations for core, deviations in look.off.items()}
+    for row in rows:
+        fall = _FALL * min(row.num_steps, _STEPS_MOST)
+        off = {(core, deviations > 0): deviations for core, deviations in row.off.items()}
         for key in scores.keys() - off.keys():
             scores[key].value -= fall
             if scores[key].value <= 0:
                 over.append(scores.pop(key))
         for key, deviations in off.items():
-            scores.setdefault(key, _Score(key[0], look.first_step)).add(look, deviations)
+            scores.setdefault(key, _Score(key[0], row.first_step)).add(row, deviations)
     found = [score for score in (scores.values() if now else [*over, *scores.values()]) if score.named]
     return max(found, key=lambda score: (score.total, abs(score.by), -score.core)).to_view() if found else None
 
 
 def _median(values: Sequence[float]) -> float:
-    """Of sorted values."""
+    """Median of sorted values."""
     middle = len(values) // 2
     return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

@@ -1,4 +1,4 @@
-"""How fast one writer's steps went: the figures of its reports, bounded in memory however many there are. Pure."""
+"""Step times and throughput of one process from its reports, bounded in memory however many there are."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tputui.telemetry.events import ProgressReported
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
 _LASTING_REPORTS = 32
-"""So many reports make a step time to expect, where there are as many."""
+"""Reports that the expected step time is based on, if there are as many."""
 _TRIMMED = 0.1
-"""Share of the steps left out of it on either side."""
+"""Share of the slowest steps, and of the fastest, that is left out of it."""
 _LEAST_S, _MOST_S = 1e-9, 1e9
-"""A report that says less or more was not measured."""
+"""Step times outside this range are ignored."""
 
 
 class ReportPace(NamedTuple):
-    """Neighbouring reports together."""
+    """Neighbouring reports, joined."""
 
     t: float
     step: int
@@ -42,7 +42,7 @@ class ReportPace(NamedTuple):
         )
 
     def to_point(self) -> ThroughputPoint:
-        """As it stands in a snapshot."""
+        """The reports as part of a snapshot."""
         return ThroughputPoint(
             t=self.t,
             step=self.step,
@@ -71,7 +71,7 @@ class Pace(StateStruct):
     open_examples: float = 0.0
 
     def add(self, event: ProgressReported) -> None:
-        """Takes a report in; one without a step time that can be is passed over."""
+        """Adds a report; one with an implausible step time is ignored."""
         step, step_s = event.step, event.step_s
         num_steps = step - self.newest_step if self.newest_step else min(step, event.report_steps)
         if num_steps <= 0 or not (_LEAST_S <= step_s <= _MOST_S and math.isfinite(event.examples_per_s)):
@@ -91,7 +91,7 @@ class Pace(StateStruct):
             self._close()
 
     def quantile(self, share: float) -> float:
-        """The step time in seconds that `share` of the steps keep, exact to 0.1 %. Needs a report."""
+        """Quantile of the step times in seconds, exact to 0.1 %. Needs a report."""
         left = share * sum(self.steps.values())
         place = 0
         for place in sorted(self.steps):
@@ -101,10 +101,10 @@ class Pace(StateStruct):
         return self.seconds[place] / self.steps[place]
 
     def lasting_s(self) -> float:
-        """The step time in seconds to expect for long: a mean over the newer half of the steps. Needs two reports.
+        """Expected step time in seconds: trimmed mean over the newer half of the steps. Needs two reports.
 
-        The slowest and the fastest tenth of those steps are left out, so that a hiccup does not move it, and the first
-        report, which has in it what is done once.
+        The slowest and the fastest tenth are left out, so that a hiccup does not change it, and so is the first report,
+        which contains one-time work.
         """
         reports = [*self.history, self._open()] if self.in_open else self.history
         if self.stride == 1:

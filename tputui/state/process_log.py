@@ -1,7 +1,7 @@
-"""What one writer's facts make people read: lines of the log, warnings, and marks on the timeline.
+"""Log lines, warnings and timeline marks of one process.
 
-One function a type of fact that is told, chosen by the table at the end; the figures that facts add up to are
-`writer`'s. Bounded however much is said. Pure: no clock, no file.
+One method per event type that is logged, chosen by the table at the end; `process_state` reduces the numbers. All lists
+are bounded. No files and no clock here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOG_LINES_MAX = 2_000
 LOG_CHARS_MAX = 4_000
 WARNINGS_MAX = 256
 TOOL = "tputui"
-"""Source of the lines that the tool itself says."""
+"""Source of lines that tputui itself writes."""
 
 Level = Literal["info", "warning", "error"]
 Text = Annotated[str, msgspec.Meta(max_length=LOG_CHARS_MAX + 64)]
@@ -32,7 +32,7 @@ Text = Annotated[str, msgspec.Meta(max_length=LOG_CHARS_MAX + 64)]
 
 
 OF_A_KIND_MAX = 64
-"""The newest marks of a kind that are all kept; of those before there are as many samples."""
+"""Newest marks of a kind that are stored; as many samples of the earlier ones are stored too."""
 TEXT_CHARS_MAX = 300
 
 
@@ -44,7 +44,7 @@ class Marks(StateStruct):
     """Metrics whose newest record had NaN or infinite values."""
 
     def add(self, kind: MarkKind, t: float, step: int, text: str, core: int | None = None) -> None:
-        """Puts a mark in; one without a time has no place on a timeline. Step 0 is to be told from the time."""
+        """Adds a mark, unless its time is not finite. At step 0 the timeline derives the step from the time."""
         if not math.isfinite(t):
             return
         if len(text) > TEXT_CHARS_MAX:
@@ -53,7 +53,7 @@ class Marks(StateStruct):
             self.of_kind[kind] = Recent(OF_A_KIND_MAX)
         self.of_kind[kind].add(Mark(t=t, step=step, kind=kind, text=text, core=core))
 
-    def note_programs(self, before: XlaMetricsRead | None, event: XlaMetricsRead, step: int) -> None:
+    def add_compiles(self, before: XlaMetricsRead | None, event: XlaMetricsRead, step: int) -> None:
         """Marks programs that were compiled since the counters were read before."""
         compiles = event.compiles - (before.compiles if before else 0)
         if compiles <= 0:
@@ -66,10 +66,10 @@ class Marks(StateStruct):
         else:
             self.add("compile", event.t, step, f"{what} in {took}")
 
-    def note_values(
+    def add_non_finite(
         self, event: StepsRecorded, values: Sequence[float] | None, core_of: Callable[[int, int], int]
     ) -> None:
-        """Marks where values begin to be not finite. `values`, [steps][cores], are None where they are not known."""
+        """Marks where values begin to be NaN or infinite. `values`: [steps * cores], or None if not decoded."""
         if not event.bad:
             if self.was_bad and event.metric in self.was_bad:
                 self.was_bad.remove(event.metric)
@@ -80,7 +80,7 @@ class Marks(StateStruct):
         steps = f"steps {event.first} to {event.first + event.n - 1}"
         place = next((place for place, value in enumerate(values or ()) if not math.isfinite(value)), None)
         if values is None or place is None:
-            text = f"{event.bad} values of {event.metric} are not finite in {steps}"
+            text = f"{event.bad} NaN/inf values of {event.metric} in {steps}"
             self.add("non_finite", event.t, event.first, text)
             return
         row, column = divmod(place, event.cores)
@@ -90,7 +90,7 @@ class Marks(StateStruct):
 
     @property
     def count(self) -> int:
-        """All of them, those that are not kept any more included."""
+        """Marks ever added, including those that are not stored any more."""
         return sum(kept.count for kept in self.of_kind.values())
 
 
@@ -110,8 +110,8 @@ class ProcessLog(StateStruct, dict=True):
         """Source of lines that a training process printed."""
         self.lines_max = LOG_LINES_MAX
 
-    def say(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
-        """Puts a line in, shortened where it is too long; at the time of the line before where it has none."""
+    def add_line(self, t: float, text: str, level: Level = "info", source: str = TOOL) -> None:
+        """Adds a line, shortened if it is too long. A line without a time gets that of the line before."""
         if not math.isfinite(t):
             t = self.logs[-1].t if self.logs else 0.0
         if len(text) > LOG_CHARS_MAX:
@@ -122,8 +122,8 @@ class ProcessLog(StateStruct, dict=True):
         self.logs.append(LogLine(t=t, source=source, level=level, text=text))
 
     def warn(self, t: float, text: str, step: int) -> None:
-        """A line and a mark."""
-        self.say(t, text, "warning")
+        """Adds a warning line and a mark."""
+        self.add_line(t, text, "warning")
         self.marks.add("warning", t, step, text)
 
     def add_warning(self, text: str) -> None:
@@ -145,20 +145,20 @@ class ProcessLog(StateStruct, dict=True):
 
     def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
         what = f"{event.num_records} records ({event.num_steps} steps)"
-        text = event.why or f"the disk could not keep up; {what} were dropped so that training went on"
+        text = event.why or f"the disk was too slow; {what} were dropped so that training could continue"
         self.warn(event.t, f"{self.name}: {text}", step)
 
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
         figures = fmt.meters_line(event.train, event.valid, event.scores)
-        self.say(event.t, f"epoch {event.epoch} ended: {figures}")
+        self.add_line(event.t, f"epoch {event.epoch} ended: {figures}")
         if event.best:
             self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
 
     def _memory_predicted(self, event: ev.MemoryPredicted, _: int) -> None:
-        self.say(event.t, f"memory: {fmt.forecast(event.core)}")
+        self.add_line(event.t, f"memory: {fmt.forecast(event.core)}")
 
     def _log_written(self, event: ev.LogWritten, _: int) -> None:
-        self.say(event.t, event.line, source=self.printed_by)
+        self.add_line(event.t, event.line, source=self.printed_by)
 
     def _warning_raised(self, event: ev.WarningRaised, step: int) -> None:
         self.add_warning(event.text)
@@ -172,62 +172,62 @@ class ProcessLog(StateStruct, dict=True):
     def _pictures_kept(self, event: ev.PicturesKept, _: int) -> None:
         folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
         what = "predictions" if event.epoch else "training examples"
-        self.say(event.t, f"{len(event.pictures)} pictures of {what} kept in {folder}")
+        self.add_line(event.t, f"{len(event.pictures)} pictures of {what} kept in {folder}")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, _: int) -> None:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
         best = ", the best so far" if event.best else ""
-        self.say(event.t, f"checkpoint of step {event.step:,} saved: {event.path} ({size} in {took}{best})")
+        self.add_line(event.t, f"checkpoint of step {event.step:,} saved: {event.path} ({size} in {took}{best})")
         self.marks.add("checkpoint", event.t, event.step, f"saved {size} in {took}{best}: {event.path}")
 
     def _request_seen(self, event: ev.RequestSeen, _: int) -> None:
-        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
 
     def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
         path = f": {event.path}" if event.path else ""
-        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step:,}{path}")
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step:,}{path}")
 
     def _request_refused(self, event: ev.RequestRefused, _: int) -> None:
-        self.say(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
 
     def _failure_raised(self, event: ev.FailureRaised, _: int) -> None:
         first, *page = event.message.splitlines() or [""]
         text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
         for line in [text, *page]:
-            self.say(event.t, line, "error")
+            self.add_line(event.t, line, "error")
         self.marks.add("failure", event.t, event.step, text)
 
     def _rank_exited(self, event: ev.RankExited, step: int) -> None:
         how = f"was ended by {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
         with_the_run = ", with the run" if event.ending else ""
-        self.say(event.t, f"{event.process} (pid {event.pid}) {how}{with_the_run}", "warning")
+        self.add_line(event.t, f"{event.process} (pid {event.pid}) {how}{with_the_run}", "warning")
 
     def _failure_reported(self, event: ev.FailureReported, step: int) -> None:
         if event.path:
-            self.say(event.t, f"the first failure is told in {event.path}", "error")
+            self.add_line(event.t, f"the first failure is told in {event.path}", "error")
         if event.silent:
             text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.message}"
-            self.say(event.t, text, "error")
+            self.add_line(event.t, text, "error")
             self.marks.add("failure", event.t, event.step, text)
 
     def _stacks_taken(self, event: ev.StacksTaken, step: int) -> None:
         where = f": {event.path}" if event.path else ""
-        self.say(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
+        self.add_line(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
 
     def _stall_found(self, event: ev.StallFound, step: int) -> None:
-        self.say(event.t, f"stalled: {event.text}", "warning")
+        self.add_line(event.t, f"stalled: {event.text}", "warning")
         self.marks.add("stall", event.t, event.step, event.text)
 
     def _non_finite_found(self, event: ev.NonFiniteFound, step: int) -> None:
         self.add_warning(event.text)
-        self.say(event.t, event.text, "warning")
+        self.add_line(event.t, event.text, "warning")
 
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
-        self.say(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
+        self.add_line(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
 
     def _run_ended(self, event: ev.RunEnded, _: int) -> None:
         level: Level = "error" if event.outcome == "failed" else "info"
-        self.say(event.t, f"run {event.outcome}: {event.reason}", level)
+        self.add_line(event.t, f"run {event.outcome}: {event.reason}", level)
 
 
 LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {

@@ -1,6 +1,6 @@
-"""Where every process of a run is: the stacks that were asked for, the user's own code first, and who waits where.
+"""Python stacks of the processes of a run, and which process waits for which.
 
-Calls of this tool and of libraries are folded: what a person looks for is the line of theirs. Pure.
+Calls of tputui and of libraries are folded, so that the lines of the user's code stand out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
 
 def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
-    """The answers to the newest request for stacks; None where none was answered."""
+    """Answers to the newest request for stacks; None if none was answered."""
     told = [taken for writer in state.in_order for taken in writer.stacks.values()]
     newest = max((taken.request for taken in told), default=None)
     if newest is None:
         return None
     answers: dict[str, ev.StacksTaken] = {}
     for taken in told:
-        # What a process says itself counts more than what a signal got out of it.
+        # The own report of a process counts more than stacks fetched by a signal.
         if taken.request == newest and (taken.process not in answers or not taken.by_signal):
             answers[taken.process] = taken
     processes = [_process(state, taken) for _, taken in sorted(answers.items())]
@@ -49,7 +49,8 @@ def page(view: StacksView) -> list[str]:
 
 
 def process_lines(process: ProcessStacks) -> Iterator[str]:
-    """One process: where it is, its training thread and those in the user's code; the others by name."""
+    """Lines of one process: its phase, the stacks of its training thread and of threads in the user's code, other
+    names."""
     yield headline(process)
     shown = [thread for place, thread in enumerate(process.threads) if place == 0 or _is_users(thread)]
     for thread in shown:
@@ -58,9 +59,9 @@ def process_lines(process: ProcessStacks) -> Iterator[str]:
     rest = [thread.name for thread in process.threads if thread not in shown]
     if rest:
         more = f" and {len(rest) - NAMED_THREADS_MAX} more" if len(rest) > NAMED_THREADS_MAX else ""
-        yield f"  besides: {', '.join(rest[:NAMED_THREADS_MAX])}{more}"
+        yield f"  other threads: {', '.join(rest[:NAMED_THREADS_MAX])}{more}"
     if process.path:
-        yield f"  whole: {process.path}"
+        yield f"  full stacks: {process.path}"
 
 
 def headline(process: ProcessStacks) -> str:
@@ -72,15 +73,15 @@ def headline(process: ProcessStacks) -> str:
 
 
 def _doing(process: ProcessStacks) -> str:
-    """A phase that has just begun is told without how long it lasts: it is another one with nearly every step."""
+    """The phase; its duration only from one second on, since phases change with nearly every step."""
     if process.phase is None:
-        return "what it was doing then is not known"
+        return "phase unknown"
     lasts = f" for {fmt.whole(process.phase_s)}" if process.phase_s >= 1 else ""
     return f"{fmt.PHASES[process.phase]}{lasts} at step {process.step}"
 
 
 def folded(frames: list[ev.CodeFrame]) -> Iterator[str]:
-    """A stack: the newest call, the user's own code in full, the rest as how many calls of whom."""
+    """A stack as lines: the newest call, every call in the user's code, the others as counts."""
     users = [frame for frame in frames if frame.owner == "user"]
     if users and frames[0].owner != "user":
         yield f"in your code: {call(users[0])}"
@@ -102,9 +103,10 @@ def call(frame: ev.CodeFrame) -> str:
 
 
 def waiting(state: RunState, living: Iterable[str], now: float) -> str:
-    """Who waits where, the odd ones first: `core 5 waiting for data for 94 s, 7 others in all-reduce at step 812`.
+    """Which processes wait where, minorities first: `core 5 waiting for data for 94 s, 7 others in all-reduce at step
+    812`.
 
-    Empty where fewer than two processes tell what they do, since the one is told anyway.
+    Empty if fewer than two processes send heartbeats.
     """
     alive = set(living)
     beating = [w for w in (*state.workers, *state.ranks) if w.name in alive and w.beat and not w.training_ended]
@@ -113,7 +115,7 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     groups: dict[str, list[ProcessState]] = {}
     for writer in beating:
         groups.setdefault(_place(writer), []).append(writer)
-    # The few that are elsewhere than the rest hold them up; those inside a collective only wait.
+    # The minority holds up the others; processes in a collective only wait.
     order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
     parts: list[str] = []
     for place, (what, writers) in enumerate(order):
@@ -128,7 +130,7 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
 
 
 def driven(state: RunState, writer: ProcessState) -> list[int]:
-    """The cores that a process drives: under `replica` the worker is the first rank, though it reports for all."""
+    """Cores that a process drives: under `replica` the worker is the first rank, although it reports for all."""
     if writer.topology is None:
         return []
     is_first_rank = writer.topology.strategy == "replica" and not writer.is_rank
@@ -141,7 +143,7 @@ def _others(count: int) -> str:
 
 def _place(writer: ProcessState) -> str:
     beat = writer.beat
-    assert beat is not None, "only those that told are asked"
+    assert beat is not None, "only processes with a heartbeat"
     return f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
 
 
@@ -150,7 +152,7 @@ def _waits(writer: ProcessState) -> bool:
 
 
 def _since(writer: ProcessState, now: float) -> float:
-    assert writer.beat is not None, "only those that told are asked"
+    assert writer.beat is not None, "only processes with a heartbeat"
     return lasts_s(writer.beat, now)
 
 
@@ -159,7 +161,7 @@ def _is_users(thread: ev.ThreadStack) -> bool:
 
 
 class _Then(NamedTuple):
-    """What a process was doing when its stacks were taken."""
+    """Phase of a process when its stacks were taken."""
 
     phase: ev.Phase | None = None
     phase_s: float = 0.0
@@ -186,7 +188,7 @@ def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
 
 
 def _then(writer: ProcessState, taken: ev.StacksTaken) -> _Then:
-    """By the receipts that it gave with its stacks, else by its newest beat before them: never by a later one."""
+    """By its receipts for the request, or else by its newest heartbeat before the stacks."""
     beats = [beat for beat in (writer.beat_at_stacks, writer.beat) if beat is not None and beat.t <= taken.t]
     beat = max(beats, key=lambda each: each.t, default=None)
     receipts = writer.receipts.get(taken.request) if not taken.by_signal else None

@@ -1,8 +1,8 @@
-"""What one writing process has said, reduced.
+"""The state of one process, reduced from the events of its journal.
 
-One method a type of fact, chosen by the table at the end. A fact that makes no sense is counted, never raised: a
-viewer must survive any journal. Everything here is bounded, or grows only with facts that are few (checkpoints,
-requests, epochs). Pure: no clock, no file.
+One method per event type, chosen by the table at the end. Events that contradict themselves are counted, never raised:
+a viewer must survive any journal. Everything is bounded, or grows only with rare events (checkpoints, requests,
+epochs). No files and no clock here.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
 METERS_MAX = 256
-"""Of one report; a run that tells thousands would keep every view from answering."""
+"""Per report; thousands of meters would block every view."""
 SECONDS_MAX = 1e9
-"""No section of an epoch takes longer: 30 years."""
+"""Longest section of an epoch that is believed: 30 years."""
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
-"""Phases in which steps are expected to go by; any other may take as long as it takes."""
+"""Phases in which steps are expected; any other may take any time."""
 _STEPPING_OR_SAVING = STEPPING | {"saving"}
 SILENT_S = 10.0
-"""A heart beats at least once a second; so long without any fact is a stall."""
+"""Seconds without any event that count as a stall; heartbeats are sent every second."""
 STUCK_S = 30.0
-"""Without a step for so long, in a phase where steps are due, is a stall ..."""
+"""Seconds without a step, in a phase in which steps are expected, that count as a stall ..."""
 STUCK_STEPS = 20.0
-"""... unless steps take long: then so many of them."""
+"""... or this many step times, if that is longer."""
 _PACE_NEWEST = 0.3
 """Weight of the newest report in the smoothed step time."""
 
@@ -137,12 +137,12 @@ class ProcessState(StateStruct):
 
     @property
     def role(self) -> str:
-        """`worker` or `supervisor`, told by the head of the journal or else by its name."""
+        """`worker`, `rank` or `supervisor`, by the head of the journal or else by its name."""
         return self.opened.role if self.opened else self.name.rpartition("-")[0]
 
     @property
     def is_rank(self) -> bool:
-        """Whether it trains a part of the cores besides the process that reports for all."""
+        """Whether it trains a part of the cores beside the process that reports for all."""
         return self.role == "rank"
 
     @property
@@ -158,11 +158,11 @@ class ProcessState(StateStruct):
 
     @property
     def place(self) -> tuple[int, str]:
-        """Orders writers: by host, then by name."""
+        """Sort key: host, then name."""
         return self.index, self.name
 
     def apply(self, seq: int, event: ev.Event) -> None:
-        """Takes a fact in. A record that was read before changes nothing."""
+        """Applies the event with number `seq`; one that was applied before is ignored. Never raises."""
         if seq <= self.last_seq:
             return
         lost = seq - self.last_seq - 1
@@ -191,13 +191,13 @@ class ProcessState(StateStruct):
             write(self.log, event, self.steps_done)
 
     def _in_time(self, event: ev.Event) -> ev.Event:
-        """The event with its time in the run, where that is not simply later than the one before."""
+        """The event with a time that does not go back, if the host's clock did or the time is invalid."""
         t, set_back_s = run_time(event.t, self.newest_t, self.set_back_s)
         if t != event.t and not math.isnan(event.t):
             event = msgspec.structs.replace(event, t=t)
         if set_back_s > self.set_back_s:
             by = fmt.duration(set_back_s - self.set_back_s)
-            text = f"{self.name}: the clock of its host was set back by {by}; later times are counted on from before"
+            text = f"{self.name}: its host's clock was set back by {by}; later times continue from before"
             self.log.warn(t, text, self.steps_done)
         self.set_back_s = set_back_s
         if math.isfinite(t):
@@ -213,8 +213,8 @@ class ProcessState(StateStruct):
             self.unknown[kind] = self.unknown.get(kind, 0) + 1
 
     def _silent(self, since: float, until: float) -> None:
-        """Marks a time without a word; the wait for a step begins anew, since it is the same stall."""
-        text = f"{self.name} said nothing for {fmt.duration(until - since)}"
+        """Marks a time without events. The wait for a step begins anew, since it is the same stall."""
+        text = f"{self.name}: no output for {fmt.duration(until - since)}"
         self.log.marks.add("stall", since, self.steps_done, text)
         if self.moved_t is not None:
             self.moved_t = max(self.moved_t, until)
@@ -226,7 +226,7 @@ class ProcessState(StateStruct):
             self.moved_t = t if self.moved_t is None else max(self.moved_t, t)
 
     def _mark_stuck(self, since: float, until: float) -> None:
-        """Marks a long time without a step, if that was one in which steps were due."""
+        """Marks a long time without a step, if steps were expected then."""
         if (
             self.beat is not None
             and (self.stepped or self.is_rank)
@@ -255,8 +255,7 @@ class ProcessState(StateStruct):
             self._moved(event.t)
 
     def _saved_from(self, began: float, ended: float) -> None:
-        """Leaves the time of a save out of the wait for a step. The wait itself goes on: a save on request, while no
-        batch comes, must not clear a stall."""
+        """Subtracts the time of a save from the wait for a step. A requested save must not clear a stall."""
         if self.moved_t is not None and math.isfinite(ended - began):
             self.moved_t = min(ended, self.moved_t + max(0.0, ended - began))
 
@@ -281,13 +280,13 @@ class ProcessState(StateStruct):
         self.pace.add(event)
         self._done(event.step, event.t)
         if math.isfinite(event.step_s) and event.step_s > 0:
-            # The first report has in it what is done once; from the second on the next few count alike.
+            # The first report contains one-time work; from the second on the next few have equal weights.
             before, since = self.smooth_step_s, self.pace.num_reports - 1
             weight = max(_PACE_NEWEST, 1.0 / since) if since > 0 else 1.0
             self.smooth_step_s = event.step_s if before is None else before + weight * (event.step_s - before)
 
     def _bounded(self, event: ev.Event) -> ev.Event:
-        """The event with no more than views can show: lengths of time that are some, and meters that are few."""
+        """The event without invalid durations, and with at most `METERS_MAX` meters."""
         if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
             return msgspec.structs.replace(event, meters=self._few(event.t, event.meters))
         if not isinstance(event, ev.EpochEnded):
@@ -301,7 +300,7 @@ class ProcessState(StateStruct):
         return event
 
     def _few(self, t: float, readings: dict[str, MeterT]) -> dict[str, MeterT]:
-        """The meters that are shown: all, or the first ones of a run that has thousands."""
+        """The meters that are shown: all, or the first `METERS_MAX`."""
         if len(readings) <= METERS_MAX:
             return readings
         text = f"{len(readings):,} meters are reported at once; the first {METERS_MAX} are shown"
@@ -323,12 +322,12 @@ class ProcessState(StateStruct):
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
         if event.compiles > (self.xla.compiles if self.xla else 0):
-            # Of several programs together no more is known than that none took longer.
+            # The time is that of all programs since the last report, so none of them took longer.
             took = event.compile_s - (self.xla.compile_s if self.xla else 0.0)
             self.longest_compile_s = (
                 max(self.longest_compile_s, took) if math.isfinite(took) else self.longest_compile_s
             )
-        self.log.marks.note_programs(self.xla, event, self.steps_done)
+        self.log.marks.add_compiles(self.xla, event, self.steps_done)
         self.xla = event
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
@@ -390,7 +389,7 @@ class ProcessState(StateStruct):
         self.run_ended = self._timed(event)
 
     def _timed(self, event: EndT) -> EndT:
-        """The end, at the newest time where it says none: views count lengths of time up to it."""
+        """The end record, at the newest time if its own is invalid: views compute durations up to it."""
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
 
 
@@ -399,17 +398,17 @@ def _lengths(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _is_length(seconds: float) -> bool:
-    """Whether a figure is a length of time that others can be added to; a NaN is none."""
+    """Whether a number is a plausible duration in seconds; NaN is not."""
     return -SECONDS_MAX <= seconds <= SECONDS_MAX
 
 
 def _has_worker(processes: list[ev.ProcessSample]) -> bool:
-    """Whether a training process is among them that still holds memory; one that has exited holds none."""
+    """Whether one of the processes is a training process that still has memory."""
     return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
 
 
 _BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
-"""Of which views show no more than so much."""
+"""Events whose size is limited before they are stored."""
 
 _NEWEST: dict[type[ev.Event], str] = {
     ev.JournalOpened: "opened",
@@ -450,5 +449,5 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
 
 
 def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
-    """Seconds that the phase of a beat has gone on for, at a later moment in unix time."""
+    """Seconds that the phase of a heartbeat has lasted at the unix time `until`."""
     return beat.phase_s + max(0.0, until - beat.t)

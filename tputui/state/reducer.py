@@ -1,7 +1,7 @@
-"""The reducer: every fact of a run goes in here, and every view is drawn from what it adds up to.
+"""The reducer: applies the events of a run to its state, from which every view is drawn.
 
-State is kept a writer at a time and combined only when it is looked at, so it cannot depend on how the writers'
-journals interleave. Pure: no clock, no file, no process.
+Each process has a state of its own; they are combined only when a snapshot is built, so the result cannot depend on how
+the journals interleave. No files and no clock here.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class RunState:
-    """What a run's facts so far add up to."""
+    """The state of a run: one `ProcessState` per journal."""
 
     def __init__(self) -> None:
         self.processes: dict[str, ProcessState] = {}
-        self._remembered: dict[str, tuple[object, Any]] = {}
+        self._memo: dict[str, tuple[object, Any]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
-        """Takes the record number `seq` of the journal of `writer` in.
+        """Applies record `seq` of the journal called `writer`.
 
-        Records of one writer come in the order of their numbers; one that came before changes nothing. Never raises.
+        Records of one journal come in order; one that was applied before is ignored. Never raises.
         """
         state = self.processes.get(writer)
         if state is None:
@@ -33,13 +33,13 @@ class RunState:
         state.apply(seq, event)
 
     def memoized(self, name: str, key: object, make: Callable[[], T]) -> T:
-        """What `make` gives, made again only when `key`, which says all that it depends on, has changed.
+        """The result of `make`, computed again only when `key` changes; `key` covers everything that it depends on.
 
-        Snapshots are taken ten times a second and share what has not changed, so what it gives is not to be changed.
+        Snapshots are built ten times a second and share unchanged results, so callers must not modify them.
         """
-        held = self._remembered.get(name)
+        held = self._memo.get(name)
         if held is None or held[0] != key:
-            held = self._remembered[name] = (key, make())
+            held = self._memo[name] = (key, make())
         made: T = held[1]
         return made
 
@@ -50,7 +50,7 @@ class RunState:
 
     @property
     def ranks(self) -> list[ProcessState]:
-        """The processes that train a part of the cores each, besides the one that reports for all."""
+        """The processes that each train a part of the cores, beside the one that reports for all."""
         return self._of_role("rank")
 
     @property
@@ -60,18 +60,22 @@ class RunState:
 
     @property
     def in_order(self) -> list[ProcessState]:
-        """Every writer, by host and name."""
-        return sorted(self.processes.values(), key=lambda writer: writer.place)
+        """Every process, by host and name."""
+        return sorted(self.processes.values(), key=lambda process: process.place)
 
     @property
     def newest_t(self) -> float | None:
-        """Time of the newest fact."""
-        return max((w.newest_t for w in self.processes.values() if w.newest_t is not None), default=None)
+        """Unix time of the newest event."""
+        return max(
+            (process.newest_t for process in self.processes.values() if process.newest_t is not None), default=None
+        )
 
     @property
     def first_t(self) -> float | None:
-        """Time of the first fact."""
-        return min((w.first_t for w in self.processes.values() if w.first_t is not None), default=None)
+        """Unix time of the first event."""
+        return min(
+            (process.first_t for process in self.processes.values() if process.first_t is not None), default=None
+        )
 
     def _of_role(self, role: str) -> list[ProcessState]:
-        return [writer for writer in self.in_order if writer.role == role]
+        return [process for process in self.in_order if process.role == role]

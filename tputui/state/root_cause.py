@@ -1,7 +1,7 @@
-"""What broke a run first, and what only followed from it: one account, from what every process said of its end.
+"""The first failure of a run, and which failures only followed from it.
 
-The screen, `--no-ui`, `show` and the report file tell the same `Failure`. The process itself tells an exception, the
-first rank tells of a rank that left no word, and the supervisor adds what only it can know. Pure.
+The screen, `--no-ui`, `show` and the report file show the same `Failure`. A process reports its own exception, the
+first rank reports a rank that exited without one, and the supervisor adds what only it can know.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
 
 PEER_LOST = "PeerLost"
-"""Type of the error of a process that lost another one: never the first, if any other is known."""
+"""Error of a process that lost another one: never the first failure if another one is known."""
 FRAMES_TOLD = 8
 KINDS: dict[ev.FailureKind, str] = {
     "exception": "an exception",
@@ -30,28 +30,28 @@ KINDS: dict[ev.FailureKind, str] = {
     "non_finite": "a NaN or infinite loss, gradient or weight",
     "aborted": "ended in native code",
     "killed": "ended by a signal from outside",
-    "exited": "ended without a word",
+    "exited": "exited without a report",
 }
-"""How training broke, in words."""
+"""Kinds of failure in words."""
 
 
 class Death(NamedTuple):
-    """What is known of one process that broke."""
+    """The failure of one process."""
 
     process: str
-    """Its writer name."""
+    """Its name."""
     event: ev.FailureRaised
 
 
 def first(state: RunState) -> Death | None:
-    """The first process that said it broke, or of which another one said so; None where none did."""
+    """The first failure that a process reported, of itself or of another one; None if there is none."""
     told = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
     causes = [death for death in told if death.event.error != PEER_LOST] or told
     return min(causes, key=lambda death: death.event.t, default=None)
 
 
 def failure(state: RunState) -> Failure | None:
-    """What broke the run first, with everything that is known of it; None where nothing did."""
+    """The first failure of the run with everything that is known of it; None if there is none."""
     reported = next((w.failure_reported for w in state.supervisors if w.failure_reported), None)
     death = first(state)
     if reported is not None and (death is None or death.process != reported.process):
@@ -67,7 +67,7 @@ def failure(state: RunState) -> Failure | None:
 
 
 def block(failure: Failure) -> list[str]:
-    """The account as lines, for the file, `--no-ui` and `show`; the traceback last but for what followed."""
+    """The failure as lines of text, for the report file, `--no-ui` and `show`."""
     rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", KINDS[failure.kind])]
     rows.append(("when", f"{_moment(failure.t)}, step {failure.step}, while {fmt.PHASES[failure.phase]}"))
     rows += [("your code" if not place else "", where) for place, where in enumerate(your_code(failure))]
@@ -84,19 +84,19 @@ def block(failure: Failure) -> list[str]:
 
 
 def what(failure: Failure) -> str:
-    """`ValueError: the file is cut short`, its further lines below."""
+    """`ValueError: the file is cut short`; further lines of the message follow."""
     return f"{failure.error}: {failure.message}" if failure.message else failure.error
 
 
 def your_code(failure: Failure) -> list[str]:
-    """The calls in the user's own code, the newest first: `data/reader.py:31 in fetch`."""
+    """Calls in the user's code, newest first: `data/reader.py:31 in fetch`."""
     return [f"{frame.file}:{frame.line} in {frame.function}" for frame in failure.frames[:FRAMES_TOLD]]
 
 
 def _raised(state: RunState, death: Death) -> Failure:
     event = death.event
     own = state.processes.get(death.process)
-    # Of a process that left no word, its heart told better where it was than the one that missed it.
+    # For a process that exited without a report, its last heartbeat is better than what its peer saw.
     beat = own.beat if own and event.process and not own.failure else None
     return Failure(
         writer=death.process,
@@ -127,7 +127,7 @@ def _silent(event: ev.FailureReported) -> Failure:
 
 
 def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure:
-    """With what the supervisor adds."""
+    """Adds what the supervisor reported."""
     if reported is None:
         return found
     return replace(
@@ -136,7 +136,7 @@ def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure
 
 
 def _placed(state: RunState, found: Failure) -> Failure:
-    """With where it was, and what followed."""
+    """Adds host, process, cores, and the failures that followed."""
     writer = state.processes.get(found.writer)
     opened = writer.opened if writer else None
     return replace(
@@ -149,7 +149,7 @@ def _placed(state: RunState, found: Failure) -> Failure:
 
 
 def _followers(state: RunState, found: Failure) -> Iterator[str]:
-    """The later ends of other processes, in order."""
+    """Later ends of other processes, in order, as sentences."""
     later: list[tuple[float, str]] = []
     gone: set[str] = {found.writer}
     for writer in state.in_order:
@@ -185,7 +185,7 @@ def _name(writer: ProcessState | None, name: str) -> str:
 
 
 def place_of(failure: Failure) -> str:
-    """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as it is known."""
+    """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as known."""
     core = fmt.cores(failure.cores)
     pid = f"pid {failure.pid}" if failure.pid else ""
     return ", ".join(part for part in (failure.writer, core, failure.host, pid) if part)

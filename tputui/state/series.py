@@ -1,8 +1,8 @@
 """A series of values over steps, bounded in memory however long the run.
 
-Consecutive steps are kept as pieces that know their least, greatest and mean value, so a spike of one step or a
-single NaN is never lost. When there are too many pieces, neighbours are joined in pairs. Pure; what a series holds
-depends on the records alone, never on how they arrived.
+Consecutive steps are stored as pieces with their minimum, maximum and mean, so a one-step spike or a single NaN is
+never lost. If there are too many pieces, neighbours are joined in pairs. The result depends on the records alone, not
+on how they arrived.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tputui.telemetry.events import StepsRecorded
 PIECES_MAX = 2_048
 """Several times the dots of the widest terminal."""
 PIECES_OF_ALL_MAX = 8_192
-"""Of all hosts together, since they are combined ten times a second; but of each at least ..."""
+"""Of all hosts together, since they are combined ten times a second; but at least ..."""
 PIECES_LEAST = 128
-"""... so many."""
+"""... this many per host."""
 DECODED_VALUES_MAX = 2_000_000
-"""Values taken out of blocks for one series: about 0.2 s of work. Later records go in by their summary."""
+"""Values decoded for one series: about 0.2 s of work. Later records are added by their summary."""
 
 
 class Piece(NamedTuple):
-    """Consecutive steps reduced. `least` and `greatest` are infinite, the wrong way round, where no value is finite."""
+    """Consecutive steps, reduced. Without a finite value `least` is +inf and `greatest` is -inf."""
 
     first: int
     last: int
@@ -41,11 +41,11 @@ class Piece(NamedTuple):
     num_values: int
     num_bad: int
     t: float = 0.0
-    """When its last step was reported."""
+    """Unix time at which its last step was reported."""
 
     def join(self, other: Piece) -> Piece:
         """Both together."""
-        # Comparisons rather than min and max: a long run is opened by ten thousand of these.
+        # Comparisons instead of min and max: opening a long run takes ten thousand joins.
         later = other.last >= self.last
         return Piece(
             self.first if self.first <= other.first else other.first,
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
         )
 
     def to_segment(self) -> Segment:
-        """As it stands in a snapshot."""
+        """The piece as part of a snapshot."""
         some = self.num_values > 0
         return Segment(
             first_step=self.first,
@@ -89,11 +89,11 @@ class Series(StateStruct, dict=True):
         self._segments: list[tuple[Piece, Segment]] = []
 
     def wants_values(self, record: StepsRecorded) -> bool:
-        """Whether the record is coarser than the series, twice at least, so that its values are worth decoding."""
+        """Whether the record spans at least two pieces, so that its values are worth decoding."""
         return record.n >= 2 * self.stride and self.decoded + record.n * record.cores <= DECODED_VALUES_MAX
 
     def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
-        """Takes a record in: by its values, [n][cores], where they are given, else by its summary."""
+        """Adds a record: by its values, [n * cores], if given, else by its summary."""
         self.count += 1
         if values is None or record.n < 2 * self.stride:
             self._push(_summary(record))
@@ -109,8 +109,8 @@ class Series(StateStruct, dict=True):
 
     @property
     def segments(self) -> list[Segment]:
-        """The pieces as they stand in a snapshot; of one that did not change it is the same object every time, so that
-        ten snapshots a second cost what changed between them."""
+        """The pieces as part of a snapshot. Unchanged pieces give the same objects every time, so that ten snapshots a
+        second cost only what changed."""
         made, pieces = self._segments, self.pieces
         # Only the newest piece is ever replaced, or all of them at once.
         same = min(len(made), len(pieces))
@@ -129,15 +129,15 @@ class Series(StateStruct, dict=True):
 
 
 def pieces_max(num_hosts: int) -> int:
-    """How many pieces each of so many hosts may keep."""
+    """Pieces that each of `num_hosts` hosts may store."""
     return min(PIECES_MAX, max(PIECES_LEAST, PIECES_OF_ALL_MAX // max(1, num_hosts)))
 
 
 def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:
-    """The series of several writers as one, in order of steps.
+    """Combines the series of several processes, in order of steps.
 
-    Of the writers, that with the fewest pieces sets the segments; what others have is joined to the segment that it
-    begins in, so that each segment tells of all of them.
+    The process with the fewest pieces sets the segments; pieces of the others are joined to the segment in which they
+    begin.
     """
     if len(series) == 1:
         return series[0].segments

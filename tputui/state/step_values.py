@@ -1,7 +1,7 @@
-"""The values of every step and core, as one writer reported them: series, newest row, what is not finite.
+"""The values of every step and core that one process reported: series, newest steps, NaN and infinite values.
 
-A record is decoded only where something of it is needed; what cannot be decoded is kept as a sentence, never raised.
-Bounded however long the run. Pure: no clock, no file.
+Records are decoded only when their values are needed; why one cannot be decoded is stored as a sentence, never raised.
+Bounded however long the run. No files and no clock here.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 RECORD_VALUES_MAX = 1 << 24
-"""More than a line of the longest length can hold; a record that says so was not written by a reporter."""
+"""More values than the longest journal line can contain; a record that claims more is invalid."""
 UNREADABLE_MAX = 64
 RECENT_ROWS_MAX = 64
-"""Newest steps of which every core's loss is kept at hand, for what is judged now; with many cores fewer, ..."""
+"""Newest steps whose loss per core is stored, for the outlier test; fewer with many cores ..."""
 RECENT_ROWS_LEAST = 24
-"""... but not less than these."""
+"""... but at least this many."""
 RECENT_VALUES_MAX = 1 << 15
 CORES_MAX = 1 << 16
-"""More than any pod has; what is told by core has room up to the greatest one."""
+"""More than any pod has. Arrays by core are as long as the greatest index."""
 
 
 class BadValue(NamedTuple):
-    """A NaN or an infinity, by the column of its block."""
+    """A NaN or infinite value; `column` is its place in the row of a record."""
 
     step: Int
     column: Count
@@ -45,7 +45,7 @@ class BadValue(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The loss of every core in a step, by the column of its block."""
+    """The loss of every core in one step; values: [cores], by column of the record."""
 
     step: Int
     values: FloatArray
@@ -84,15 +84,15 @@ class StepValues(StateStruct, dict=True):
         return super().fork()
 
     def declare(self, topology: TopologyDeclared) -> None:
-        """Takes in which cores there are."""
+        """Sets the cores of the run, and sizes the columns for them."""
         self.topology = topology
         if not self.columns.width:
             self.columns = AllCoreSeries(
                 columns_max(max(topology.num_cores, *(core + 1 for core in topology.cores), 1))
             )
 
-    def take(self, seq: int, event: StepsRecorded, told: ProcessLog, newest_t: float | None) -> None:
-        """Takes a record in that makes sense; `newest_t`, in unix time, stands in for a time that is none."""
+    def take(self, seq: int, event: StepsRecorded, log: ProcessLog, newest_t: float | None) -> None:
+        """Adds a valid record. `newest_t` (unix time) replaces a time that is not finite."""
         if event.metric not in self.series:
             if len(self.series) >= METRICS_MAX:
                 return
@@ -110,22 +110,22 @@ class StepValues(StateStruct, dict=True):
             self.columns.take(event, values, lambda record: self._decoded(seq, record))
             self._pending.append(event)
             self._forget_rows(_rows_most(event.cores))
-        told.marks.note_values(event, values, self.core_of)
+        log.marks.add_non_finite(event, values, self.core_of)
         if find_bad and values is not None:
-            self._keep_bad(event, values, told)
+            self._keep_bad(event, values, log)
 
     def core_of(self, column: int, num_columns: int) -> int:
-        """Global index of the core whose values stand in a column."""
+        """Global index of the core whose values are in a column."""
         return self.cores_of(num_columns)[column]
 
     def cores_of(self, num_columns: int) -> Sequence[int]:
-        """Global indices of the cores whose values stand in the columns of a record that has so many."""
+        """Global core index of each column of a record with `num_columns` columns."""
         if self.topology is not None and len(self.topology.cores) == num_columns:
             return self.topology.cores
         return range(num_columns)
 
     def newest_row(self, metric: str = "loss") -> list[float] | None:
-        """The newest step's values, one a core; None where there are none, or they cannot be decoded."""
+        """Values of the newest step, [cores]; None if there are none or they cannot be decoded."""
         record = self.newest.get(metric)
         if record is None:
             return None
@@ -138,7 +138,7 @@ class StepValues(StateStruct, dict=True):
         return self._row[1]
 
     def recent_rows(self) -> list[Row]:
-        """Every core's loss in the newest steps, in order; at most `RECENT_ROWS_MAX` of them."""
+        """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         while self._pending:
             record = self._pending.popleft()
             most, num_cores = _rows_most(record.cores), record.cores
@@ -163,7 +163,7 @@ class StepValues(StateStruct, dict=True):
             self.newest[metric] = _last_step(record, self.newest_row(metric))
 
     def _forget_rows(self, most: int) -> None:
-        """Drops what the newest `most` steps do not need, before it is decoded."""
+        """Drops records before they are decoded if the newest `most` steps do not need them."""
         num_rows = sum(record.n for record in self._pending)
         if num_rows >= most:
             self.recent = []
@@ -181,7 +181,7 @@ class StepValues(StateStruct, dict=True):
                 self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
             return None
 
-    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], told: ProcessLog) -> None:
+    def _keep_bad(self, event: StepsRecorded, values: Sequence[float], log: ProcessLog) -> None:
         for place, value in enumerate(values):
             if not math.isfinite(value):
                 row, column = divmod(place, event.cores)
@@ -192,7 +192,7 @@ class StepValues(StateStruct, dict=True):
                     where = f"core {self.core_of(column, event.cores)}" if num_bad == 1 else f"{num_bad} cores"
                     where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where
                     text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {bad.step}"
-                    told.say(event.t, text, "warning")
+                    log.add_line(event.t, text, "warning")
                 self.non_finite.append(bad)
                 if len(self.non_finite) >= NON_FINITE_MAX:
                     return
@@ -215,7 +215,7 @@ def _rows_most(num_cores: int) -> int:
 
 
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
-    """Whether a record does not contradict itself, or what there can be."""
+    """Whether the counts of a record are consistent and within the limits."""
     if isinstance(event, TopologyDeclared):
         known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
         return 0 <= event.num_cores <= CORES_MAX and known
