@@ -107,7 +107,7 @@ CASES = [
          "done", "3 epochs trained"),
     Case("both killed", stepping(T0), SUPERVISED, (False, False), T0 + 95, "lost", "worker-0 (pid 4243) gone for 1"),
     Case("worker just killed", stepping(T0), SUPERVISED, (False, True), T0 + 5, "running", "waiting for the report"),
-    Case("worker killed, supervisor mute", stepping(T0), SUPERVISED, (False, True), T0 + 15, "lost", "no report from the"),
+    Case("worker killed, supervisor mute", stepping(T0), SUPERVISED, (False, True), T0 + 15, "lost", "no report from"),
     Case("supervisor killed", stepping(T0), SUPERVISED, (True, False), T0 + 1, "running",
          "its supervisor supervisor-0 (pid 4242) is gone"),
     Case("no word", stepping(T0), SUPERVISED, (True, True), T0 + 11, "stalled", "sent nothing for 11 s"),
