@@ -1,11 +1,9 @@
 """Makes the pictures of the README from recorded runs: `python docs/make_screenshots.py RUN RUN [...] [--png]`.
 
-Each RUN is the directory of a run that ended, such as `tputui run sample_configs/digits.toml` leaves in `runs/`: the
-first one is shown by itself, all of them side by side, so let them differ in something, and let the machine do nothing
-else meanwhile. The list shows every run in the directory of the first. The launcher asks the engine what a step needs,
-so torch
-must be installed. The pictures are written to `docs/pictures/` as SVG, and with `--png` as PNG too, for which
-`rsvg-convert` must be installed. Nothing in them is made up: they are the screens, at a moment, and held there.
+Each RUN is the directory of a finished run, such as `tputui run sample_configs/digits.toml` leaves in `runs/`. The
+first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
+run in the directory of the first. The launcher asks the engine for the memory of a step, which needs torch. Pictures are
+written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs `rsvg-convert`. They are unedited screens.
 """
 
 from __future__ import annotations
@@ -45,26 +43,26 @@ _TEXT = re.compile(r'(<text [^>]*?)x="([\d.]+)"([^>]*?)textLength="([\d.]+)"([^>
 
 
 class Step(NamedTuple):
-    """Keys that are pressed, once the screen shows some words."""
+    """Keys to press once the screen shows `words`."""
 
     words: str
     keys: tuple[str, ...]
 
 
 class Picture(NamedTuple):
-    """A picture to make."""
+    """A picture and how to make it."""
 
     name: str
     size: tuple[int, int]
     opens: Callable[[Sequence[Path]], Screen[MonitorResult]]
-    """What opens the screen, given the runs."""
+    """Opens the screen for the runs."""
     steps: tuple[Step, ...] = ()
     shows: str = ""
-    """Words that stand on it once it is as it is to be."""
+    """Words on the screen when it is ready."""
 
 
 def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
-    """Opens the run as it was after a share of it."""
+    """Returns a function that opens the first run at a share of its duration."""
 
     def opens(runs: Sequence[Path]) -> Screen[MonitorResult]:
         session = Session.replay(runs[0])
@@ -77,12 +75,12 @@ def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
 
 
 def ended(runs: Sequence[Path]) -> Screen[MonitorResult]:
-    """Opens the run as it ended, from where one may look back."""
+    """Opens the first run at its end in a live view, which can look back."""
     return MonitorScreen(Session.live(runs[0]), runs[0])
 
 
 def listed(runs: Sequence[Path]) -> Screen[MonitorResult]:
-    """Opens the list of runs, from where runs can be started."""
+    """Opens the list of runs with the launcher enabled."""
     return RunsScreen(runs[0].parent, service=EngineLaunchService(runs[0].parent), config_dir=_REPOSITORY)
 
 
@@ -120,13 +118,13 @@ WANTED = (
 def main() -> int:
     """Makes every picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run that ended")
-    parser.add_argument("--only", metavar="NAME", help="make this picture alone")
-    parser.add_argument("--png", action="store_true", help="also write PNG, by rsvg-convert")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a finished run")
+    parser.add_argument("--only", metavar="NAME", help="make only this picture")
+    parser.add_argument("--png", action="store_true", help="also write PNG with rsvg-convert")
     arguments = parser.parse_args()
     for path in arguments.runs:
         if not rundir.is_run(path):
-            parser.error(f"{path}: not a run; name the directory of one, such as runs/...")
+            parser.error(f"{path} is not the directory of a run")
     if not RUNS_MIN <= len(arguments.runs) <= RUNS_MAX:
         parser.error(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs")
     if arguments.png and shutil.which("rsvg-convert") is None:
@@ -143,7 +141,7 @@ def main() -> int:
 
 
 async def take(picture: Picture, runs: Sequence[Path]) -> str:
-    """The picture as SVG."""
+    """Returns the picture as SVG."""
     app = ScreenApp(lambda: picture.opens(runs))
     async with app.run_test(size=picture.size) as pilot:
         await pilot.pause(_SETTLE_S)
@@ -156,7 +154,7 @@ async def take(picture: Picture, runs: Sequence[Path]) -> str:
 
 
 async def _until(pilot: Pilot[MonitorResult], picture: Picture, words: str) -> None:
-    """Waits for words, and for the whole run where one is shown."""
+    """Waits for words, and in a monitor until the whole run is read."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         screen = pilot.app.screen
@@ -164,11 +162,11 @@ async def _until(pilot: Pilot[MonitorResult], picture: Picture, words: str) -> N
         if is_read and words in _text(screen):
             return
         await pilot.pause(0.05)
-    raise SystemExit(f"{picture.name}: {words!r} did not come within {_PATIENCE_S:.0f} s")
+    raise SystemExit(f"{picture.name}: {words!r} did not appear within {_PATIENCE_S:.0f} s")
 
 
 def _text(screen: Screen[Any]) -> str:
-    """What stands on the terminal, without colours."""
+    """Returns the text of the screen, without colours."""
     return "\n".join(strip.text for strip in screen._compositor.render_strips())
 
 
@@ -180,7 +178,7 @@ def to_png(svg: str, path: Path, width: int) -> None:
 
 
 def _glyph_by_glyph(text: re.Match[str]) -> str:
-    """Places every glyph in its cell, since the renderer does not heed `textLength`."""
+    """Positions every glyph in its cell, because the renderer ignores `textLength`."""
     head, x, middle, length, rest, escaped = text.groups()
     glyphs = html.unescape(escaped)
     step, at = float(length) / max(cell_len(glyphs), 1), float(x)

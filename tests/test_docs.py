@@ -73,6 +73,32 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
         assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
 
 
+def test_paths_and_modules_named_on_the_pages_exist() -> None:
+    missing: list[str] = []
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"):
+        if page.name == "ARCHITECTURE.md":
+            continue  # its map shortens paths
+        text = page.read_text()
+        paths = re.findall(r"(?<![\w/.])(?:tputui|engine|tests|docs|benchmarks|sample_configs)/[\w/.-]*\w", text)
+        missing += [f"{page.name}: {path}" for path in paths if not (ROOT / path).exists()]
+        names = re.findall(r"\b(?:tputui|engine|tests|benchmarks)(?:\.\w+)+", text)
+        missing += [
+            f"{page.name}: {name}" for name in names if not name.endswith((".md", ".py")) and not _defined(name)
+        ]
+    assert missing == []
+
+
+def _defined(name: str) -> bool:
+    """Whether a dotted name is a module, or is defined or imported in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        module = ROOT.joinpath(*parts[:length])
+        source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+        if source.exists():
+            return length == len(parts) or re.search(rf"\b{parts[length]}\b", source.read_text()) is not None
+    return False
+
+
 def test_the_map_names_every_module() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     block = re.search(r"## The map\n+```\n(.*?)```", page, re.S)
