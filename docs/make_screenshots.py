@@ -2,8 +2,9 @@
 
 Each RUN is the directory of a finished run, such as `tputui run sample_configs/digits.toml` leaves in `runs/`. The
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
-run in the directory of the first. The launcher asks the engine for the memory of a step, which needs torch. Pictures are
-written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs `rsvg-convert`. They are unedited screens.
+run in the directory of the first. The launcher asks the engine for the memory of a step, which needs torch. Pictures
+are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs `rsvg-convert`. They are unedited
+screens.
 """
 
 from __future__ import annotations
