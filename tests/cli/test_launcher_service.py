@@ -1,4 +1,4 @@
-"""What the launcher has done by the engine itself: described, checked, started."""
+"""The launch service over the real engine: describe, check, start."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_a_task_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> No
 
 
 def test_a_configuration_is_checked_with_its_figures(tmp_path: Path) -> None:
-    verdict = EngineLaunchService(tmp_path, CPU).check(launch(), Event(), memory=False)
-    assert (verdict.problems, verdict.facts["steps_per_epoch"], verdict.memory) == ([], 22, None)
+    result = EngineLaunchService(tmp_path, CPU).check(launch(), Event(), memory=False)
+    assert (result.problems, result.facts["steps_per_epoch"], result.memory) == ([], 22, None)
     (problem,) = EngineLaunchService(tmp_path, CPU).check(launch("model.channels=0"), Event(), memory=False).problems
     assert problem.key == "model.channels"
 

@@ -1,5 +1,4 @@
-"""A person's whole way through the screen, in a real terminal, with a real run: launch, watch, save, look back, detach,
-attach, stop, replay."""
+"""A whole session in a real terminal with a real run: launch, watch, save, seek back, detach, attach, stop, replay."""
 
 from __future__ import annotations
 
@@ -25,39 +24,39 @@ pytestmark = [
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
 SOON_S = 120.0
-"""For what the screen does by itself."""
+"""Timeout for changes that need the screen alone."""
 TRAINS_S = 300.0
-"""For what the training process has a part in."""
+"""Timeout for changes that need the training process."""
 SHELL = r"[$#]\s*$"
-"""A shell that waits for a command."""
+"""A shell prompt."""
 EPOCHS = "900"
-"""Far more than are trained before the run is stopped."""
+"""Far more than the run trains before it is stopped."""
 
 
 class Terminal:
-    """A tmux of its own with one terminal of 120 by 36 cells."""
+    """A private tmux server with one terminal of 120 by 36 cells."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self._tmux = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
-        said = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-        # Said for a terminal of other size, they would be believed.
-        command = "; ".join([*said, "unset COLUMNS LINES", f"cd {shlex.quote(str(folder))}", "exec sh"])
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+        # Textual would believe the size of the terminal that runs the tests.
+        command = "; ".join([*exports, "unset COLUMNS LINES", f"cd {shlex.quote(str(folder))}", "exec sh"])
         self._call("new-session", "-d", "-x", "120", "-y", "36", command)
 
     def press(self, *keys: str) -> None:
-        """Presses keys, by the names that tmux has for them."""
+        """Presses keys, given by their tmux names."""
         self._call("send-keys", *keys)
 
     def type(self, text: str) -> None:
-        """Types a text as it is."""
+        """Types text literally."""
         self._call("send-keys", "-l", text)
 
     def shown(self) -> str:
-        """What stands in the terminal."""
+        """The text of the terminal."""
         return self._call("capture-pane", "-p")
 
     def until(self, *patterns: str, within_s: float = SOON_S) -> str:
-        """Waits until every expression is found in the terminal; what stands there then."""
+        """Waits until every regular expression matches the terminal; returns its text."""
 
         def found() -> str | None:
             shown = self.shown()
@@ -80,7 +79,7 @@ class Terminal:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with the configuration; no run that was started in it outlives the test."""
+    """A folder with the configuration; kills runs that are still alive after the test."""
     (tmp_path / "sample_configs").mkdir()
     shutil.copy(CONFIG, tmp_path / "sample_configs")
     yield tmp_path
@@ -104,11 +103,11 @@ def _pids(run_dir: Path, writer: str, kind: type[ev.JournalOpened]) -> list[int]
 
 
 def launched(terminal: Terminal) -> None:
-    """From the empty list over the launcher, where fields are changed, to the monitor of the new run."""
+    """Starts a run with changed fields: run list, configurations, launcher, monitor."""
     terminal.type(f"{shlex.quote(sys.executable)} -P -m tputui\n")
-    terminal.until("no run in runs yet", "n new run")
+    terminal.until("No runs in runs yet", "n new run")
     terminal.press("n")
-    terminal.until("which configuration", r"\u276f +sample_configs/digits\.toml", "a new configuration")
+    terminal.until("Choose a configuration", r"\u276f +sample_configs/digits\.toml", "Blank configuration")
     terminal.press("Enter")
     terminal.until("new run from sample_configs/digits.toml", r"epoch +22 steps")
     # Typed as fast as tmux can: no key may be lost on the way.
@@ -118,7 +117,9 @@ def launched(terminal: Terminal) -> None:
     terminal.press("Enter", "Enter", "C-u")
     terminal.type(EPOCHS)
     terminal.press("Enter")
-    terminal.until("2 changed", r"ready: ctrl\+s starts it", r"8 x 2 = 16 a step", "80,100 steps", within_s=TRAINS_S)
+    terminal.until(
+        "2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps", within_s=TRAINS_S
+    )
     terminal.press("C-s")
     terminal.until("-digits +\\S+ STARTING", "q detach")
 
@@ -139,7 +140,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     terminal.until("\u25cf live")
 
     terminal.press("q")
-    terminal.until("1 in training", f"{run_dir.name} +\u25cf running")
+    terminal.until("1 running", f"{run_dir.name} +\u25cf running")
     [supervisor] = _pids(run_dir, "supervisor-0", ev.JournalOpened)
     assert is_running(supervisor)
 
@@ -152,14 +153,14 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     wait_for(lambda: not is_running(supervisor), "the supervisor has ended", TRAINS_S)
 
     terminal.press("q")
-    terminal.until("0 in training", f"{run_dir.name} +\\S+ stopped")
+    terminal.until("0 running", f"{run_dir.name} +\\S+ stopped")
 
     terminal.press("Enter")
     terminal.until("STOPPED", "the end", "look back")
     terminal.press("Left")
     terminal.until("looking back", "paused")
     terminal.press("q")
-    terminal.until("0 in training")
+    terminal.until("0 running")
 
     terminal.press("q")
     terminal.until(SHELL)

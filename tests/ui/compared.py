@@ -1,4 +1,4 @@
-"""Drives the comparison without a terminal: sources that serve made snapshots, and an app that shows them."""
+"""Runs the comparison screen without a terminal, over snapshots made by the tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tputui.ui.app import ScreenApp
 from tputui.ui.compare.screen import CompareScreen
 
 
-class Served:
-    """A run that serves what it is given."""
+class FakeSource:
+    """A run whose snapshot the test sets."""
 
-    def __init__(self, served: Snapshot) -> None:
-        self.served = served
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.served = snapshot
         self.caught_up = True
         self.settled = False
         self.broken: OSError | None = None
@@ -38,17 +38,17 @@ class Bench:
     """An app that compares made runs."""
 
     def __init__(self, snapshots: Sequence[Snapshot], *, base: int = 0) -> None:
-        self.sources = {Path(snapshot.dir): Served(snapshot) for snapshot in snapshots}
+        self.sources = {Path(snapshot.dir): FakeSource(snapshot) for snapshot in snapshots}
         self.app = ScreenApp(lambda: CompareScreen(list(self.sources), base=base, open_run=self.sources.__getitem__))
 
     @property
     def screen(self) -> CompareScreen:
-        """The comparison, whatever stands over it."""
+        """The comparison screen, even with another screen on top of it."""
         return next(screen for screen in self.app.screen_stack if isinstance(screen, CompareScreen))
 
     @property
     def text(self) -> str:
-        """What stands on the terminal."""
+        """The text of the terminal."""
         return text(self.app.screen)
 
     def drive(self, script: Callable[[AppPilot], Awaitable[None]], *, size: tuple[int, int] = (160, 45)) -> None:
@@ -63,7 +63,7 @@ class Bench:
 
 
 async def first_reading(pilot: AppPilot) -> None:
-    """Lets the app work until the comparison has drawn a reading."""
+    """Waits until the comparison has drawn a reading."""
     await until(pilot, lambda: len(pilot.app.screen_stack) > 1)
     screen = pilot.app.screen
     assert isinstance(screen, CompareScreen)

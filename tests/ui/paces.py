@@ -1,4 +1,4 @@
-"""Runs made by hand whose pace is known: what the comparison is tested with."""
+"""Snapshots of runs with a known step time, for tests of the comparison."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CONFIG: dict[str, Any] = {
 
 
 def step_times(num: int, step_s: float, *, noise: float, seed: int, alike: float = 0.5, warm: int = 6) -> list[float]:
-    """Step times of reports: a slow start, then `step_s` with noise whose neighbours are alike."""
-    rng, off, found = random.Random(seed), 0.0, []
+    """Step times of reports: a slow warm-up, then `step_s` with autocorrelated noise."""
+    rng, off, times = random.Random(seed), 0.0, []
     for report in range(num):
         off = alike * off + rng.gauss(0, noise * math.sqrt(1 - alike**2))
-        found.append(step_s * math.exp(off) * (1 + 2.5 * math.exp(-report / warm * 3) if report < warm else 1))
-    return found
+        times.append(step_s * math.exp(off) * (1 + 2.5 * math.exp(-report / warm * 3) if report < warm else 1))
+    return times
 
 
 def throughput(steps_s: list[float], global_batch: int, *, started: float) -> ThroughputView:
-    """As a snapshot tells it."""
+    """The throughput of a snapshot with these step times."""
     points, t = [], started
     for number, step_s in enumerate(steps_s, start=1):
         t += 10 * step_s
@@ -66,7 +66,7 @@ def run(
     done: bool = True,
     **changes: Any,
 ) -> Snapshot:
-    """A run of four epochs with a pace, a loss of its own, and configuration keys of its own."""
+    """A run of four epochs with the given step time, loss curve and configuration changes."""
     base = made.finished() if done else made.running(cores)
     global_batch, started = 8 * cores, made.NOW - 60
     own = {key: {**value, **(config or {}).get(key, {})} if isinstance(value, dict) else value
@@ -127,7 +127,7 @@ def _reading(avg: float) -> MeterReading:
 
 
 def pair() -> list[Snapshot]:
-    """Two runs, the second a little faster and with another learning rate."""
+    """Two runs; the second is slightly faster and has another learning rate."""
     return [
         run("digits-20251009-100000"),
         run("digits-20251009-110000", step_s=0.0122, seed=2, decay=45, floor=0.06, config={"optim": {"lr": 0.001}}),
@@ -135,7 +135,7 @@ def pair() -> list[Snapshot]:
 
 
 def eight() -> list[Snapshot]:
-    """Eight runs: as many as are compared at once, in every state."""
+    """Eight runs, the maximum of a comparison, in every state."""
     names = ("base", "fast", "slow", "same", "one-core", "short", "alive", "broken")
     found = [
         run(f"digits-{name}", seed=seed, step_s=0.0131 * pace, decay=30 + 12 * seed, floor=0.05 + 0.02 * seed,

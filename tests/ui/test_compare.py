@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests import recorded
 from tests.ui import made, paces
-from tests.ui.compared import Bench, Served, first_reading
+from tests.ui.compared import Bench, FakeSource, first_reading
 from tests.ui.driving import AppPilot, until
 from tests.ui.test_panels import joined
 from tests.ui.test_pictures import DRAWN_BY
@@ -25,10 +25,17 @@ from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
-from tputui.ui.compare import multi_run_chart
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
-from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, position_of, position_text
-from tputui.ui.compare.multi_run_chart import Curve, curves_of, known_meters
+from tputui.ui.compare.curves import (
+    ComparedCurvesPanel,
+    Curve,
+    cell_at,
+    curves_of,
+    draw_chart,
+    known_meters,
+    position_of,
+    position_text,
+)
 from tputui.ui.compare.reader import CompareReader, Reading
 from tputui.ui.compare.runs import ComparedRunsPanel
 from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareScreen, arrange
@@ -46,13 +53,13 @@ SIZES = [(80, 24), (120, 36), (200, 50)]
 
 
 def part(snapshots: list[Snapshot], **settings: Any) -> ComparedPart:
-    """What panels get."""
+    """The input of the panels."""
     view = CompareView(len(snapshots))._replace(**settings)
     return ComparedPart(compare(snapshots, view.base), snapshots, view, frozenset())
 
 
 def drawn(panel: type[Panel[ComparedPart]], shown: ComparedPart, width: int = 100, height: int = 30) -> str:
-    """What a panel draws, as text."""
+    """A panel as text."""
     drawing = panel().draw(shown, width, height)
     return joined([*drawing.head, *drawing.rows])
 
@@ -95,19 +102,17 @@ def test_every_line_has_the_letter_of_its_run_on_it() -> None:
             assert sum(line.count(letter) for line in said) >= 1, (meter, letter)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [(math.nan, "every value so far is NaN"), (-1.0, "every value so far is 0")]
-)
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "all values are NaN"), (-1.0, "all values are 0")])
 def test_a_chart_without_a_value_to_show_says_why(value: float, said: str) -> None:
     curve = Curve(0, [1.0, 2.0], [value, value], [], [])
-    drawing = multi_run_chart.draw([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
+    drawing = draw_chart([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
     assert drawing is not None
     assert said in joined(drawing.lines)
 
 
 def test_no_letter_stands_in_a_gap() -> None:
     curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
-    drawing = multi_run_chart.draw([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
+    drawing = draw_chart([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
     assert drawing is not None
     assert joined(drawing.lines).count("A") == 1
 
@@ -213,7 +218,7 @@ def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: i
         xs = sorted(x for x, _ in pairs)
         values = [value for _, value in pairs]
         found.append(Curve(run, xs, values, [], [x for x, v in zip(xs, values, strict=True) if not math.isfinite(v)]))
-    drawing = multi_run_chart.draw(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
+    drawing = draw_chart(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
     if drawing is not None:
         assert len(drawing.lines) == height
         assert max(width_of(line) for line in drawing.lines) <= width
@@ -602,7 +607,7 @@ def test_recorded_runs_are_read_from_their_directories_and_open(tmp_path: Path) 
 
 
 def test_the_reader_reads_in_turn_and_ends_when_every_run_is_over() -> None:
-    sources = {Path(name): Served(paces.run(name)) for name in ("a", "b")}
+    sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     for source in sources.values():
         source.settled = True
     readings: list[Reading] = []
@@ -614,19 +619,19 @@ def test_the_reader_reads_in_turn_and_ends_when_every_run_is_over() -> None:
 
 
 def test_the_reader_tells_which_runs_it_has_not_read_yet() -> None:
-    sources = {Path(name): Served(paces.run(name)) for name in ("a", "b")}
+    sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     sources[Path("b")].caught_up = False
     readings: list[Reading] = []
-    told_once = threading.Event()
+    delivered = threading.Event()
 
     def deliver(reading: Reading) -> None:
         readings.append(reading)
-        told_once.set()
+        delivered.set()
 
     reader = CompareReader(list(sources), deliver, sources.__getitem__)
     thread = threading.Thread(target=reader.run)
     thread.start()
-    assert told_once.wait(10)
+    assert delivered.wait(10)
     reader.stop()
     thread.join(10)
     assert not thread.is_alive()
@@ -634,10 +639,10 @@ def test_the_reader_tells_which_runs_it_has_not_read_yet() -> None:
 
 
 def test_a_run_that_cannot_be_opened_does_not_stop_the_others() -> None:
-    def open_run(run_dir: Path) -> Served:
+    def open_run(run_dir: Path) -> FakeSource:
         if run_dir.name == "b":
             raise PermissionError(13, "Permission denied", str(run_dir))
-        served = Served(paces.run(run_dir.name))
+        served = FakeSource(paces.run(run_dir.name))
         served.settled = True
         return served
 

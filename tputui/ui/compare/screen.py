@@ -16,8 +16,7 @@ from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
-from tputui.ui.compare.curves_panel import ComparedCurvesPanel, cell_at, metric_text, position_of
-from tputui.ui.compare.multi_run_chart import known_meters
+from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
 from tputui.ui.compare.reader import CompareReader, Reading, Source
 from tputui.ui.compare.runs import ComparedRunsPanel, CompareHeader
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
@@ -89,7 +88,7 @@ PANEL_TYPES: tuple[type[Panel[ComparedPart]], ...] = (
 
 
 class CompareBody(Panels[Panel[ComparedPart]]):
-    """Holds every panel; `comparelayout` says where they stand."""
+    """Holds the panels and arranges them."""
 
     def __init__(self, num_runs: int, *, id: str | None = None) -> None:
         super().__init__(

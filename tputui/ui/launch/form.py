@@ -229,18 +229,18 @@ def _is_in(key: str, table: str) -> bool:
 def _common_schemas() -> dict[str, list[Field]]:
     """The fields that every task has, by table."""
     _, components = msgspec.json.schema_components([RunConfig])
-    found: dict[str, list[Field]] = {}
+    fields: dict[str, list[Field]] = {}
     classes: dict[str, type[config.Table]] = {"": RunConfig, **config.TABLES}
     for table, cls in classes.items():
         docs = field_docs(cls)
         schema = components[cls.__name__]
         hidden = {*config.TABLES, "model", "options"}
-        found[table] = [
+        fields[table] = [
             Field(f"{table}.{name}".lstrip("."), each, docs.get(name, ""), required=name in schema["required"])
             for name, each in schema["properties"].items()
             if name not in hidden
         ]
-    return found
+    return fields
 
 
 def _problem(sentence: str, known: Mapping[str, Field]) -> Problem:

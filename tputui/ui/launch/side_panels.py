@@ -142,7 +142,7 @@ def _summary(part: SummaryPart, width: int) -> list[Line]:
     rows += _fact("total", f"{total:,} steps, {epochs}" if total is not None else epochs, width)
     rows += _memory(part, width)
     if facts.get("train_examples") is not None:
-        examples = f"{facts['train_examples']:,} training, {facts['valid_examples']:,} validation examples"
+        examples = f"{facts['train_examples']:,} train, {facts['valid_examples']:,} valid examples"
         rows += _fact("data", examples, width)
     if facts.get("device_reason"):
         rows += _fact("no TPU" if facts.get("device") != "TPU" else "", str(facts["device_reason"]), width, "dim")
