@@ -46,18 +46,18 @@ MEMORY = ev.MemoryForecast(
 class FakeLaunchService:
     """Answers at once like the engine, and starts runs from a recording."""
 
-    def __init__(self, runs_dir: Path, *, why_not_here: str | None = None, why_not_checked: str = "") -> None:
+    def __init__(self, runs_dir: Path, *, machine_error: str | None = None, check_error: str = "") -> None:
         self._runs_dir = runs_dir
-        self._why_not_here = why_not_here
-        self._why_not_checked = why_not_checked
+        self._machine_error = machine_error
+        self._check_error = check_error
         self.launches: list[Launch] = []
 
-    def why_not_here(self) -> str | None:
-        return self._why_not_here
+    def machine_error(self) -> str | None:
+        return self._machine_error
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
-        if self._why_not_checked:
-            raise LaunchError(self._why_not_checked)
+        if self._check_error:
+            raise LaunchError(self._check_error)
         if task != "digits":
             raise LaunchError(f'task: there is no task "{task}"')
         share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.2}

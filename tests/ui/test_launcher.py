@@ -275,7 +275,7 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None
 def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, where: str) -> None:
     why = "torch is not installed; pip install it"
     here, checked = (why, "") if where == "here" else (None, why)
-    service = FakeLaunchService(place / "runs", why_not_here=here, why_not_checked=checked)
+    service = FakeLaunchService(place / "runs", machine_error=here, check_error=checked)
 
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)

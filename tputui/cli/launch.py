@@ -250,7 +250,7 @@ class EngineLaunchService:
         self.supervisors: list[subprocess.Popen[bytes]] = []
         """Supervisors of the runs started here. They outlive this process; those that end earlier are reaped."""
 
-    def why_not_here(self) -> str | None:
+    def machine_error(self) -> str | None:
         """Why this machine cannot train; None if it can."""
         return environment_problem(self._environ)
 
@@ -274,7 +274,7 @@ class EngineLaunchService:
 
     def start(self, launch: Launch) -> Path:
         """Checks everything again and starts the run, detached; returns its directory. Raises `LaunchError`."""
-        problem = self.why_not_here()
+        problem = self.machine_error()
         if problem is not None:
             raise LaunchError(problem)
         if launch.name is not None and not rundir.is_name(launch.name):

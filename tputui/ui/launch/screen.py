@@ -92,7 +92,7 @@ class LauncherScreen(Screen[Path | None]):
         self.query_one(FieldsPanel).focus()
         self._check_machine()
         self.run_worker(self._checker.run, thread=True, group="checker")
-        self._on_edit()
+        self._check_form()
 
     def on_unmount(self) -> None:
         """Stops the checking thread."""
@@ -107,7 +107,7 @@ class LauncherScreen(Screen[Path | None]):
 
     @work(thread=True, group="machine")
     def _check_machine(self) -> None:
-        self.post_message(self.MachineChecked(self._service.why_not_here()))
+        self.post_message(self.MachineChecked(self._service.machine_error()))
 
     def on_launcher_screen_machine_checked(self, message: MachineChecked) -> None:
         """Shows whether this machine can train."""
@@ -115,7 +115,7 @@ class LauncherScreen(Screen[Path | None]):
         self._state.machine_error = message.error
         self._show()
 
-    def _on_edit(self) -> None:
+    def _check_form(self) -> None:
         """Checks and draws the edited form."""
         self.notices.clear()
         self._checker.submit(self._state.on_edit())
@@ -185,7 +185,7 @@ class LauncherScreen(Screen[Path | None]):
 
     def on_fields_panel_edited(self) -> None:
         """Checks the form while the user types."""
-        self._on_edit()
+        self._check_form()
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by fields."""
@@ -227,7 +227,7 @@ class LauncherScreen(Screen[Path | None]):
         """Selects the next or previous choice."""
         key = self.query_one(FieldsPanel).cursor
         if key and self._state.form.cycle(key, by):
-            self._on_edit()
+            self._check_form()
         elif key:
             self.notices.show(f"{key}: press enter to type a value")
 
@@ -236,7 +236,7 @@ class LauncherScreen(Screen[Path | None]):
         key = self.query_one(FieldsPanel).cursor
         if key and (self._state.form.is_changed(key) or self._state.form.error(key) is not None):
             self._state.form.reset(key)
-            self._on_edit()
+            self._check_form()
 
     # Searching fields and writing a file use the same input line.
 

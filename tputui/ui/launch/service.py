@@ -35,7 +35,7 @@ class Launch(NamedTuple):
 class LaunchService(Protocol):
     """What the launcher needs from the engine. Setting `stop` cancels a call."""
 
-    def why_not_here(self) -> str | None:
+    def machine_error(self) -> str | None:
         """Why this machine cannot train; None if it can."""
 
     def describe(self, task: str, stop: Event) -> TaskDescription:

@@ -227,7 +227,7 @@ class RunsScreen(Screen[MonitorResult]):
             return
 
         base = paths.index(table.chosen) if table.chosen in paths else 0
-        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._on_return)
+        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._reread)
 
     def action_next_order(self) -> None:
         """Sorts by the next column."""
@@ -272,13 +272,13 @@ class RunsScreen(Screen[MonitorResult]):
             return
         # A run that is over opens at its end; the monitor can seek back or replay it.
         session = Session.live(row.path, self._clock)
-        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._on_return)
+        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._reread)
 
     def on_runs_table_run_opened(self) -> None:
         """Opens the run that was clicked."""
         self.action_open()
 
-    def _on_return(self, _: object) -> None:
+    def _reread(self, _: object) -> None:
         """Reads the runs at once after another screen is closed."""
         self._reader.wake()
 
@@ -346,7 +346,7 @@ class RunsScreen(Screen[MonitorResult]):
         """Opens a run that was just started."""
         self.query_one(RunsTable).choose(run_dir)
         self._reader.wake()
-        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._on_return)
+        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._reread)
 
     # Requests to a run.
 
