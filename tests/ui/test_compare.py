@@ -170,7 +170,7 @@ def test_a_log_axis_counts_what_it_leaves_out() -> None:
     loss = [msgspec.structs.replace(segment, mean=segment.mean - 1) for segment in pair[1].loss]
     shown = part([pair[0], made.changed(pair[1], loss=loss)], log=True)
     below = sum(segment.mean <= 0 for segment in loss)
-    assert f"log axis, {below} points of 0 or less left out" in ComparedCurvesPanel().draw(shown, 100, 20).note
+    assert f"log axis, {below} points of 0 or less not shown" in ComparedCurvesPanel().draw(shown, 100, 20).note
 
 
 def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
@@ -331,7 +331,7 @@ def test_the_last_curve_cannot_be_hidden() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("space", "n", "space")
         assert bench.screen.view.hidden == {1}
-        assert "it is the only curve that is left" in bench.text
+        assert "this is the last visible curve" in bench.text
 
     bench.drive(script)
 
@@ -349,7 +349,7 @@ def test_the_keys_of_the_chart() -> None:
         ("minus", "log axis, smoothed 0.5"),
         ("l", "loss over step, smoothed 0.5"),
         ("m", "valid loss by epoch over step"),
-        ("plus", "a meter by epoch is shown as it is"),
+        ("plus", "metrics by epoch are never smoothed"),
         ("m", "valid accuracy by epoch over step"),
         ("M", "valid loss by epoch over step"),
         ("M", "loss over step, smoothed 0.5"),
@@ -546,7 +546,7 @@ def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
 
     async def script(pilot: AppPilot) -> None:
         bench.sources[Path(pair[1].dir)].broken = PermissionError(13, "Permission denied", pair[1].dir)
-        await until(pilot, lambda: "B: the run cannot be read: Permission denied: " in bench.text)
+        await until(pilot, lambda: "B: cannot read the run: Permission denied: " in bench.text)
         assert "no verdict on B: B: nothing of it can be read" in bench.text
         assert "A 0.0882" in bench.text
 
@@ -580,7 +580,7 @@ def test_the_screen_survives_every_size() -> None:
 
 def test_it_takes_two_to_eight_runs() -> None:
     for number in (1, 9):
-        with pytest.raises(ValueError, match="it takes 2 to 8"):
+        with pytest.raises(ValueError, match="expected 2-8 runs"):
             CompareScreen([Path(f"run-{index}") for index in range(number)])
 
 
@@ -650,7 +650,7 @@ def test_a_run_that_cannot_be_opened_does_not_stop_the_others() -> None:
     CompareReader([Path("a"), Path("runs/b")], readings.append, open_run, lambda: 5.0).run()
     first, second = readings[-1].snapshots
     assert first.run == "a"
-    assert (second.run, second.troubles) == ("b", ["the run cannot be read: Permission denied: runs/b"])
+    assert (second.run, second.troubles) == ("b", ["cannot read the run: Permission denied: runs/b"])
 
 
 # Pictures.

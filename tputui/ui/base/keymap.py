@@ -228,7 +228,7 @@ COMPARE: tuple[Key, ...] = (
     Key("space", "space", "hide", "hide", "hide or show the curve of the selected run", "runs", also="curve"),
     Key("a", "a", "show_all", "", "show every curve", "runs"),
     Key("o", "o", "open", "open", "open the selected run: live while it trains, at its end once it is over", "runs"),
-    Key("m", "m", "next_meter(1)", "meter", "chart the next metric by epoch; after the last one the loss", "chart"),
+    Key("m", "m", "next_meter(1)", "metric", "chart the next metric by epoch; after the last one the loss", "chart"),
     Key("M,shift+m", "M", "next_meter(-1)", "", "chart the previous metric", "chart",
         title="chart the previous metric"),
     Key("x", "x", "next_x", "", "x axis: step, epoch, time from the start, examples", "chart",
