@@ -459,8 +459,8 @@ def test_help_tells_every_key_and_panel() -> None:
         assert "make the selected run the base" in bench.text
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, CompareScreen)
-        told_keys = [key.help for key in bench.screen.keys_in_force()]
-        assert "undo the last change of the view" in told_keys
+        help_texts = [key.help for key in bench.screen.keys_in_force()]
+        assert "undo the last change of the view" in help_texts
         assert [key for key, _ in bench.screen.panels_told()] == ["1", "2", "3", "4"]
 
     bench.drive(script)
@@ -513,8 +513,8 @@ def test_the_figures_of_every_panel_can_be_exported() -> None:
         assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean)
         figures = {name: cells for name, *cells in bench.screen.query_one(ComparedFiguresPanel).figures().rows}
         assert figures["state"] == ["done", "done"]
-        told = [run.pace for run in compare(paces.pair()).runs]
-        assert figures["step_s"] == [pace and pace.step_s for pace in told], "as they were told, not as they are drawn"
+        paces_shown = [run.pace for run in compare(paces.pair()).runs]
+        assert figures["step_s"] == [pace and pace.step_s for pace in paces_shown], "exported values are not rounded"
         assert figures["train loss, last"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
         assert bench.screen.query_one(ComparedConfigPanel).figures().rows == [("optim.lr", "0.0005", "0.001")]
 

@@ -34,7 +34,7 @@ async def write(pilot: AppPilot, key: str, value: str) -> None:
     await pilot.press("enter", "ctrl+u", *value)
 
 
-def says(pilot: AppPilot, *parts: str) -> bool:
+def shows(pilot: AppPilot, *parts: str) -> bool:
     shown = " ".join(text(pilot.app.screen).split())
     return all(part in shown for part in parts)
 
@@ -42,14 +42,14 @@ def says(pilot: AppPilot, *parts: str) -> bool:
 def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)
-        assert says(pilot, "sample_configs/small.toml", "digits", "A small one.", "Blank configuration")
-        assert says(pilot, "broken.toml", "not valid TOML")
-        assert not says(pilot, "other.toml")
+        assert shows(pilot, "sample_configs/small.toml", "digits", "A small one.", "Blank configuration")
+        assert shows(pilot, "broken.toml", "not valid TOML")
+        assert not shows(pilot, "other.toml")
         await pilot.press("down", "enter")
         assert isinstance(pilot.app.screen, ConfigPicker)
-        await until(pilot, lambda: says(pilot, "broken.toml: not valid TOML"))
+        await until(pilot, lambda: shows(pilot, "broken.toml: not valid TOML"))
         await pilot.press("r")
-        await until(pilot, lambda: says(pilot, "only runs can be resumed"))
+        await until(pilot, lambda: shows(pilot, "only runs can be resumed"))
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, RunsScreen)
 
@@ -59,7 +59,7 @@ def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
 def test_every_field_stands_there_with_documentation_and_figures(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
-        await until(pilot, lambda: says(pilot, "channels"))  # the engine says which keys a task has
+        await until(pilot, lambda: shows(pilot, "channels"))  # the engine says which keys a task has
         for key in (
             "task",
             "epochs",
@@ -71,12 +71,12 @@ def test_every_field_stands_there_with_documentation_and_figures(place: Path) ->
             "keep",
             "seal",
         ):
-            assert says(pilot, key), key
+            assert shows(pilot, key), key
         figures = ("8 TPU cores, spmd", "8 x 8 = 64 per step", "0.004 = 0.0005 x 8 cores", "22 steps")
-        await until(pilot, lambda: says(pilot, *figures))
-        await until(pilot, lambda: says(pilot, "408 KiB per core", "of 16.0 GiB"))
+        await until(pilot, lambda: shows(pilot, *figures))
+        await until(pilot, lambda: shows(pilot, "408 KiB per core", "of 16.0 GiB"))
         pilot.app.screen.query_one(FieldsPanel).go("optim.lr")
-        await until(pilot, lambda: says(pilot, "Learning rate for one core", "Number", "Default: 0.001"))
+        await until(pilot, lambda: shows(pilot, "Learning rate for one core", "Number", "Default: 0.001"))
 
     drive(home(place), script, size=(200, 70))
 
@@ -85,19 +85,19 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "data.batch_per_core", "1")
-        await until(pilot, lambda: says(pilot, "1 x 8 = 8 per step", "179 steps"))
+        await until(pilot, lambda: shows(pilot, "1 x 8 = 8 per step", "179 steps"))
         await pilot.press("6")
-        await until(pilot, lambda: says(pilot, "16 x 8 = 128 per step", "11 steps", "was 8", "1 changed"))
+        await until(pilot, lambda: shows(pilot, "16 x 8 = 128 per step", "11 steps", "was 8", "1 changed"))
         exported = {key: row for key, *row in pilot.app.screen.query_one(FieldsPanel).figures().rows}
         assert exported["data.batch_per_core"] == ["16", True, None]
         assert exported["epochs"][1:] == [False, None]
         await pilot.press("x")
-        await until(pilot, lambda: says(pilot, "\u2716 data.batch_per_core: 16x is not a whole number"))
+        await until(pilot, lambda: shows(pilot, "\u2716 data.batch_per_core: 16x is not a whole number"))
         await pilot.press("backspace", "0", "0", "enter")
-        await until(pilot, lambda: says(pilot, "12800 is more than 1437 examples"))
+        await until(pilot, lambda: shows(pilot, "12800 is more than 1437 examples"))
         await pilot.press("backspace")
-        await until(pilot, lambda: says(pilot, "8 x 8 = 64 per step", "Ready"))
-        assert not says(pilot, "1 changed")
+        await until(pilot, lambda: shows(pilot, "8 x 8 = 64 per step", "Ready"))
+        assert not shows(pilot, "1 changed")
 
     drive(home(place), script, size=(160, 45))
 
@@ -123,9 +123,9 @@ def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> Non
         for key, value, said in WRONG:
             await write(pilot, key, value)
             await pilot.press("enter")
-            await until(pilot, lambda key=key, said=said: says(pilot, f"\u2716 {key}: ", said))  # type: ignore[misc]
+            await until(pilot, lambda key=key, said=said: shows(pilot, f"\u2716 {key}: ", said))  # type: ignore[misc]
             await pilot.press("home", "ctrl+s")
-            await until(pilot, lambda key=key: says(pilot, f"not started: {key}: "))  # type: ignore[misc]
+            await until(pilot, lambda key=key: shows(pilot, f"not started: {key}: "))  # type: ignore[misc]
             assert pilot.app.screen.query_one(FieldsPanel).cursor == key
             await pilot.press("backspace")
             await until(pilot, lambda: pilot.app.screen.query_one(LaunchHeader).readiness.state == "ready")
@@ -138,9 +138,9 @@ def test_escape_puts_back_what_was_there(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "data.global_batch", "128")
-        await until(pilot, lambda: says(pilot, "16 x 8 = 128"))
+        await until(pilot, lambda: shows(pilot, "16 x 8 = 128"))
         await pilot.press("escape")
-        await until(pilot, lambda: says(pilot, "8 x 8 = 64"))
+        await until(pilot, lambda: shows(pilot, "8 x 8 = 64"))
         assert isinstance(pilot.app.screen, LauncherScreen)
 
     drive(home(place), script, size=(160, 45))
@@ -150,17 +150,17 @@ def test_choices_are_turned(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         pilot.app.screen.query_one(FieldsPanel).go("optim.lr_scaling")
-        await until(pilot, lambda: says(pilot, "\u2190 \u2192 linear none sqrt"))
+        await until(pilot, lambda: shows(pilot, "\u2190 \u2192 linear none sqrt"))
         await pilot.press("right")
-        await until(pilot, lambda: says(pilot, "lr 0.0005 = 0.0005"))
+        await until(pilot, lambda: shows(pilot, "lr 0.0005 = 0.0005"))
         await pilot.press("left", "left")
-        await until(pilot, lambda: says(pilot, "sqrt(8 cores)"))
+        await until(pilot, lambda: shows(pilot, "sqrt(8 cores)"))
         pilot.app.screen.query_one(FieldsPanel).go("report.seal")
         await pilot.press("space")
-        await until(pilot, lambda: says(pilot, "report.seal=true"))
+        await until(pilot, lambda: shows(pilot, "report.seal=true"))
         pilot.app.screen.query_one(FieldsPanel).go("epochs")
         await pilot.press("right")
-        assert says(pilot, "epochs: press enter to type a value")
+        assert shows(pilot, "epochs: press enter to type a value")
 
     drive(home(place), script, size=(160, 60))
 
@@ -191,9 +191,9 @@ def test_a_field_is_found_by_its_documentation(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await pilot.press("slash", *"steplr")
-        await until(pilot, lambda: says(pilot, "step_size", "gamma") and not says(pilot, "momentum"))
+        await until(pilot, lambda: shows(pilot, "step_size", "gamma") and not shows(pilot, "momentum"))
         await pilot.press("escape")
-        await until(pilot, lambda: says(pilot, "momentum"))
+        await until(pilot, lambda: shows(pilot, "momentum"))
 
     drive(home(place), script, size=(160, 60))
 
@@ -202,14 +202,14 @@ def test_words_that_hide_fields_stay_in_sight_with_their_count(place: Path) -> N
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await pilot.press("slash", *"steplr", "enter")
-        await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all") and not says(pilot, "momentum"))
+        await until(pilot, lambda: shows(pilot, "/ steplr", "] esc shows all") and not shows(pilot, "momentum"))
         assert re.search(r"\[2/\d+\] esc shows all", text(pilot.app.screen))
         await pilot.press("ctrl+o")
-        await until(pilot, lambda: says(pilot, "write to small-2.toml") and not says(pilot, "/ steplr"))
+        await until(pilot, lambda: shows(pilot, "write to small-2.toml") and not shows(pilot, "/ steplr"))
         await pilot.press("escape")
-        await until(pilot, lambda: says(pilot, "/ steplr", "] esc shows all"))
+        await until(pilot, lambda: shows(pilot, "/ steplr", "] esc shows all"))
         await pilot.press("escape")
-        await until(pilot, lambda: says(pilot, "momentum") and not says(pilot, "esc shows all"))
+        await until(pilot, lambda: shows(pilot, "momentum") and not shows(pilot, "esc shows all"))
 
     drive(home(place), script, size=(160, 60))
 
@@ -219,11 +219,11 @@ def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
         await edit(pilot)
         await write(pilot, "optim.lr", "0.01")
         await pilot.press("enter", "ctrl+o")
-        await until(pilot, lambda: says(pilot, "write to small-2.toml"))
+        await until(pilot, lambda: shows(pilot, "write to small-2.toml"))
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "written to small-2.toml"))
+        await until(pilot, lambda: shows(pilot, "written to small-2.toml"))
         await pilot.press("ctrl+o", "ctrl+u", *"other.toml", "enter")
-        await until(pilot, lambda: says(pilot, "other.toml already exists"))
+        await until(pilot, lambda: shows(pilot, "other.toml already exists"))
 
     drive(home(place), script, size=(160, 45))
     written = tomllib.loads((place / "small-2.toml").read_text())
@@ -240,13 +240,13 @@ def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(pla
         await pilot.press("enter")
         await write(pilot, "optim.lr", "0.01")
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "Ready", "--set optim.lr=0.01", "--name mine"))
+        await until(pilot, lambda: shows(pilot, "Ready", "--set optim.lr=0.01", "--name mine"))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
-        await until(pilot, lambda: says(pilot, "mine", "detach"))
+        await until(pilot, lambda: shows(pilot, "mine", "detach"))
         await pilot.press("q")
-        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and says(pilot, "1 run,"))
-        assert says(pilot, "\u276f mine")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and shows(pilot, "1 run,"))
+        assert shows(pilot, "\u276f mine")
 
     drive(home(place, service), script, size=(160, 45))
     (launch,) = service.launches
@@ -262,7 +262,7 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None
         await edit(pilot)
         await write(pilot, "name", "refused")
         await pilot.press("enter", "ctrl+s")
-        await until(pilot, lambda: says(pilot, "not started: no space left on the device"))
+        await until(pilot, lambda: shows(pilot, "not started: no space left on the device"))
         assert isinstance(pilot.app.screen, LauncherScreen)
         await write(pilot, "name", "again")
         await pilot.press("enter", "ctrl+s")
@@ -280,9 +280,9 @@ def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, wher
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, f"\u2716 {why}", "valid_fraction", "0.2"))
+        await until(pilot, lambda: shows(pilot, f"\u2716 {why}", "valid_fraction", "0.2"))
         await pilot.press("ctrl+s")
-        await until(pilot, lambda: says(pilot, f"not started: {why}"))
+        await until(pilot, lambda: shows(pilot, f"not started: {why}"))
 
     drive(home(place, service), script, size=(160, 45))
     assert service.launches == []
@@ -299,7 +299,7 @@ def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: P
         assert "keep" in text(pilot.app.screen).splitlines()[-1]
         assert "start" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "--name new-sweep", "Ready"))
+        await until(pilot, lambda: shows(pilot, "--name new-sweep", "Ready"))
         assert "ctrl+s start" in text(pilot.app.screen).splitlines()[-1]
 
     drive(home(place, service), script, size=(160, 45))
@@ -316,9 +316,9 @@ def test_leaving_can_write_what_was_changed_and_enter_stays(place: Path) -> None
         await pilot.press("enter")
         assert isinstance(pilot.app.screen, LauncherScreen), "what is chosen first loses nothing"
         await pilot.press("escape", "w")
-        await until(pilot, lambda: says(pilot, "write to small-2.toml"))
+        await until(pilot, lambda: shows(pilot, "write to small-2.toml"))
         await pilot.press("enter")
-        await until(pilot, lambda: says(pilot, "written to small-2.toml"))
+        await until(pilot, lambda: shows(pilot, "written to small-2.toml"))
 
     drive(home(place), script, size=(100, 30))
     assert tomllib.loads((place / "small-2.toml").read_text())["epochs"] == 3
@@ -346,13 +346,13 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "1 run," in text(pilot.app.screen) and "done" in text(pilot.app.screen))
         await pilot.press("n")
-        await until(pilot, lambda: says(pilot, "Re-run or resume", "run-old", "done, step 66/66"))
+        await until(pilot, lambda: shows(pilot, "Re-run or resume", "run-old", "done, step 66/66"))
         await pilot.press("end", "r")
-        await until(pilot, lambda: says(pilot, "resumes the last checkpoint of run-old", "Ready"))
+        await until(pilot, lambda: shows(pilot, "resumes the last checkpoint of run-old", "Ready"))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")
-        await until(pilot, lambda: says(pilot, "2 runs", "\u276f run-new"))
+        await until(pilot, lambda: shows(pilot, "2 runs", "\u276f run-new"))
 
     drive(home(place, service), script, size=(160, 45))
     assert service.launches[0].resume == run_dir
@@ -364,7 +364,7 @@ def test_a_read_only_view_starts_nothing(place: Path) -> None:
         await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
         assert "new run" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("n")
-        assert says(pilot, "new run: this view is read-only")
+        assert shows(pilot, "new run: this view is read-only")
 
     drive(home(place, read_only=True), script, size=(100, 30))
 
@@ -387,6 +387,6 @@ def test_no_size_breaks_it(place: Path) -> None:
         for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (100, 30)]:
             await pilot.resize_terminal(*size)
             await pilot.pause()
-        assert says(pilot, "batch_per_core")
+        assert shows(pilot, "batch_per_core")
 
     drive(home(place), script)

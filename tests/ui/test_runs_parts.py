@@ -296,10 +296,10 @@ def test_a_sparkline_falls_as_the_loss_does() -> None:
 
 def test_what_a_run_took_is_rounded_as_in_its_head() -> None:
     took = next(column for column in COLUMNS if column.key == "took")
-    for seconds, told in ((48.4, "48s"), (48.6, "49s"), (59.7, "1m00s")):
+    for seconds, expected in ((48.4, "48s"), (48.6, "49s"), (59.7, "1m00s")):
         text, _ = cell(row("x", started=100.0, end_time=100.0 + seconds), took, 0.0)
-        assert text == told
-        assert fmt.duration(seconds).replace(" min ", "m").replace(" s", "s") == told
+        assert text == expected
+        assert fmt.duration(seconds).replace(" min ", "m").replace(" s", "s") == expected
 
 
 def test_long_figures_keep_their_columns() -> None:
