@@ -90,9 +90,9 @@ def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:
     return CompareScreen(runs)
 
 
-_LOOKS_BACK = Step("looks back", ("left", "left"))
+_LOOKS_BACK = Step("look back", ("left", "left"))
 WANTED = (
-    Picture("home", (120, 30), listed, (Step("newest first", ("down",)),), "enter opens"),
+    Picture("home", (120, 30), listed, (Step("newest first", ("down",)),), "enter to open"),
     Picture(
         "launcher",
         (120, 36),
@@ -100,10 +100,10 @@ WANTED = (
         (
             Step("newest first", ("n",)),
             Step("sample_configs/digits.toml", ("down", "enter")),
-            Step("ready", ("slash", *"optim.lr", "enter", "enter")),
+            Step("Ready", ("slash", *"optim.lr", "enter", "enter")),
             Step("field", ("ctrl+u", *"0.001", "enter", "escape")),
         ),
-        "a core",
+        "per core",
     ),
     Picture("monitor-160x45", (160, 45), replayed(0.75)),
     Picture("monitor-80x24", (80, 24), replayed(0.75)),
