@@ -84,7 +84,7 @@ truth**, every file in `places/` can be deleted at any time, and other readers o
 The first line is JSON: `format` ({FORMAT}), `version` of tputui, `writer`, `journal`, `offset` at which to continue
 reading, `next_seq` and `last_seq`, `newest_t`, `before` (the CRC-32 of up to {BEFORE_BYTES:,} bytes of the journal
 before the offset), `bytes` and `crc` of the rest of the file. The rest is MessagePack, in the format of
-`tputui/cache/state_forms.py`. A state is used only if format and version are those of the reader, the journal is
+`tputui/cache/state_codec.py`. A state is used only if format and version are those of the reader, the journal is
 unchanged before the offset, and the state is consistent; otherwise an earlier one is tried, and finally the
 journal is read from its start. No state is written after a damaged region. Opening a run from a state does not
 notice later damage before the offset: `tputui check` always reads everything and compares every cached state with
