@@ -358,3 +358,14 @@ def test_esc_hides_the_alarms_of_the_head_once_there_is_nothing_else_to_leave() 
         await until(pilot, lambda: "7 recompiles" not in text(pilot.app.screen).splitlines()[3])
 
     drive(monitor(made.diverged()), script, size=(160, 45))
+
+
+def test_the_frame_of_the_selected_panel_alone_is_highlighted() -> None:
+    async def script(pilot: AppPilot) -> None:
+        for key in ("4", "7"):
+            await pilot.press(key)
+        await pilot.pause()
+        panels = pilot.app.screen.query_one(Body).panels()
+        assert [panel.id for panel in panels if panel._lines and panel._lines[0][0].tone == "accent"] == ["log"]
+
+    drive(monitor(made.running()), script, size=(160, 45))

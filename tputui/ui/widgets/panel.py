@@ -165,13 +165,14 @@ class Panel(Drawn, Generic[PartT]):
         self.scroll_rows(-3)
 
     def on_focus(self) -> None:
-        """Shows the selection, and says so, since a selected panel must be in sight."""
-        self.redraw()
+        """Highlight the frame, and post `Selected`, because a selected panel must be visible."""
+        # Textual sets `has_focus` after this handler.
+        self.call_next(self.redraw)
         self.post_message(self.Selected(self))
 
     def on_blur(self) -> None:
-        """Takes the sign of the selection away."""
-        self.redraw()
+        """Draw the frame without the highlight."""
+        self.call_next(self.redraw)
 
     def _first_row(self) -> int:
         home = self._hidden_rows if self.follows_end else 0
@@ -199,7 +200,7 @@ class Panel(Drawn, Generic[PartT]):
             return [Span("\u2570" + "\u2500" * (width - 2) + "\u256f", tone)]
         place = f" {top + 1}-{min(top + room, total)} of {total} "
         if self.follows_end:
-            place += "following " if self._top is None else "end: G "
+            place += "following " if self._top is None else "G: end "
         rule = "\u2500" * max(width - 3 - len(place), 0)
         return fit([Span("\u2570" + rule, tone), Span(place, "dim"), Span("\u2500\u256f", tone)], width)
 
