@@ -185,8 +185,13 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """For the palette: every key with the reason why it does nothing now, and the log's keys from every panel."""
-        of_log = [(key._replace(action=keymap.on_widget("log", key.action)), "") for key in keymap.LOG]
+        of_log = [(key._replace(action=f"in_log({key.action!r})"), "") for key in keymap.LOG]
         return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_log]
+
+    async def action_in_log(self, action: str) -> None:
+        """Select the log, and run one of its actions."""
+        self.query_one(Body).select("log")
+        await self.app.run_action(action, default_namespace=self.query_one(LogPanel))
 
     def _why_unfit(self, key: keymap.Key) -> str:
         reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
