@@ -98,7 +98,7 @@ class Soak:
             self.errors.append(f"{name}: processes {left} are left")
         if tputui("check", run.dir).code != 0:
             self.errors.append(f"{name}: a journal is damaged")
-        steps = [fact.first + row for fact in facts(run.dir, "worker-0", ev.StepsRecorded) for row in range(fact.n)]
+        steps = [event.first + row for event in facts(run.dir, "worker-0", ev.StepsRecorded) for row in range(event.n)]
         if steps != list(range(self._first_step, self._first_step + len(steps))) or not steps or steps[-1] < before:
             self.errors.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not present exactly once")
         self.num_steps += len(steps)
