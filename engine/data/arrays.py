@@ -1,7 +1,6 @@
-"""Rows of numbers as a task's datasets: `.npy` files, mapped into memory so that only what is fetched is read from the
-disk, or the columns of a table.
+"""Datasets of feature rows: memory-mapped `.npy` files, or the feature columns of a table.
 
-The top of this module is torch-free.
+Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 MOMENTS_ROWS = 4096
-"""Rows that are in memory at once while all are read."""
+"""Rows held in memory at a time while the moments are computed."""
 
 
 class Moments(NamedTuple):
@@ -35,7 +34,7 @@ class Moments(NamedTuple):
 
 
 def load(options: ArrayData, seed: int) -> Splits:
-    """The splits of the options. Raises as `engine.data.sources.open_rows` does."""
+    """The training and validation splits. Raises as `engine.data.sources.open_rows` does."""
     parts = split_rows(options, seed)
     features = _features(options.source, parts.rows)
     halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
@@ -44,13 +43,13 @@ def load(options: ArrayData, seed: int) -> Splits:
 
 
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:
-    """The rows of a user's table or `.npy` file for predictions; those of an array with the labels in `labels_file`,
-    which is theirs, if it is not empty."""
+    """The rows of a user's table or `.npy` file for predictions. A `.npy` file is labelled by `labels_file`, unless
+    that is empty."""
     return _all(str(source), open_inputs(options, source, classes))
 
 
 def load_test(options: ArrayData, classes: Sequence[str] | None = None) -> Arrays:
-    """The test split of a table. Raises `ValueError` where there is none."""
+    """The test split of a table. Raises `ValueError` if there is none."""
     return _all(options.source, open_test(options, classes))
 
 
@@ -63,32 +62,32 @@ def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
 
 
 class Arrays:
-    """Rows of numbers with their labels. A row that holds NaN or infinity is a bad example."""
+    """A dataset of feature rows with their labels. A row with NaN or infinity is a bad example."""
 
     def __init__(self, source: str, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
-        """`which` of `rows` are the examples; `source` names the file of the features."""
+        """`which` selects the examples among `rows`; `source` names the file of the features in messages."""
         self.rows = rows
-        """All rows, those of the other split too."""
+        """All rows, including those of the other split."""
         self.which = which
         """[examples] row of each example in `rows`."""
         self._source = source
         self._features = features
-        # Of an array the rows that can be used are taken by their numbers in the file; of a table they are all there.
+        # Rows of a `.npy` file are found by their number in the file; `rows.features` holds the usable rows only.
         numbers = rows.names.numbers if rows.features is None else None
         self._places = which if numbers is None else numbers[which]
         self._labels = None if rows.labels is None else rows.labels[which]
 
     def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns by which a user knows these examples again."""
+        """Columns [len(indices)] that identify these examples to the user, by name."""
         return self.rows.identities(self.which[indices])
 
     @property
     def num_features(self) -> int:
-        """Numbers that a row holds."""
+        """Features of a row."""
         return math.prod(self._features.shape[1:])
 
     def moments(self) -> Moments:
-        """Of the examples in which every feature is a number, read once from the disk."""
+        """Mean and standard deviation over the rows without NaN or infinity. Reads the whole file once."""
         count, total, squares = 0, np.zeros(self.num_features), np.zeros(self.num_features)
         shift: npt.NDArray[np.float64] | None = None
         for first in range(0, len(self), MOMENTS_ROWS):
@@ -97,7 +96,8 @@ class Arrays:
             values = values[np.isfinite(values).all(axis=1)]
             if not len(values):
                 continue
-            # Around a first mean: squares of numbers far from 0 would leave no digits for the spread.
+            # Shifted by the mean of the first part: squares of numbers far from 0 would leave no digits for the
+            # deviation.
             shift = values.mean(axis=0) if shift is None else shift
             count += len(values)
             total += (values - shift).sum(axis=0)
@@ -110,7 +110,10 @@ class Arrays:
         return len(self._places)
 
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
-        """`features` [n, ...] (float32, or integers as they are), `label` where there are labels."""
+        """`features` [n, ...], float32 or integer, and `label` ([n] int64 or [n, columns] float32) if there are labels.
+
+        Raises `BadExample` for a row with NaN or infinity.
+        """
         import torch
 
         from engine.errors import BadExample
@@ -129,8 +132,8 @@ class Arrays:
 
 
 def _native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values in a type that torch has, whatever the byte order of the file: floats as float32, where one that is
-    too large becomes infinity, and unsigned integers of more than a byte as int64."""
+    """The values in a dtype that torch supports, in native byte order: floats become float32 (infinity if too large),
+    unsigned integers wider than a byte int64."""
     kind, size = values.dtype.kind, values.dtype.itemsize
     if kind == "f":
         with np.errstate(over="ignore"):

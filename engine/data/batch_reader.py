@@ -1,8 +1,8 @@
-"""Reads a batch with several threads, each a part of its rows; checks what the dataset returns, and how long it takes.
+"""Reads batches with several threads, checks what the dataset returns, and leaves out bad examples.
 
-Threads, not processes: reading a file and decoding an image release the interpreter's lock, nothing is copied between
-processes, and nothing is forked beside a runtime that has threads. The result does not depend on their number, since
-the parts are joined in the order of the batch, and no more than one batch is being read at any time.
+Threads, not processes: reading a file and decoding an image release the interpreter's lock, no data is copied between
+processes, and no process is forked while the runtime has threads. The result does not depend on the number of threads:
+the parts are joined in the order of the batch, and one batch is read at a time.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ from engine.task import Dataset
 from tputui.telemetry.events import Split
 
 AUTOMATIC_MAX = 8
-"""Threads that are started at most where the configuration does not say how many."""
+"""Maximum number of threads that are started by default."""
 
 WINDOW_S = 30.0
-"""Seconds of training over which the wait for data is judged."""
+"""Seconds of training over which the wait for data is averaged."""
 MOST = 0.5
-"""Share of the time above which training counts as waiting for data."""
+"""Share of the time above which training is reported as waiting for data."""
 
 Indices = npt.NDArray[np.int64]
 
 
 class WrongBatch(TypeError):
-    """`fetch` returned something else than a batch; the text says what."""
+    """`fetch` returned something that is not a batch; the text says what."""
 
 
 class Reader:
-    """Reads batches of one dataset, for one caller at a time; to be closed."""
+    """Reads batches of one dataset, for one caller at a time. Must be closed."""
 
     def __init__(self, dataset: Dataset, workers: int = 0) -> None:
-        """`workers` is `data.workers`: a number of threads, or 0 for `automatic(dataset)`."""
+        """`workers` is `data.workers`: the number of threads, or 0 for `automatic(dataset)`."""
         self.workers = workers or automatic(dataset)
-        """Threads that read."""
+        """Number of threads."""
         self._dataset = dataset
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, indices: Indices) -> dict[str, torch.Tensor]:
-        """The examples at `indices`, in that order. Raises what the dataset raises, of several parts that of the
-        first, and `WrongBatch`."""
+        """The examples at `indices` [n], in that order: tensors [n, ...] by name.
+
+        Raises what the dataset raises (if several parts fail, the error of the first), and `WrongBatch`.
+        """
         parts = np.array_split(indices, min(self.workers, max(1, len(indices))))
         if len(parts) == 1:
             return self._fetch(indices)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="tputui-data")
         futures = [self._pool.submit(self._fetch, part) for part in parts]
-        # All of them, so that no part of a batch that failed is still being read beside the next one.
+        # Wait for every part, so that no part of a failed batch is still being read beside the next batch.
         wait(futures)
         return _joined(futures)
 
     def close(self, *, wait: bool = True) -> None:
-        """Ends the threads; without `wait` one that hangs in the dataset is left behind."""
+        """Ends the threads. Without `wait`, a thread that hangs in the dataset is abandoned."""
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
@@ -70,13 +72,13 @@ class Reader:
 
 
 def automatic(dataset: Dataset) -> int:
-    """How many threads read a dataset where nothing is configured: one for each CPU, at most 8, if it says that it is
-    `parallel`, else one: a `fetch` that was written for one caller may go wrong under several without an error."""
+    """Number of threads for a dataset by default: one per CPU, at most 8, if the dataset is `parallel`, else one,
+    because a `fetch` written for one caller may silently fail under several."""
     return min(AUTOMATIC_MAX, len(os.sched_getaffinity(0))) if getattr(dataset, "parallel", False) else 1
 
 
 def checked(batch: Any, count: int) -> dict[str, torch.Tensor]:
-    """The batch, if it is what `Dataset.fetch` must return for `count` indices. Raises `WrongBatch`."""
+    """Returns the batch if it is what `Dataset.fetch` must return for `count` indices. Raises `WrongBatch`."""
     need = "it must return a dict of tensors by name, each with one row an example"
     if not isinstance(batch, dict) or not batch:
         raise WrongBatch(f"fetch() returned {_called(batch)}; {need}")
@@ -116,17 +118,16 @@ def _words(kinds: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
 
 
 class DataWait:
-    """How long training waits for its data. Says so once, where that is most of the time."""
+    """Measures how long training waits for its data, and reports once if that is most of the time."""
 
     def __init__(self, remedy: str) -> None:
-        """`remedy` says which setting is in force and what would help."""
+        """`remedy` describes the setting in use and what would help."""
         self._remedy = remedy
         self._waited_s = self._took_s = 0.0
         self._said = False
 
     def add(self, waited_s: float, took_s: float) -> str | None:
-        """Takes a training step: how long it took, and how much of that was the wait for its batch. Returns the
-        sentence when it falls due."""
+        """Adds a training step: its duration and its wait for data, in seconds. Returns a warning when due."""
         self._waited_s += waited_s
         self._took_s += took_s
         if self._said or self._took_s < WINDOW_S:
@@ -138,7 +139,7 @@ class DataWait:
 
 
 def remedy(dataset: Dataset, workers: int) -> str:
-    """How the dataset is read under `data.workers = workers`, and what would bring batches sooner."""
+    """How the dataset is read under `data.workers = workers`, and what would make it faster."""
     if getattr(dataset, "parallel", False):
         number = workers or automatic(dataset)
         return (
@@ -157,11 +158,11 @@ def remedy(dataset: Dataset, workers: int) -> str:
 
 
 OnBadExample = Callable[[Split, BadExample, int, int], None]
-"""Told of an example that is left out: its split, what is wrong, how many there are now, and the limit."""
+"""Called for each example that is left out: split, error, examples left out so far, limit."""
 
 
 class BadExampleBudget:
-    """How many examples the run may leave out, over all its splits."""
+    """The number of examples that a run may leave out, over all splits."""
 
     def __init__(self, limit: int, tell: OnBadExample) -> None:
         self._limit = limit
@@ -169,7 +170,7 @@ class BadExampleBudget:
         self._spent = 0
 
     def spend(self, split: Split, bad: BadExample) -> None:
-        """Counts one example. Raises `TooManyBad`."""
+        """Counts one example. Raises `TooManyBad` if the limit is exceeded."""
         if self._spent >= self._limit:
             allowed = f"{self._limit} may be left out (data.max_bad_rows)" if self._limit else "none may be left out"
             raise TooManyBad(f"{bad}; {allowed}: mend it, or raise data.max_bad_rows") from bad
@@ -178,18 +179,19 @@ class BadExampleBudget:
 
 
 class BadExamples:
-    """The examples of one split that are left out; they stay so in every epoch."""
+    """The examples of one split that are left out. They are left out in every epoch."""
 
     def __init__(self, split: Split, num_examples: int, budget: BadExampleBudget) -> None:
         self.what = {"train": "training", "valid": "validation"}[split]
-        """The split in words."""
+        """The split as a word for messages."""
         self._split: Split = split
         self._num_examples = num_examples
         self._budget = budget
         self._bad: set[int] = set()
 
     def add(self, bad: BadExample) -> None:
-        """Leaves one more out. Raises `TooManyBad`; and the error itself where it names no example of the split."""
+        """Leaves one more example out. Raises `TooManyBad`; raises the error itself if its index is not an example of
+        the split."""
         if bad.index in self._bad or not 0 <= bad.index < self._num_examples:
             raise bad
         self._budget.spend(self._split, bad)
@@ -198,7 +200,8 @@ class BadExamples:
             raise TooManyBad(f"not one {self.what} example is left; the last: {bad}")
 
     def around(self, share: BatchShare) -> BatchShare:
-        """The share with the next usable example in each bad one's place; in an evaluation it counts as padding."""
+        """The share with each bad example replaced by the next usable one; in an evaluation the replacement counts as
+        padding."""
         hit = np.isin(share.indices, list(self._bad)) if self._bad else np.zeros(len(share.indices), dtype=bool)
         if not hit.any():
             return share

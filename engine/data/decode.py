@@ -1,9 +1,8 @@
-"""Bytes of an image file to an array of one static shape. A pure function of bytes and options.
+"""Decodes the bytes of an image file to a tensor of one static shape.
 
-JPEG and PNG are decoded by torchvision, every other format by Pillow (its first frame). The orientation that a camera
-notes in EXIF is applied, so that an image stands as viewers show it. Pixels stay uint8: they are converted and
-normalised on the device, which moves a quarter of the bytes there. Must not raise anything but `Unreadable` for bad
-bytes.
+JPEG and PNG are decoded by torchvision, every other format by Pillow (first frame only). The EXIF orientation is
+applied, so that an image looks as viewers show it. Pixels stay uint8: they are converted and normalised on the device,
+which transfers a quarter of the bytes. For bad bytes only `Unreadable` is raised.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ JPEG, PNG, NPY = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY"
 MODES = {1: ImageReadMode.GRAY, 3: ImageReadMode.RGB}
 BITS_16 = 256
 MOST_PIXELS = 2**28 // 3
-"""A larger image is not decoded, since a file of a few KiB may unfold to GiB; Pillow has the same limit."""
+"""A larger image is not decoded, because a file of a few KiB can decompress to GiB; Pillow has the same limit."""
 NO_SIZES = (0xC4, 0xC8, 0xCC)
-"""Markers of JPEG between 0xC0 and 0xCF that begin no frame."""
+"""Markers of JPEG between 0xC0 and 0xCF that do not begin a frame."""
 
 
 class Unreadable(Exception):
-    """The bytes are no image that can be used; the text says why."""
+    """The bytes cannot be decoded as an image; the text says why."""
 
 
 class Shape(NamedTuple):
-    """What images are brought to."""
+    """The shape that images are resized to."""
 
     channels: int
     height: int
@@ -53,10 +52,10 @@ def mask(data: bytes, shape: Shape, above: int) -> torch.Tensor:
 
 
 def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
-    """float32 [1, height, width]: the stored depth times `scale`, 0 where it is not known. Raises `Unreadable`.
+    """float32 [1, height, width]: the stored depth times `scale`, 0 if unknown. Raises `Unreadable`.
 
-    A PNG of 8 or 16 bits, another gray image, or `.npy` of [height, width]; a depth below 0, NaN or infinity is not
-    known.
+    Takes a PNG of 8 or 16 bits, another gray image, or `.npy` of [height, width]. A depth of 0 or less, NaN or infinity
+    is unknown.
     """
     values = _array(data) if data.startswith(NPY) else _stored(data)
     if values.ndim != 2:
@@ -66,7 +65,7 @@ def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
 
 
 def _pixels(data: bytes, channels: int) -> torch.Tensor:
-    """uint8 [channels, its height, its width]."""
+    """uint8 [channels, height, width] in the size of the file."""
     if not data:
         raise Unreadable("the file is empty")
     if not data.startswith((JPEG, PNG)):
@@ -91,7 +90,7 @@ def _check_size(height: int, width: int) -> None:
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
-    """Height and width as the header says; 0 where there is none, which the decoder tells of."""
+    """Height and width in the header; 0, 0 if there is no header, which the decoder reports."""
     if len(data) < 24:
         return 0, 0
     width, height = struct.unpack_from(">II", data, 16)
@@ -99,7 +98,7 @@ def _png_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """As `_png_size`, found by hopping from segment to segment."""
+    """As `_png_size`, read from the frame segment."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -127,13 +126,13 @@ def _by_pillow(data: bytes, channels: int) -> torch.Tensor:
 
 
 def _opened(data: bytes) -> Any:
-    """A Pillow image, upright, all its pixels read."""
+    """A Pillow image, upright, with all pixels read."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         found = Image.open(io.BytesIO(data))
         _check_size(found.height, found.width)
-        if found.format == "EPS":  # Pillow would have another program run it.
+        if found.format == "EPS":  # Pillow would run another program for it.
             raise Unreadable("PostScript is a program, not an image; save it as PNG")
         return ImageOps.exif_transpose(found)
     except UnidentifiedImageError as error:
@@ -143,7 +142,7 @@ def _opened(data: bytes) -> Any:
 
 
 def _stored(data: bytes) -> npt.NDArray[Any]:
-    """Values of a gray image as they are stored."""
+    """The stored values of a gray image, [height, width]."""
     if not data:
         raise Unreadable("the file is empty")
     opened = _opened(data)
@@ -164,7 +163,7 @@ def _array(data: bytes) -> npt.NDArray[Any]:
 
 
 def resized(pixels: torch.Tensor, shape: Shape) -> torch.Tensor:
-    """The image [channels, height, width] at the size of `shape`."""
+    """The image [channels, height, width], resized to `shape`."""
     size = (shape.height, shape.width)
     if pixels.shape[1:] == size:
         return pixels

@@ -1,4 +1,4 @@
-"""Batches on the device ahead of the step: `Feed`, one pass in a thread of its own, and `BatchFeeds`, those of a run.
+"""Prefetches batches onto the device: `Feed`, one pass over a split in a thread of its own, and `BatchFeeds` of a run.
 
 The runtime's own loader swallows an exception of the dataset and silently ends the epoch early; this one raises it in
 the loop, with the index of the example. Must not sync the device.
@@ -23,13 +23,13 @@ from engine.task import Dataset, Plan, Splits
 
 PUT_INTERVAL_S = 0.1
 MASK = "_real"
-"""Name under which the 0/1 mask of padding travels with a batch."""
+"""Key of the 0/1 padding mask in a batch."""
 
 Put = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 
 class DatasetError(Exception):
-    """The dataset raised; the text names the example."""
+    """The dataset raised an error; the text names the example."""
 
 
 class Batch(NamedTuple):
@@ -50,13 +50,13 @@ class _End(NamedTuple):
 
 
 class Feed:
-    """Iterates over the batches of `shares`, keeping up to `depth` of them ready; a context manager."""
+    """Iterates over the batches of `shares`, with up to `depth` of them prefetched. A context manager."""
 
     def __init__(
         self, dataset: Dataset, shares: Iterable[BatchShare], put: Put, depth: int, skips: BadExamples, workers: int = 0
     ) -> None:
-        """`put` moves host tensors to the device; `skips` tells which examples are left out; `workers` threads read,
-        see `engine.data.batch_reader`."""
+        """`put` moves host tensors to the device; `skips` replaces bad examples; `workers` is the number of reading
+        threads, see `engine.data.batch_reader`."""
         self._dataset = dataset
         self._reader = Reader(dataset, workers)
         self._shares = shares
@@ -74,7 +74,7 @@ class Feed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Ends the thread; a dataset that hangs is left behind."""
+        """Ends the thread. A dataset that hangs is abandoned."""
         self._closing.set()
         self._thread.join(timeout=1.0)
         self._reader.close(wait=not self._thread.is_alive())
@@ -93,7 +93,7 @@ class Feed:
             return
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Waits for the next batch, or for the end; False where it did not come in time. None waits on."""
+        """Waits for the next batch or the end of the epoch; False on timeout. None waits without limit."""
         if self._taken is None:
             try:
                 self._taken = self._ready.get(timeout=timeout_s)
@@ -103,7 +103,7 @@ class Feed:
 
     @property
     def ready(self) -> bool:
-        """Whether the next batch is there."""
+        """Whether the next batch is available."""
         return self._taken is not None or not self._ready.empty()
 
     def _run(self) -> None:
@@ -147,7 +147,7 @@ class Feed:
             raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {text_of(error)}") from error
 
     def _culprit(self, indices: Indices) -> int | None:
-        """The first example that raises by itself."""
+        """The first example that raises an error on its own."""
         for index in np.unique(indices):
             try:
                 self._dataset.fetch(np.array([index], dtype=np.int64))
@@ -156,7 +156,7 @@ class Feed:
         return None
 
     def _hand_over(self, item: Batch | _End) -> bool:
-        """Waits for room; False where nobody wants it any more."""
+        """Waits for room in the queue; False if the feed was closed."""
         while not self._closing.is_set():
             try:
                 self._ready.put(item, timeout=PUT_INTERVAL_S)

@@ -1,6 +1,6 @@
-"""Reads a table: CSV, TSV (either may be gzipped) or Parquet. Must not import torch.
+"""Reads source files into `Raw` rows: tables (CSV, TSV, Parquet), folders of images, and `.npy` files. Without torch.
 
-Cells of a CSV are kept as text, so that `007` stays a name and a wrong cell can be quoted as it stands.
+Cells of a CSV stay text, so that `007` stays a name and messages quote a wrong cell as it is in the file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def read_table(options: SourceOptions, source: str = "") -> Raw:
-    """The table at `source`, or at the options' own source.
+    """The table at `source`, by default the options' own source.
 
-    Raises `ValueError` for what is no table, `FileNotFoundError` where there is no such file.
+    Raises `ValueError` if the file is not a table, `FileNotFoundError` if there is no such file.
     """
     name = source or options.source
     path = Path(name).expanduser()
@@ -43,7 +43,7 @@ def read_table(options: SourceOptions, source: str = "") -> Raw:
 
 
 def column(raw: Raw, name: str, key: str) -> pl.Series:
-    """The column `name`, which the user wrote under `key`. Raises `ValueError` with the nearest name."""
+    """The column `name`, which the user set as `data.<key>`. Raises `ValueError` with the closest name."""
     if name not in raw.frame.columns:
         what = "feature" if raw.names.unit == "record" else "column"
         near = difflib.get_close_matches(name, raw.frame.columns, n=1, cutoff=0.5)
@@ -56,9 +56,9 @@ def column(raw: Raw, name: str, key: str) -> pl.Series:
 
 
 def texts(raw: Raw, name: str, key: str) -> pl.Series:
-    """A column as text without blanks around it; an empty cell is null."""
+    """A column as stripped text; an empty cell is null."""
     series = column(raw, name, key)
-    if series.dtype.is_float():  # Numbers with gaps are read as floats; 7.0 is called 7 in a path.
+    if series.dtype.is_float():  # Polars reads integers with gaps as floats; in a path, 7.0 is 7.
         whole = series.cast(pl.Int64, strict=False)
         if (whole.cast(pl.Float64) == series.cast(pl.Float64)).fill_null(True).all():
             series = whole
@@ -71,9 +71,9 @@ def texts(raw: Raw, name: str, key: str) -> pl.Series:
 
 
 def filled(raw: Raw, pattern: str, key: str) -> tuple[pl.Series, str]:
-    """Text that a column holds, or that a pattern such as `images/{id}.jpg` makes; and the columns it comes from.
+    """The text of a column, or of a pattern such as `images/{id}.jpg`, per row; and the names of the columns it uses.
 
-    Null where a cell is empty.
+    Null if a cell is empty.
     """
     names = IN_BRACES.findall(pattern)
     if not names:
@@ -107,7 +107,7 @@ def _text(path: Path, name: str, separator: str) -> pl.DataFrame:
 
 
 def _check_header(columns: list[str], name: str, separator: str) -> None:
-    """Refuses what reads as a table and is none as it was meant."""
+    """Refuses files that can be parsed as a table but are probably in another format."""
     if any("\0" in column or "\ufffd" in column for column in columns):
         refuse(f"{name} cannot be read as a table: {NOT_UTF8}")
     if any("\r" in column for column in columns):
@@ -136,7 +136,7 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
 
 
 def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
-    """Blank lines at the end of a file are no rows."""
+    """The frame without blank lines at its end."""
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     end = frame.height
     while end and blank[end - 1]:
@@ -148,7 +148,8 @@ SCHEME = "set:"
 
 
 def located(source: str) -> str:
-    """`set:NAME/FILE` as a path; anything else as it is. Raises `ValueError` where the set is not there."""
+    """The path of a source; `set:NAME/FILE` is a file of a fetched data set. Raises `ValueError` if the set was not
+    fetched."""
     if not source.startswith(SCHEME):
         return source
     name, _, file = source.removeprefix(SCHEME).partition("/")
@@ -165,13 +166,15 @@ def located(source: str) -> str:
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 SPLITS = TRAIN + VALID + TEST
 FOLDER_LABEL, FOLDER_SPLIT = "folder", "split"
-"""Columns that stand for what the folders are called."""
+"""Columns made from the folder names: the class and the split."""
 
 
 def read_folders(options: SourceOptions) -> Raw:
-    """The images of a folder for each class, sorted by path, with the columns `folder` and `split`.
+    """The images of a source with one folder per class, sorted by path, with the columns `folder` and `split`.
 
-    Raises `ValueError` where there are none, `FileNotFoundError` where there is no such folder.
+        train/cat/1.png  train/dog/2.png  valid/cat/3.png        or        cat/1.png  dog/2.png
+
+    Raises `ValueError` if there are no images, `FileNotFoundError` if there is no such folder.
     """
     root = _root(options.source)
     parts = [name for name in _folders(root) if name.lower() in SPLITS]
@@ -183,14 +186,14 @@ def read_folders(options: SourceOptions) -> Raw:
 
 
 def has_splits(source: str) -> bool:
-    """Whether the folder has folders such as `train` and `valid`."""
+    """Whether the folder has subfolders such as `train` and `valid`."""
     return any(name.lower() in SPLITS for name in _folders(_root(source)))
 
 
 def read_images(source: str, classes: Collection[str] = ()) -> Raw:
-    """Every image below the folder, or the one image, sorted by path. Raises as `read_folders` does.
+    """Every image below a folder, or one image file, sorted by path. Raises as `read_folders` does.
 
-    The column `folder` has the class of each image that is in a folder of one of the `classes`, and else is empty.
+    The column `folder` is the class of each image in a folder named after one of the `classes`, else empty.
     """
     path = Path(source).expanduser()
     if path.is_file():
@@ -203,13 +206,13 @@ def read_images(source: str, classes: Collection[str] = ()) -> Raw:
 
 
 def test_folder(source: str) -> Path | None:
-    """The folder of the test split in a folder."""
+    """The subfolder of the test split, if there is one."""
     root = _root(source)
     return next((root / name for name in _folders(root) if name.lower() in TEST), None)
 
 
 def _class_of(parts: tuple[str, ...], classes: Collection[str]) -> str:
-    """The class that the path of an image says, below a folder of a split or not; empty where it says none."""
+    """The class given by the folders of an image's path, with or without a folder for the split; else empty."""
     folder = parts[1] if len(parts) > 2 and parts[0].lower() in SPLITS and parts[0] not in classes else parts[0]
     return folder if len(parts) > 1 and folder in classes else ""
 
@@ -249,9 +252,9 @@ SUFFIX = ".npy"
 
 
 def read_arrays(options: ArrayData) -> Raw:
-    """The labels and groups as columns, a row for each row of the features, counted from 0.
+    """The labels and groups of a `.npy` source as columns, with one row per row of the features, counted from 0.
 
-    Raises `ValueError` where the files do not fit each other, `OSError` where one cannot be read.
+    Raises `ValueError` if the files have different lengths, `OSError` if one cannot be read.
     """
     count = len(mapped(options.source))
     columns: dict[str, pl.Series] = {}
@@ -269,8 +272,8 @@ def read_arrays(options: ArrayData) -> Raw:
 
 
 def renamed(options: ArrayData) -> ArrayData:
-    """The options with the columns that `read_arrays` makes; those of a table as they are. Raises `ValueError` where
-    labels are missing."""
+    """The options with the column names that `read_arrays` makes; unchanged for a table. Raises `ValueError` if
+    `labels_file` is not set."""
     if not options.is_array:
         return options
     if not options.labels_file:
@@ -282,13 +285,13 @@ def renamed(options: ArrayData) -> ArrayData:
 
 
 def label_columns(options: ArrayData, count: int) -> list[str]:
-    """Names of the label columns: the user's where there are as many, else `label_0` onwards."""
+    """Names of the label columns: the user's names if there are `count` of them, else `label_0` onwards."""
     given = [options.label] if isinstance(options.label, str) else options.label
     return given if len(given) == count else [f"label_{place}" for place in range(count)]
 
 
 def mapped(name: str) -> npt.NDArray[Any]:
-    """The array in the file, mapped. Raises `ValueError` or `FileNotFoundError`."""
+    """The memory-mapped array [rows, ...] of a `.npy` file. Raises `ValueError` or `FileNotFoundError`."""
     path = Path(located(name)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
@@ -302,7 +305,7 @@ def mapped(name: str) -> npt.NDArray[Any]:
 
 
 def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
-    """The array in the file `name`, which must have as many rows as `source`."""
+    """The array in the file `name`, which must have `count` rows, as `source` has."""
     array = mapped(name)
     if len(array) != count:
         refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; each row needs its own")

@@ -1,6 +1,6 @@
-"""Cuts rows into folds, or keeps a share of them for validation: a pure function of labels, groups and seed.
+"""Splits rows into folds, or holds out a share of them for validation: a pure function of labels, groups and seed.
 
-The same seed gives the same cut on every machine and with every version of numpy. Must not import torch.
+The same seed gives the same split on every machine and with every version of numpy. Must not import torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.data.rows import Ints, Rows, refuse
 from engine.data.sampler import permutation
 
 FOLDS = 0
-"""Where the cut stands in the seed's stream; epochs count from 1."""
+"""Number of the split in the seed's stream; epochs count from 1."""
 
 Weights = npt.NDArray[np.float64]
 
@@ -30,7 +30,7 @@ def folds_of(rows: Rows, options: SplitOptions, seed: int) -> Ints:
 
 
 def held_out(rows: Rows, options: SplitOptions, seed: int) -> npt.NDArray[np.bool_]:
-    """[rows] whether each row validates, where a share of them does. Raises `ValueError`."""
+    """[rows] whether each row is held out for validation. Raises `ValueError`."""
     share = options.valid_fraction
     if len(rows) < 2:
         refuse("one row cannot be cut into training and validation")
@@ -39,8 +39,8 @@ def held_out(rows: Rows, options: SplitOptions, seed: int) -> npt.NDArray[np.boo
 
 
 def strata_of(rows: Rows) -> Ints:
-    """[rows] what stratification keeps as frequent everywhere: the class; of several binary labels, the rarest that
-    is present, or none. Raises `ValueError` for labels that are measurements."""
+    """[rows] the stratum of each row: its class, or the rarest of its binary labels that is 1, or the number of labels
+    if none is. Raises `ValueError` for float labels."""
     labels = rows.labels
     if labels is None:
         refuse("data.folds_by: rows without labels cannot be stratified; take kfold or group")
@@ -69,8 +69,8 @@ def _cut(rows: Rows, options: SplitOptions, seed: int, shares: Weights) -> Ints:
 
 
 def _dealt(strata: Ints, order: Ints, shares: Weights) -> Ints:
-    """Deals the rows out like cards, one stratum after another, so that each part gets its share of each, within
-    one row."""
+    """Deals the rows out like cards, one stratum after another, so that each part gets its share of each stratum,
+    within one row."""
     dealt = order[np.argsort(strata[order], kind="stable")]
     parts = np.empty(len(strata), dtype=np.int64)
     positions = np.arange(len(strata), dtype=np.int64)
@@ -83,7 +83,7 @@ def _dealt(strata: Ints, order: Ints, shares: Weights) -> Ints:
 
 
 def _packed(strata: Ints, codes: Ints, order: Ints, shares: Weights) -> Ints:
-    """Puts whole groups where they leave the strata, and the rows, nearest to the shares; the largest first."""
+    """Assigns whole groups to parts so that strata and row counts stay closest to the shares; largest groups first."""
     counts = _counts(strata, codes)
     scaled = counts / counts.sum(axis=0)
     drawn = np.empty(len(codes), dtype=np.int64)
@@ -96,7 +96,7 @@ def _packed(strata: Ints, codes: Ints, order: Ints, shares: Weights) -> Ints:
     empty = len(shares)
     for done, group in enumerate(largest):
         gain = scaled[group]
-        # What adding the group does to the sum of squares over each part's share: least where it lacks most.
+        # Increase of the sum of squares over each part's share by adding the group: smallest where most is missing.
         cost = (2 * (filled @ gain) + gain @ gain) / shares
         if len(largest) - done <= empty:  # No part may stay empty.
             cost[filled[:, -1] > 0] = np.inf
@@ -108,7 +108,7 @@ def _packed(strata: Ints, codes: Ints, order: Ints, shares: Weights) -> Ints:
 
 
 def _counts(strata: Ints, codes: Ints) -> Weights:
-    """[groups, strata + 1] rows of each stratum in each group, and all its rows."""
+    """[groups, strata + 1] rows of each stratum in each group; the last column counts all rows of the group."""
     _, strata = np.unique(strata, return_inverse=True)
     counts = np.zeros((int(codes.max()) + 1, int(strata.max()) + 2))
     np.add.at(counts, (codes, strata), 1)
@@ -117,7 +117,7 @@ def _counts(strata: Ints, codes: Ints) -> Weights:
 
 
 def leaks(rows: Rows, parts: npt.NDArray[Any]) -> list[str]:
-    """A sentence for each group with rows in more than one part: which, and two rows that show it."""
+    """A sentence for each group with rows in more than one part, with two such rows."""
     if rows.groups is None:
         return []
     order = np.lexsort((parts, rows.groups))
@@ -135,7 +135,7 @@ def _leak(rows: Rows, one: int, other: int) -> str:
 
 
 def rare(rows: Rows, num_parts: int) -> list[str]:
-    """A note where a class has fewer rows than there are parts, so that some part must lack it."""
+    """A note for each class with fewer rows than there are parts: some part must lack it."""
     strata = strata_of(rows)
     values, counts = np.unique(strata, return_counts=True)
     few: Sequence[tuple[int, int]] = [

@@ -1,6 +1,6 @@
-"""Images with labels, masks and depths as a task's datasets, whatever source they come from.
+"""Datasets of images with labels, masks and depths: the cache of decoded images, and random augmentation.
 
-Must not touch a device: pixels are uint8 here, and `engine.data.images.scaled` converts them there.
+Images stay uint8 on the host. `mirrored`, `relit` and `scaled` run on the device, inside the step's program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIB = 2**20
 
 
 class Layer(NamedTuple):
-    """One tensor that a row gives."""
+    """Dtype and shape of one tensor of a row."""
 
     dtype: torch.dtype
     shape: tuple[int, int, int]
@@ -41,7 +41,11 @@ class Layer(NamedTuple):
 
 
 class ImageCache:
-    """Decodes rows by their number, for any number of threads at once."""
+    """Decodes rows by number and keeps the results if all rows fit into `data.cache_mb`. Thread-safe.
+
+    Whether images are kept follows from byte arithmetic (`needed_bytes`), never from how much memory is free. The
+    result is the same either way, with any number of callers.
+    """
 
     def __init__(self, rows: Rows, options: ImageData) -> None:
         self.rows = rows
@@ -53,7 +57,7 @@ class ImageCache:
         self._cache: dict[str, torch.Tensor] = {}
 
     def __getstate__(self) -> tuple[Rows, ImageData]:
-        """Threads and decoded images stay behind: another process decodes for itself."""
+        """Locks and decoded images are not pickled: another process decodes for itself."""
         return self.rows, self._options
 
     def __setstate__(self, state: tuple[Rows, ImageData]) -> None:
@@ -71,7 +75,7 @@ class ImageCache:
 
     @property
     def arithmetic(self) -> str:
-        """Why rows are kept or not, in words."""
+        """Why rows are kept or not, as a sentence."""
         per_row = sum(layer.row_bytes for layer in self._layers.values())
         verdict = "kept in memory" if self.caches else "decoded anew each epoch"
         return (
@@ -80,20 +84,21 @@ class ImageCache:
         )
 
     def fetch(self, wanted: Ints) -> dict[str, torch.Tensor]:
-        """The layers of the rows, [n, channels, height, width] each. Raises `BadExample` with the row's number."""
+        """`image`, `mask` and `depth` of the rows, [n, channels, height, width] each. Raises `BadExample` with the
+        row's number."""
         if not self.caches:
             batch = self._empty(len(wanted))
             self._decode_all(wanted, np.arange(len(wanted)), batch)
             return batch
         filled = self._prepared()
-        # A row that two threads lack at once is decoded twice, to the same bytes.
+        # Two threads that miss the same row at the same time both decode it, to the same bytes.
         lacking = np.array(list(dict.fromkeys(wanted[~filled[wanted]].tolist())), dtype=np.int64)
         self._decode_all(lacking, lacking, self._cache, filled)
         places = torch.from_numpy(wanted)
         return {name: kept.index_select(0, places) for name, kept in self._cache.items()}
 
     def _prepared(self) -> npt.NDArray[np.bool_]:
-        """[rows] which rows are in the cache, which has room for all of them from the first call on."""
+        """[rows] which rows are cached. Allocates the cache on the first call."""
         with self._lock:
             if self._filled is None:
                 self._cache = self._empty(len(self.rows))
@@ -107,7 +112,7 @@ class ImageCache:
         self, rows: Ints, places: Ints, into: dict[str, torch.Tensor], done: npt.NDArray[np.bool_] | None = None
     ) -> None:
         """Decodes `rows` into the `places` of the tensors, and marks them in `done`. Raises `BadExample` for the first
-        bad one."""
+        bad row."""
         for row, place in zip(rows.tolist(), places.tolist(), strict=True):
             for name, tensor in into.items():
                 tensor[place] = self._layer(name, row)
@@ -131,7 +136,7 @@ class ImageCache:
         return values
 
     def _decoded(self, name: str, row: int, how: Callable[[bytes], torch.Tensor]) -> torch.Tensor:
-        """A file of the row as `how` decodes it. Raises `BadExample`."""
+        """A file of the row, decoded by `how`. Raises `BadExample`."""
         try:
             return how(self._read(name, row))
         except Unreadable as error:
@@ -149,7 +154,7 @@ class ImageCache:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Opens a file, and nothing that never ends or has to be waited for. Raises `OSError`."""
+    """Opens a regular file. Raises `OSError` for anything else: reading a pipe or a device may never end."""
     fd = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -158,7 +163,7 @@ def _regular(path: str, flags: int) -> int:
 
 
 def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
-    """What each row gives: `image`, and `mask` and `depth` where the rows have them."""
+    """The tensors of each row: `image`, and `mask` and `depth` if the rows have them."""
     height, width = options.size
     kinds = {
         "image": (torch.uint8, options.channels),
@@ -171,14 +176,14 @@ def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
 
 
 class Images:
-    """Some rows of a store, fetched by their index among these."""
+    """A dataset of some rows of an image cache, fetched by their index among these."""
 
     parallel = True
-    """Decoding gains by several threads."""
+    """Decoding is faster with several threads."""
 
     def __init__(self, store: ImageCache, which: Ints) -> None:
         self.store = store
-        """Decodes; both splits share one, so that each image is decoded once."""
+        """Shared by both splits, so that each image is decoded once."""
         self.which = which
         """[examples] row of each example in `store.rows`."""
 
@@ -186,9 +191,13 @@ class Images:
         return len(self.which)
 
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
-        """`image` uint8 [n, channels, height, width]; and what the source has of `mask` uint8 [n, 1, height, width]
-        of 0 and 1, `depth` float32 [n, 1, height, width] with `depth_valid` uint8 beside it, and `label`, int64 [n]
-        or float32 [n, columns].
+        """Tensors by name, as far as the source has them:
+
+            image        uint8 [n, channels, height, width]
+            mask         uint8 [n, 1, height, width], 0 or 1
+            depth        float32 [n, 1, height, width], 0 if unknown
+            depth_valid  uint8 [n, 1, height, width], 1 where `depth` is known
+            label        int64 [n], or float32 [n, columns]
 
         Raises `BadExample` for an image that cannot be read.
         """
@@ -206,18 +215,19 @@ class Images:
         return tensors
 
     def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns by which a user knows these examples again."""
+        """Columns [len(indices)] that identify these examples to the user, by name."""
         return self.store.rows.identities(self.which[indices])
 
     def name(self, index: int) -> str:
-        """What an example is called: its id, or the place of its row."""
+        """The name of an example: its id, or source and row."""
         row = int(self.which[index])
         ids = self.store.rows.ids
         return ids[row] if ids is not None else self.store.rows.names.place(row)
 
 
 def load(options: ImageData, seed: int) -> Splits:
-    """The splits of the options; nothing is decoded yet. Raises `ValueError` or `OSError` in the user's words."""
+    """The training and validation splits; no image is decoded yet. Raises `ValueError` or `OSError` with a message for
+    the user."""
     parts = split_rows(options, seed)
     store = ImageCache(parts.rows, options)
     of = sources.digests(parts)
@@ -225,8 +235,8 @@ def load(options: ImageData, seed: int) -> Splits:
 
 
 def inputs(options: ImageData, source: Path, classes: Sequence[str] | None = None) -> Images:
-    """Images of a user's file or folder for predictions, with what `sources.open_inputs` finds besides. Raises as
-    `load` does."""
+    """The images of a user's file or folder for predictions, with the labels that `sources.open_inputs` finds. Raises
+    as `load` does."""
     return _all(open_inputs(options, source, classes), options)
 
 
@@ -240,8 +250,8 @@ def _all(rows: Rows, options: ImageData) -> Images:
 
 
 def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.Tensor:
-    """uint8 images as float32 from -1 to 1; on the device, inside the step's program. `engine.models.scaling` scales
-    each channel by its own."""
+    """uint8 images as float32 `(pixels / 255 - mean) / std`, by default from -1 to 1. `engine.models.scaling` scales
+    each channel separately."""
     return (pixels.float() / 255 - mean) / std
 
 
@@ -249,16 +259,19 @@ BYTE_MAX = 255.0
 
 
 def mirrored(batch: dict[str, torch.Tensor], names: Sequence[str], dim: int) -> dict[str, torch.Tensor]:
-    """The batch with each example mirrored in a dimension or not, with equal chances; all of `names`, each
-    [examples, channels, height, width], alike."""
+    """Mirrors each example along `dim` with probability 1/2; all tensors in `names`, [n, channels, height, width] each,
+    alike.
+
+    Random draws follow the engine's seed for the step.
+    """
     first = batch[names[0]]
     coins = torch.rand(len(first), 1, 1, 1, device=first.device) < 0.5
     return {**batch, **{name: torch.where(coins, batch[name].flip(dim), batch[name]) for name in names}}
 
 
 def relit(images: torch.Tensor, share: float) -> torch.Tensor:
-    """uint8 images [examples, channels, height, width], each brighter or darker, and of more or less contrast, by up to
-    `share`."""
+    """Changes brightness and contrast of each image randomly by up to `share`: uint8 [n, channels, height, width], same
+    shape."""
     pixels = images.float()
     light, contrast = (1 + share * (2 * torch.rand(2, len(images), 1, 1, 1, device=images.device) - 1)).unbind()
     middle = pixels.mean(dim=(1, 2, 3), keepdim=True)

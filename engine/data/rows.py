@@ -1,7 +1,8 @@
-"""The rows of any source in memory: what each example is made of and how it is called. Must not import torch.
+"""The rows of a source in memory: `Raw` as read, `Rows` as checked, and the errors found in them. Must not import
+torch.
 
-A source is read into a `Raw` (cells as they stand in the file); `engine.data.validate` checks it and makes `Rows`.
-Folds, datasets and predictions know `Rows` alone.
+`engine.data.file_readers` and `tfrecord` read a source into a `Raw`; `engine.data.validate` checks it and makes `Rows`.
+Folds, datasets and predictions use `Rows` only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from engine.errors import BadExample, BadSource
 Ints = npt.NDArray[np.int64]
 
 TRAIN, VALID, TEST = ("train", "training"), ("valid", "val", "validation"), ("test",)
-"""Names of a split, in a column or of a folder."""
+"""Spellings of each split, in a column or as the name of a folder."""
 
 
 class Raw(NamedTuple):
@@ -30,16 +31,16 @@ class Raw(NamedTuple):
     source: str
     """The file or folder as the user wrote it."""
     frame: pl.DataFrame
-    """A row an example; of a CSV, every cell is text."""
+    """One row per example; every cell of a CSV is text."""
     names: Names
     folder: Path
-    """What paths start in."""
+    """Folder that paths are relative to."""
     paths: list[str] | None = None
-    """File of each example where the source itself says it, as a folder or TFRecord does."""
+    """File of each example, for a folder of images and TFRecord."""
     spans: Ints | None = None
-    """[rows, 2] first byte and number of bytes of the example in its file; None where it is the whole file."""
+    """[rows, 2] offset and size in bytes of the example in its file; None if it is the whole file."""
     bad: tuple[tuple[int, str, str], ...] = ()
-    """What could not be read at all: row, column, why."""
+    """Rows that could not be read: row, column, reason."""
 
     def take(self, which: Ints) -> Raw:
         """The rows `which`, in that order."""
@@ -55,18 +56,18 @@ class Raw(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """How a row is called to the user."""
+    """How rows are called in messages."""
 
     source: str
     """The file or folder."""
     numbers: Ints | None = None
-    """[rows] the number of each row as the user counts: in a table the header is row 1."""
+    """[rows] number of each row as the user counts: in a table the header is row 1."""
     unit: str = "row"
-    """What is counted."""
+    """The word for a row: `row` or `record`."""
     sources: list[str] | None = None
-    """Each row's own file, where there are several."""
+    """File of each row, if there are several."""
     own: list[str] | None = None
-    """Each row's own name, where it is a file; it stands in the place of source and number."""
+    """Name of each row, if it is a file; replaces source and number."""
 
     def place(self, row: int, column: str = "") -> str:
         """Source, number and column, such as `train.csv row 17, column label`."""
@@ -87,22 +88,22 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Checked examples, a row each."""
+    """Checked examples, one per row."""
 
     names: Names
     count: int
-    """How many."""
+    """Number of rows."""
     folder: str = ""
-    """What the paths of the images start in, as `files` has it."""
+    """Folder that the paths in `files` begin with."""
     files: dict[str, list[str]] = field(default_factory=dict)
-    """Path of each row's `image`, `mask`, `depth` and `depth_valid`, as far as there are any."""
+    """Paths by `image`, `mask`, `depth` and `depth_valid`, as far as the source has them; one per row."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Name of the column that each of `files` comes from."""
+    """Name of the column of each of `files`."""
     spans: Ints | None = None
-    """[rows, 2] first byte and number of bytes of the image in its file; None where it is the whole file."""
+    """[rows, 2] offset and size in bytes of the image in its file; None if it is the whole file."""
     texts: list[str] | None = None
     features: npt.NDArray[np.float32] | None = None
-    """[rows, features] numbers, where the source is a table of them."""
+    """[rows, features], if the source is a table of features."""
     feature_names: tuple[str, ...] = ()
     labels: npt.NDArray[Any] | None = None
     """int64 [rows] classes, or float32 [rows, columns]."""
@@ -110,23 +111,23 @@ class Rows:
     """Names of the classes, or of the label columns."""
     ids: list[str] | None = None
     groups: Ints | None = None
-    """[rows] number of the group."""
+    """[rows] number of the group, an index into `group_names`."""
     group_names: tuple[str, ...] = ()
     folds: Ints | None = None
-    """[rows] number of the fold, where the source says it."""
+    """[rows] number of the fold, if the source has a fold column."""
     split: npt.NDArray[np.bool_] | None = None
-    """[rows] whether the row validates, where the source says it."""
+    """[rows] whether the row validates, if the source has its own split."""
     dropped: tuple[BadExample, ...] = ()
-    """What was left out because it cannot be used."""
+    """Rows that were left out because they cannot be used."""
     notes: tuple[str, ...] = ()
-    """What a user should know of the source."""
+    """Notes on the source for the user."""
 
     def __len__(self) -> int:
         return self.count
 
     def identities(self, which: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns [len(which)] by which a user knows these rows again: `id` where they have one, `file` and, in a
-        TFRecord file, `record`; else `row`, counted as in messages."""
+        """Columns [len(which)] that identify these rows to the user, by name: `id` if there are ids, `file` and, for
+        TFRecord, `record`; else `row`, counted as in messages."""
         found: dict[str, npt.NDArray[Any]] = {}
         if self.ids is not None:
             found["id"] = np.array([self.ids[row] for row in which], dtype=str)
@@ -142,7 +143,7 @@ MOST_SHOWN = 10
 
 
 class RowErrors:
-    """Bad rows of one source; a row counts once, by what was found first."""
+    """Collects the bad rows of one source; for each row the first reason counts."""
 
     def __init__(self, names: Names, limit: int) -> None:
         """At most `limit` rows may be left out."""
@@ -151,18 +152,18 @@ class RowErrors:
         self._found: dict[int, tuple[str, str]] = {}
 
     def add(self, rows: Iterable[int], column: str, why: str | list[str]) -> None:
-        """Bad rows with one reason for all, or one for each."""
+        """Adds bad rows with one reason for all, or one reason each."""
         for place, row in enumerate(rows):
             self._found.setdefault(int(row), (column, why if isinstance(why, str) else why[place]))
 
     def usable(self, num_rows: int) -> npt.NDArray[np.bool_]:
-        """[num_rows] which rows are not bad so far."""
+        """[num_rows] whether each row has no error so far."""
         usable = np.ones(num_rows, dtype=bool)
         usable[list(self._found)] = False
         return usable
 
     def settle(self) -> tuple[BadExample, ...]:
-        """The rows to leave out. Raises `BadSource`, a `ValueError`, where they are too many."""
+        """The rows to leave out. Raises `BadSource`, a `ValueError`, if there are more than the limit."""
         bad = [
             BadExample(row, self._names.place(row, column), why) for row, (column, why) in sorted(self._found.items())
         ]
@@ -173,7 +174,7 @@ class RowErrors:
 
 
 def listed(problems: list[str]) -> str:
-    """Up to ten problems in one line, and how many more there are."""
+    """Up to ten problems in one line, and the number of the others."""
     more = len(problems) - MOST_SHOWN
     return "; ".join(problems[:MOST_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
 

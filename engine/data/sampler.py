@@ -1,8 +1,8 @@
-"""Which examples each step takes: a pure function of seed, epoch and batch, so that a resumed run goes on exactly.
+"""The examples of each step: a pure function of seed, epoch and batch, so that a resumed run continues exactly.
 
-DistributedSampler semantics: every epoch is a fresh permutation, shared out so that no two cores get the same
-example. A batch is cut from it, and each core takes its own contiguous share of the batch; hence the number of
-cores changes nothing about which examples a step trains on.
+As DistributedSampler: every epoch is a fresh permutation, and no two cores get the same example. A batch is a slice of
+the permutation, and each core takes a contiguous share of the batch; hence the number of cores does not change which
+examples a step trains on.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Indices = npt.NDArray[np.int64]
 
 
 class BatchShare(NamedTuple):
-    """The examples of one batch; core r has rows r * batch_per_core onwards."""
+    """The examples of one batch; core r has the rows from r * batch_per_core on."""
 
     indices: Indices
     """[global_batch]"""
     real: npt.NDArray[np.float32] | None
-    """[global_batch] 1 for an example, 0 for padding; None where all are examples."""
+    """[global_batch] 1 for an example, 0 for padding; None if there is no padding."""
     counts: Indices
-    """[cores] examples of each core, padding not counted."""
+    """[cores] examples of each core, without padding."""
 
 
 def permutation(num_examples: int, seed: int, epoch: int) -> Indices:
-    """The order of an epoch. It draws on the raw bit stream, which numpy guarantees never to change."""
+    """[num_examples] the order of an epoch. Uses the raw bit stream, which numpy guarantees never to change."""
     stream = np.random.PCG64(np.random.SeedSequence([seed, epoch]))
     return np.argsort(stream.random_raw(num_examples), kind="stable").astype(np.int64)
 
@@ -43,7 +43,7 @@ def train_shares(
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[BatchShare]:
-    """The whole batches of an epoch from the batch `start` up to `end`; the ragged end is left out."""
+    """The full batches of an epoch from batch `start` to `end`; a partial last batch is dropped."""
     size = num_cores * batch_per_core
     order = permutation(num_examples, seed, epoch)
     counts = np.full(num_cores, batch_per_core, dtype=np.int64)
@@ -53,7 +53,7 @@ def train_shares(
 
 
 def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iterator[BatchShare]:
-    """Every example exactly once, in order; the last batch is padded to the full size so that no shape is new."""
+    """Every example exactly once, in order; the last batch is padded to the full size to avoid a new shape."""
     size = num_cores * batch_per_core
     for first in range(0, num_examples, size):
         indices = np.arange(first, first + size, dtype=np.int64)
@@ -63,7 +63,7 @@ def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iter
 
 
 def cut(shares: Iterable[BatchShare], own: range) -> Iterator[BatchShare]:
-    """The part of each share that belongs to the cores at the places `own`, and their counts."""
+    """The part of each share for the cores in the range `own`, with their counts."""
     for indices, real, counts in shares:
         per_core = len(indices) // len(counts)
         rows = slice(own.start * per_core, own.stop * per_core)

@@ -1,4 +1,4 @@
-"""From a user's files to checked rows, and to which of them train and validate. Torch-free and quick.
+"""Opens the user's files as checked rows and splits them into training and validation. Does not import torch.
 
 The check before a run calls `sizes`; `load` of a task calls `split_rows` and makes a dataset of each half.
 """
@@ -30,19 +30,19 @@ SHOWN_IN_NOTE = 3
 
 
 class SplitRows(NamedTuple):
-    """The rows of a source and which of them train and validate."""
+    """The rows of a source, and which of them train and validate."""
 
     rows: Rows
     train: Ints
-    """Rows that train, in the order of the source."""
+    """[n] rows that train, in the order of the source."""
     valid: Ints
-    """Rows that validate, in the order of the source."""
+    """[n] rows that validate, in the order of the source."""
     notes: tuple[str, ...]
-    """What a user should know before the start."""
+    """Notes for the user before the start."""
 
 
 def open_rows(options: SourceOptions) -> Rows:
-    """The rows of the options' source. Raises `ValueError` or `OSError` in the user's words."""
+    """The rows of the options' source. Raises `ValueError` or `OSError` with a message for the user."""
     options = msgspec.structs.replace(options, source=located(options.source))
     source = options.source
     if not source:
@@ -63,11 +63,10 @@ def open_rows(options: SourceOptions) -> Rows:
 
 
 def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | None = None) -> Rows:
-    """The rows of a user's file for predictions: a table, TFRecord or `.npy` files, an image or a folder of images.
+    """The rows of a user's file for predictions: a table, TFRecord or `.npy` file, an image, or a folder of images.
 
-    Labels, masks, depths and ids are there if the file has them. `classes` are those of the network, in order; None
-    takes those of the options' own source. Raises as `open_rows` does, also if some of the rows have a label and
-    others have none.
+    Labels, masks, depths and ids are included if the file has them. `classes` are those of the network, in order; None
+    takes those of the options' own source. Raises as `open_rows` does, also if only some of the rows have a label.
     """
     name = str(source)
     classes = _classes(options) if classes is None else classes
@@ -84,9 +83,9 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
 
 
 def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> Rows:
-    """The rows of the source that neither train nor validate because the source says `test` of them.
+    """The rows of the options' source that belong to its test split, as `open_inputs` returns them.
 
-    As `open_inputs` otherwise. Raises `ValueError` where there are none.
+    Raises `ValueError` if there is no test split.
     """
     options = msgspec.structs.replace(options, source=located(options.source))
     source = options.source
@@ -108,18 +107,18 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
 
 
 def _classes(options: SourceOptions) -> Sequence[str]:
-    """The classes that a network was trained to tell; none where labels are no classes, or nothing says them."""
+    """The classes that a network was trained on; empty if labels are not classes, or they are not known."""
     if options.label_kind != "class" or not options.label:
         return ()
     try:
         return options.classes or open_rows(options).label_names
     except (OSError, ValueError):
-        # The data that it was trained on may be elsewhere.
+        # The training data may be on another machine.
         return ()
 
 
 def _for_predictions(options: SourceOptions) -> SourceOptions:
-    """The options without what matters to training alone."""
+    """The options without those that only training uses."""
     plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
     if isinstance(plain, ArrayData):
         named = file_readers.renamed(plain) if plain.labels_file else plain
@@ -134,7 +133,7 @@ def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]
     if not _is_labelled(raw, options):
         changes["label"] = ""
     elif options.label_kind == "class" and not options.classes and not classes:
-        # Numbers are their own names; what number a name has is not known.
+        # Class numbers need no names; the number of a named class is not known.
         changes["label"] = options.label if isinstance(options, ArrayData) and options.is_array else ""
     elif options.label_kind == "class" and not options.classes:
         numbered = list(classes) == [str(number) for number in range(len(classes))]
@@ -147,7 +146,7 @@ def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]
 
 
 def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
-    """Whether every row has a label. Raises `ValueError` where only some have."""
+    """Whether every row has a label. Raises `ValueError` if only some have."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names or not all(name in raw.frame.columns for name in names):
         return False
@@ -162,7 +161,7 @@ def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
 
 
 def _has_files(raw: Raw, options: ImageData, key: str) -> bool:
-    """Whether the source names files for `key`. Where their names are made from other columns, one must exist."""
+    """Whether the source has files for `key`. If names are made from other columns, at least one file must exist."""
     pattern = getattr(options, key)
     columns = IN_BRACES.findall(pattern)
     if not all(name in raw.frame.columns for name in columns or [pattern]):
@@ -172,7 +171,7 @@ def _has_files(raw: Raw, options: ImageData, key: str) -> bool:
 
 
 def split_rows(options: SourceOptions, seed: int) -> SplitRows:
-    """Reads the rows and cuts them; the same for the same options and seed. Raises as `open_rows` does."""
+    """Reads the rows and splits them; same options and seed, same split. Raises as `open_rows` does."""
     rows = open_rows(options)
     notes = list(rows.notes)
     if rows.split is not None:
@@ -199,13 +198,13 @@ def split_rows(options: SourceOptions, seed: int) -> SplitRows:
 
 
 def sizes(options: SourceOptions, seed: int) -> Sizes:
-    """How many rows train and validate. Raises as `open_rows` does."""
+    """Numbers of training and validation rows. Raises as `open_rows` does."""
     parts = split_rows(options, seed)
     return Sizes(len(parts.train), len(parts.valid))
 
 
 def num_folds(options: SourceOptions) -> int:
-    """How many folds there are; 0 where the source says by itself what validates."""
+    """The number of folds; 0 if the source has its own split."""
     if options.fold_column:
         folds = open_rows(options).folds
         return int(folds.max()) + 1 if folds is not None else 0
@@ -216,7 +215,7 @@ def num_folds(options: SourceOptions) -> int:
 
 
 def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
-    """A note where all rows of a part have the same class, or the same answer to binary labels."""
+    """A note if all rows of a split have the same class, or the same value of a binary label."""
     labels = rows.labels
     if labels is None or (labels.dtype != np.int64 and not np.isin(labels, (0, 1)).all()):
         return []
@@ -234,7 +233,7 @@ def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
 
 
 def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str]:
-    """Of groups that are torn apart: a note where that is allowed. Raises `ValueError` otherwise."""
+    """A note on groups that are in both splits, if that is allowed. Raises `ValueError` otherwise."""
     if not torn:
         return []
     if options.allow_leaks:
@@ -253,14 +252,17 @@ def _refuse_unknown(source: str) -> None:
 
 
 SAMPLES_MAX = 2_000
-"""Files whose sizes are looked at, and rows of features that are read, evenly spread over all."""
+"""Maximum number of files whose sizes are read, and of feature rows that are hashed, evenly spaced."""
 
 
 def digests(
     parts: SplitRows, *, features: npt.NDArray[Any] | None = None, vocabulary: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """A digest of each kind of thing that the examples are made of: `ids`, `labels`, `texts`, `files`, `split`, and of
-    `features` [rows, ...] and the `vocabulary` where they are given."""
+    """A digest for each part of the examples, to detect changes since a checkpoint: `ids`, `labels`, `texts`, `files`,
+    `split`; also of `features` [rows, ...] and `vocabulary` if given.
+
+    Cheap: of files only names and sizes are read, and of many files only some.
+    """
     rows = parts.rows
     found = {"split": _digest([parts.train.tobytes(), b"|", parts.valid.tobytes()])}
     if rows.ids is not None:
@@ -286,7 +288,7 @@ def _text_digest(texts: Iterable[str]) -> str:
 
 
 def _file_sizes(paths: list[str]) -> Iterable[bytes]:
-    """Name and size of each file; its folder may have another name today."""
+    """Name and size of each file, without its folder, which may have been renamed."""
     each = -(-len(paths) // SAMPLES_MAX)
     for path in paths[::each]:
         try:

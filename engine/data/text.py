@@ -1,6 +1,7 @@
-"""Texts with labels as a task's datasets: words as numbers, all of one static length.
+"""Datasets of texts with labels: tokenizer, vocabulary, and texts encoded to one static length.
 
-The vocabulary is made from the training texts alone. The top of this module is torch-free.
+A word is a run of letters, digits and underscores of any script, with apostrophes inside, in lower case. The vocabulary
+is built from the training texts only. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from engine.data.rows import refuse
 WORD = re.compile(r"\w+(?:'\w+)*")
 PADDING, UNKNOWN = 0, 1
 FIRST_WORD = 2
-"""Numbers below it are reserved."""
+"""Numbers below are reserved."""
 
 
 def tokens(text: str) -> list[str]:
@@ -40,7 +41,7 @@ def tokens(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """Which number each word has: 2 and upwards, the most frequent word first."""
+    """The number of each word: 2 and upwards, the most frequent word first."""
 
     def __init__(self, words: Iterable[str]) -> None:
         """`words` in the order of their numbers."""
@@ -48,12 +49,12 @@ class Vocabulary:
         self._numbers = {word: number for number, word in enumerate(self.words, start=FIRST_WORD)}
 
     def __len__(self) -> int:
-        """How many numbers there are, the reserved ones too: rows of an embedding."""
+        """Number of rows of an embedding, including the reserved numbers."""
         return len(self.words) + FIRST_WORD
 
     @classmethod
     def of(cls, texts: Iterable[str], max_words: int, min_count: int = 1) -> Vocabulary:
-        """The most frequent words of the texts, at most `max_words` numbers; equally frequent ones by the alphabet."""
+        """The most frequent words of the texts, at most `max_words` numbers; ties in alphabetical order."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(tokens(text))
@@ -61,24 +62,24 @@ class Vocabulary:
         return cls(word for _, word in ranked[: max(0, max_words - FIRST_WORD)])
 
     def numbers(self, text: str) -> list[int]:
-        """The number of each word of a text; 1 for a word that is not in the vocabulary."""
+        """The number of each word of a text; 1 for an unknown word."""
         known = self._numbers
         return [known.get(word, UNKNOWN) for word in tokens(text)]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """The words of the numbers, padding left away, `?` for an unknown word."""
+        """The words of the numbers, without padding, `?` for an unknown word."""
         found = (number for number in numbers if number != PADDING)
         return " ".join(self.words[number - FIRST_WORD] if number >= FIRST_WORD else "?" for number in found)
 
     def save(self, path: Path) -> None:
-        """Writes JSON: the list of the words in the order of their numbers."""
+        """Writes the words as a JSON list in the order of their numbers."""
         temporary = path.with_name(f".{path.name}.tmp")
         temporary.write_text(json.dumps({"first": FIRST_WORD, "words": self.words}, ensure_ascii=False), "utf-8")
         temporary.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Reads what `save` wrote. Raises `ValueError` or `OSError`."""
+        """Reads a file that `save` wrote. Raises `ValueError` or `OSError`."""
         try:
             held = json.loads(path.read_text("utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -92,12 +93,12 @@ class Vocabulary:
 
 
 class Encoded(NamedTuple):
-    """Texts as numbers."""
+    """Texts as word numbers."""
 
     words: npt.NDArray[np.int32]
-    """[texts, length] numbers of the words, padded with 0."""
+    """[texts, length] word numbers, padded with 0."""
     lengths: Ints
-    """[texts] how many of them are words, at most `length`."""
+    """[texts] number of words without padding, at most `length`."""
 
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary, length: int, pad: str = "right") -> Encoded:
@@ -113,15 +114,15 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary, length: int, pad: str =
 
 
 class Texts:
-    """Encoded texts held in memory, four bytes a word."""
+    """A dataset of encoded texts, held in memory with four bytes per word."""
 
     def __init__(self, encoded: Encoded, rows: Rows, which: Ints, vocabulary: Vocabulary) -> None:
         """`encoded` holds the texts `which` of `rows`, in that order."""
         self.vocabulary = vocabulary
-        """What the numbers mean."""
+        """Maps words to numbers."""
         self._encoded = encoded
         self.rows = rows
-        """All rows, those of the other split too."""
+        """All rows, including those of the other split."""
         self.which = which
         """[examples] row of each example in `rows`."""
         self._labels: npt.NDArray[Any] | None = None if rows.labels is None else rows.labels[which]
@@ -131,7 +132,8 @@ class Texts:
         return len(self._encoded.lengths)
 
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
-        """`words` int64 [n, length], `length` int64 [n] and, where there are labels, `label`."""
+        """`words` int64 [n, length], `length` int64 [n] and, if there are labels, `label` ([n] int64 or [n, columns]
+        float32)."""
         import torch
 
         tensors = {
@@ -143,16 +145,16 @@ class Texts:
         return tensors
 
     def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns by which a user knows these examples again."""
+        """Columns [len(indices)] that identify these examples to the user, by name."""
         return self.rows.identities(self.which[indices])
 
     def name(self, index: int) -> str:
-        """The beginning of a text."""
+        """The first 60 characters of a text."""
         return self._texts[index][:60]
 
 
 def load(options: TextData, seed: int) -> Splits:
-    """The splits of the options, encoded by `vocabulary_of` them. Raises `ValueError` or `OSError`."""
+    """The training and validation splits, encoded with the options' vocabulary. Raises `ValueError` or `OSError`."""
     parts = split_rows(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
     halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
@@ -161,7 +163,7 @@ def load(options: TextData, seed: int) -> Splits:
 
 
 def inputs(options: TextData, source: Path, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:
-    """Texts of a user's table for predictions, with labels if it has them. Raises as `load` does."""
+    """The texts of a user's table for predictions, with labels if it has them. Raises as `load` does."""
     return _all(options, open_inputs(options, source, classes), vocabulary)
 
 

@@ -1,9 +1,8 @@
 """Reads TFRecord files of `tf.train.Example` without TensorFlow. Must not import torch.
 
-The index of a file (where each record begins) is always made, by hopping from length to length: an example is then
-fetched by its number like that of any other source, so that no two readers can yield one record twice. Images stay
-in the file; only the small features are read here. The checksum of each length is checked, that of the data is not:
-a damaged image says so when it is decoded.
+A file is indexed first, by skipping from one record length to the next: examples are then fetched by number as from any
+other source, so that no two readers yield the same record. Images stay in the file; only small features are read here.
+The checksum of each length is verified, the checksum of the data is not: a damaged image fails when it is decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from engine.data.rows import Names, Raw, refuse
 SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)
 HEAD_BYTES, FOOT_BYTES = 12, 4
 LARGE_BYTES = 4096
-"""A bytes feature that is longer is no label: it is left in the file."""
+"""A longer bytes feature is not a label and stays in the file."""
 
 View = mmap.mmap | memoryview
 
@@ -34,19 +33,19 @@ class Malformed(Exception):
 
 
 class Blob(NamedTuple):
-    """Bytes that stay in the file."""
+    """Offset and size of bytes that stay in the file."""
 
     start: int
     size: int
 
 
 def is_tfrecord(source: str) -> bool:
-    """Whether the name, or the pattern, is that of TFRecord files."""
+    """Whether the name or glob pattern is that of TFRecord files."""
     return bool(SUFFIX.search(Path(source).name))
 
 
 def read_records(options: ImageData) -> Raw:
-    """Every record of the files, in order, counted from 0 in each file. Raises `ValueError` or `FileNotFoundError`."""
+    """Every record of the files, in order, numbered from 0 in each file. Raises `ValueError` or `FileNotFoundError`."""
     rows: list[dict[str, Any]] = []
     paths: list[str] = []
     numbers: list[int] = []
@@ -68,7 +67,7 @@ def read_records(options: ImageData) -> Raw:
 
 
 def index(path: Path) -> list[tuple[int, int]]:
-    """First byte and size of every record of a file. Raises `ValueError` where the file is damaged."""
+    """Offset and size of every record of a file. Raises `ValueError` if the file is damaged."""
     with path.open("rb") as file, _mapped(file, path) as data:
         return list(_spans(data, path))
 
@@ -107,7 +106,7 @@ def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum of the format: CRC-32C, rotated, plus a constant."""
+    """The checksum of the format: masked CRC-32C."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -118,8 +117,8 @@ def masked_crc(data: bytes) -> int:
 
 
 def example(data: View, start: int, end: int, image: str = "") -> Iterator[tuple[str, Any]]:
-    """Name and value of each feature of an encoded Example; the one named `image` stays in the file, even where its
-    bytes would pass for text. Raises `Malformed`."""
+    """Name and value of each feature of an encoded Example; the one named `image` stays in the file even if its bytes
+    are valid text. Raises `Malformed`."""
     for features in _parts(data, start, end):
         for entry in _parts(data, features.start, features.start + features.size):
             name, value = _entry(data, entry, image)
@@ -127,7 +126,7 @@ def example(data: View, start: int, end: int, image: str = "") -> Iterator[tuple
 
 
 def _parts(data: View, start: int, end: int) -> Iterator[Blob]:
-    """The length-delimited fields number 1 of a message."""
+    """The length-delimited fields with number 1 of a message."""
     return (value for field, value in _fields(data, start, end) if field == 1 and isinstance(value, Blob))
 
 
@@ -144,7 +143,7 @@ def _entry(data: View, entry: Blob, image: str) -> tuple[str, Any]:
 
 
 def _value(data: View, feature: Blob, *, is_image: bool) -> Any:
-    """The first value of a feature; bytes as text, or as `Blob` where they are long or no text."""
+    """The first value of a feature; bytes as text, or as `Blob` if they are long or not UTF-8."""
     for kind, values in _fields(data, feature.start, feature.start + feature.size):
         if not isinstance(values, Blob):
             continue
@@ -180,7 +179,7 @@ def _first_int(data: View, value: Any) -> int:
 
 
 def _fields(data: View, start: int, end: int) -> Iterator[tuple[int, Blob | int]]:
-    """Number and value of the fields of an encoded message, in order."""
+    """Number and value of each field of an encoded message, in order."""
     at = start
     while at < end:
         key, at = _varint(data, at, end)
@@ -214,7 +213,7 @@ def _varint(data: View, at: int, end: int) -> tuple[int, int]:
 
 
 def _wrong(row: dict[str, Any], options: ImageData) -> tuple[str, str] | None:
-    """What a record lacks: the feature and why."""
+    """The first feature that is missing or of the wrong kind, and the reason; None if there is none."""
     for name, kind in {options.image: "byte", **options.features}.items():
         value = row.get(name)
         found = "byte" if isinstance(value, str | Blob) else "int" if isinstance(value, int) else "float"

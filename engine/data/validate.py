@@ -1,6 +1,7 @@
-"""Makes checked `Rows` of a source as it was read: one place for every check, whatever the source. No torch.
+"""Checks the `Raw` rows of any source and makes `Rows` of them. Must not import torch.
 
-Here are found: empty cells, duplicate names, missing files, labels out of range, folds and splits that are none.
+Detects empty cells, duplicate ids, missing files, labels out of range, and invalid folds and splits. Labels are checked
+on the host, because a device silently clamps a class that is out of range.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class _Files(NamedTuple):
 
 
 def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> Rows:
-    """The rows that can be used. Raises `ValueError` with what is wrong where that is more than may be left out.
+    """The usable rows. Raises `ValueError` with the problems if more rows are bad than may be left out.
 
-    Without `labelled`, as for a prediction, neither labels nor what belongs to training are looked for.
+    Without `labelled`, as for predictions, labels, groups, folds and splits are ignored.
     """
     findings = RowErrors(raw.names, options.max_bad_rows)
     for row, where, why in raw.bad:
@@ -128,13 +129,13 @@ def _files(raw: Raw, options: SourceOptions, findings: RowErrors, labelled: bool
 
 
 def images_folder(raw: Raw, options: ImageData) -> Path:
-    """What paths of images start in."""
+    """Folder that the paths of images are relative to."""
     given = options.image_folder if raw.paths is None else ""
     return Path(located(given)).expanduser() if given else raw.folder
 
 
 def _existing(made: pl.Series, folder: Path, column_name: str, findings: RowErrors) -> list[str]:
-    """Whole paths; every folder is listed once, since asking for each file takes far longer."""
+    """Absolute paths. Every folder is listed once, because testing each file takes far longer."""
     inside = pl.lit(os.path.join(folder, "")) + pl.col("name")
     whole = pl.when(pl.col("name").str.starts_with("/")).then(pl.col("name")).otherwise(inside)
     paths: list[str] = made.alias("name").to_frame().select(whole).to_series().fill_null("").to_list()
@@ -219,7 +220,7 @@ MOST_CLASSES = 1_000_000
 
 
 class Labels(NamedTuple):
-    """Labels of every row; those of a bad row are 0."""
+    """Labels of every row; 0 for a bad row."""
 
     values: npt.NDArray[Any]
     """int64 [rows] classes, or float32 [rows, columns]."""
@@ -229,7 +230,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels:
-    """The labels that the options name. Raises `ValueError` where a column is missing."""
+    """The labels of the columns that the options name. Raises `ValueError` if a column is missing."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names:
         refuse("data.label: names no column")
@@ -255,7 +256,7 @@ def _label_values(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.ND
 
 
 def _present(raw: Raw, name: str) -> pl.Series:
-    texts(raw, name, "label")  # Raises where it is missing.
+    texts(raw, name, "label")  # Raises if the column is missing.
     return raw.frame[name]
 
 
@@ -265,7 +266,7 @@ def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -
     if options.classes:
         return _named_classes(cells, name, tuple(options.classes), findings)
     numbers = cells.cast(pl.Float64, strict=False)
-    # One slip among numbers is a slip, not a new class.
+    # A single typo among numbers is a bad row, not a new class.
     if options.num_classes or 2 * (len(numbers) - numbers.null_count()) > len(cells) - cells.null_count():
         return _numbered_classes(cells, numbers.to_numpy(), name, options.num_classes, findings)
     return _named_classes(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), findings)
@@ -299,7 +300,7 @@ def _numbered_classes(
 
 
 def _unused(values: npt.NDArray[np.int64], classes: tuple[str, ...]) -> tuple[str, ...]:
-    """A note where a class never occurs."""
+    """A note if some classes never occur."""
     counts = np.bincount(values[values >= 0], minlength=len(classes))
     missing = [classes[place] for place in np.flatnonzero(counts == 0)]
     if not missing or not len(values):
@@ -309,9 +310,10 @@ def _unused(values: npt.NDArray[np.int64], classes: tuple[str, ...]) -> tuple[st
 
 
 def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
-    """The columns that `data.features` names; else all that no other key names, in the order of the table.
+    """The feature columns: those in `data.features`, else every column that no other key names, in the order of the
+    table.
 
-    Raises `ValueError` where there are none.
+    Raises `ValueError` if there are none.
     """
     if options.features:
         for name in options.features:
@@ -326,7 +328,7 @@ def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
 
 
 def read_features(raw: Raw, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
-    """[rows, features] numbers of the table; 0 in a bad row. Every cell must hold a finite number."""
+    """[rows, features] feature values of the table; 0 in a bad row. Every cell must be a finite number."""
     names = feature_columns(raw, options)
     return np.stack([_feature_values(raw, name, options, findings) for name in names], axis=1)
 

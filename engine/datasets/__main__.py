@@ -1,9 +1,9 @@
-"""Lists and fetches sets by command line, as `tputui data` starts it: `python -P -m engine.datasets`.
+"""Lists and fetches data sets, started by `tputui data`: `python -P -m engine.datasets`.
 
     list           print every set as JSON
-    fetch NAME     put a set into the cache, or into the folder of --to; print where it lies as JSON
+    fetch NAME     put a set into the cache, or into the folder given by --to; print its path as JSON
 
-What is going on is told on stderr. A failure is one sentence: `{"failure": ...}` on stdout, and an exit code.
+Progress goes to stderr. A failure is one sentence, `{"failure": ...}` on stdout, and an exit code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(entry: DatasetEntry, place: Path) -> dict[str, Any]:
-    """One set as it is listed; `path` is None where it was not fetched."""
+    """The JSON of one set; `path` is None if the set was not fetched."""
     there = cache.is_there(entry, place)
     return {
         "name": entry.name,
@@ -91,7 +91,7 @@ def _tell(line: str) -> None:
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
-    """Lets a termination clear away what is half made."""
+    """Turns SIGTERM into an exception, so that partial files are removed."""
     raise SystemExit(128 + signum)
 
 

@@ -1,6 +1,7 @@
-"""Where prepared sets lie, and how one comes to lie there: whole or not at all.
+"""The folder of the fetched data sets. A set appears there whole or not at all.
 
-A set is a folder with a `SOURCE.txt`; it is made under another name and renamed, so a folder of that name is whole.
+A set is a folder with a `SOURCE.txt`. It is prepared under another name and renamed, so a folder with its name is
+complete.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tputui.exit_codes import ExitCode
 
 
 class CannotFetch(Exception):
-    """A set cannot be had; the text is one sentence, `code` what the command exits with."""
+    """A set cannot be fetched; the text is one sentence, `code` is the exit code of the command."""
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -26,7 +27,7 @@ class CannotFetch(Exception):
 
 
 class ToolFailed(CannotFetch):
-    """A package manager is missing or could not download: an optional package is then left out."""
+    """A package manager is missing or could not download. An optional package is then left out."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ExitCode.ENVIRONMENT, message)
@@ -44,12 +45,12 @@ def root(environ: Mapping[str, str]) -> Path:
 
 
 def recipe_line(entry: DatasetEntry) -> str:
-    """The line of `SOURCE.txt` by which a copy that an older tputui prepared is told from a current one."""
+    """The line of `SOURCE.txt` that distinguishes a current copy from one prepared by an older tputui."""
     return f"set: {entry.name}, recipe {entry.recipe}"
 
 
 def is_there(entry: DatasetEntry, place: Path) -> bool:
-    """Whether the set lies at `place` as this version prepares it."""
+    """Whether `place` holds the set as this version prepares it."""
     try:
         first = (place / SOURCE).read_text().partition("\n")[0]
     except (OSError, UnicodeDecodeError):
@@ -59,11 +60,10 @@ def is_there(entry: DatasetEntry, place: Path) -> bool:
 
 @contextlib.contextmanager
 def making(place: Path) -> Iterator[Path]:
-    """An empty folder beside `place`, which takes its place when the block ends well and is gone when it does not.
+    """An empty folder beside `place` that replaces `place` if the block succeeds, and is removed if it fails.
 
-    Where the block leaves it empty, `place` stays as it is. One process at a time; what a killed one left is cleared
-    away. Raises `CannotFetch` where `place` holds other
-    files, and `OSError`.
+    If the block leaves the folder empty, `place` is unchanged. One process at a time; leftovers of killed processes are
+    removed. Raises `CannotFetch` if `place` holds other files, and `OSError`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with _locked(place.parent / f".{place.name}.lock"):
@@ -85,12 +85,12 @@ def making(place: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock file at `path`, which is gone afterwards."""
+    """Holds a lock on the file at `path`, and removes the file afterwards."""
     while True:
         with path.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_at(lock.fileno(), path):
-                # Who held it took the file away while this process waited for it.
+                # The previous holder removed the file while this process waited for it.
                 continue
             try:
                 yield
@@ -107,7 +107,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def check_free(place: Path) -> None:
-    """Raises `CannotFetch` where `place` holds something other than a set."""
+    """Raises `CannotFetch` if `place` holds something other than a set."""
     if place.is_dir() and ((place / SOURCE).is_file() or not any(place.iterdir())):
         return
     if place.exists():

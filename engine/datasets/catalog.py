@@ -1,6 +1,6 @@
-"""What can be fetched: packages with pinned versions and digests, licences, and what is made of them. Pure.
+"""The data sets that can be fetched: packages with pinned versions and digests, licences, and how files are prepared.
 
-A digest is that of the file the package manager downloads, so a package that was changed in place is refused.
+Each digest is that of the file that the package manager downloads, so a package that was changed in place is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import difflib
 from typing import Literal, NamedTuple
 
 Manager = Literal["pip", "pip-source", "npm", "apt", "installed"]
-"""Who brings a package: `pip-source` is pip for source packages; `installed` is a file of an installed package."""
+"""How a package is obtained: `pip-source` is pip for source packages; `installed` is a file of an installed package."""
 
 
 class Package(NamedTuple):
@@ -18,47 +18,47 @@ class Package(NamedTuple):
     manager: Manager
     name: str
     version: str
-    """Exact version; of an installed package what may be typed after its name, such as `>=0.25`."""
+    """Exact version; for an installed package a version specifier such as `>=0.25`."""
     sha256: str
     """All 64 hexadecimal digits, of the archive or of the installed file."""
     size_bytes: int
-    """What is downloaded; 0 of an installed file."""
+    """Size of the download; 0 for an installed file."""
     wanted: tuple[str, ...]
-    """Patterns of the members to unpack, as the archive names them; of an installed package its one file."""
+    """Glob patterns of the archive members to unpack; for an installed package its one file."""
     optional: bool = False
-    """Whether the set can do without, where its manager cannot bring it."""
+    """Whether the set can be prepared without the package."""
 
     @property
     def spec(self) -> str:
-        """The package as a person reads it."""
+        """Name and version as shown to the user."""
         if self.manager == "installed":
             return f"{self.name}{self.version}"
         return f"{self.name}=={self.version}" if self.manager.startswith("pip") else f"{self.name} {self.version}"
 
 
 class DatasetEntry(NamedTuple):
-    """One set as it is offered."""
+    """One data set of the catalog."""
 
     name: str
     what: str
-    """What an example is, in a few words."""
+    """One short description of an example."""
     num_examples: int
     table: str
-    """The file to name in a configuration as `data.source`."""
+    """The file to set as `data.source` in a configuration."""
     licence: str
     restrictions: str
-    """What a user must know before using it; empty where the licence says it all."""
+    """What a user must know before using it; empty if the licence covers it."""
     packages: tuple[Package, ...]
     prepare: str
-    """`module:function` that makes the files of the unpacked packages."""
+    """`module:function` that prepares the files from the unpacked packages."""
     needs: tuple[tuple[str, str], ...] = ()
-    """Modules that preparing imports, each with what `pip install` calls it."""
+    """Modules that the preparation imports, each with its name for `pip install`."""
     recipe: int = 1
-    """Counted up when the prepared files change, so that older copies are replaced."""
+    """Version of the prepared files; a higher one replaces older copies."""
 
     @property
     def download_bytes(self) -> int:
-        """Size of everything that is downloaded."""
+        """Size of all downloads."""
         return sum(package.size_bytes for package in self.packages)
 
 
@@ -267,11 +267,11 @@ CATALOGUE: tuple[DatasetEntry, ...] = (
         (_NUMPY,),
     ),
 )
-"""Every set, in the order in which it is listed."""
+"""Every set, in the order of the listing."""
 
 
 def find(name: str) -> DatasetEntry:
-    """The set of that name. Raises `KeyError` with a sentence that names the nearest."""
+    """The set with that name. Raises `KeyError` with a sentence that names the closest set."""
     for entry in CATALOGUE:
         if entry.name == name:
             return entry

@@ -1,9 +1,8 @@
-"""CT slices as JPEG pictures with tables of ten binary labels, from the volumes that two packages test with.
+"""CT slices as JPEG images with tables of ten binary labels, from the test volumes of two packages.
 
-`train.csv` has the slices of one abdomen with the organs that a segmentation of it shows. `tissues.csv` has the
-slices of four patients with ten questions about the Hounsfield units in the slice: they are computed, not a
-radiologist's. Neighbouring slices look alike, so folds must keep a slab, or better a study, together. Needs numpy,
-Pillow, nibabel.
+`train.csv` has the slices of one abdomen, labelled with the organs of its segmentation. `tissues.csv` has the slices of
+four patients with ten labels computed from the Hounsfield units of the slice, not by a radiologist. Neighbouring slices
+look alike, so folds must keep a slab, or better a study, together. Needs numpy, Pillow and nibabel.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _TO_LPS = ((0, -1), (1, -1), (2, 1))
-"""For each axis of R, A, S: its place and sign in what `nibabel` calls left, posterior, superior."""
+"""For each of the axes R, A, S: its index and sign in left, posterior, superior."""
 
 
 def read_nifti(path: Path) -> npt.NDArray[np.int16]:
@@ -40,7 +39,7 @@ def read_nifti(path: Path) -> npt.NDArray[np.int16]:
 
 
 def read_nrrd(path: Path) -> npt.NDArray[np.int16]:
-    """An NRRD volume as the sets have them: int16, gzip, axes along left, posterior, superior. Raises `ValueError`."""
+    """A packaged NRRD volume: int16, gzip, axes left, posterior, superior. Raises `ValueError`."""
     import numpy as np
 
     head, _, body = path.read_bytes().partition(b"\n\n")
@@ -68,22 +67,22 @@ ORGANS = {
     "sacrum": 25,
     "aorta": 52,
 }
-"""The organs by their number in the segmentation, as TotalSegmentator's task `total` counts them."""
+"""The organs by their number in the segmentation, numbered as in task `total` of TotalSegmentator."""
 
 
 class Window(NamedTuple):
-    """What part of the Hounsfield scale becomes black to white."""
+    """The range of Hounsfield units that maps to black to white."""
 
     centre_hu: int
     width_hu: int
 
 
 WINDOWS = (Window(-600, 1500), Window(100, 700), Window(40, 400))
-"""Lung, vessels with contrast, mediastinum: the red, green and blue of a picture."""
+"""Lung, vessels with contrast, mediastinum: the red, green and blue channel."""
 
 
 class Tissue(NamedTuple):
-    """A question: do voxels from `low_hu` to below `high_hu` make up at least `share` of the body in this slice?"""
+    """A label: whether voxels from `low_hu` to below `high_hu` make up at least `share` of the body in the slice."""
 
     low_hu: int
     high_hu: int
@@ -114,11 +113,11 @@ class Slice(NamedTuple):
     slab: str
     tissues: list[int]
     organs: list[int] | None
-    """None of a study without segmentation."""
+    """None if the study has no segmentation."""
 
 
 def prepare(sources: Mapping[str, Path], into: Path, side_px: int = SIDE_PX) -> list[str]:
-    """Pictures of all slices and both tables."""
+    """Writes the images of all slices and both tables."""
     reference = _only(sources["totalsegmentator"], "*/tests/reference_files")
     nrrd = _only(sources["pyradiomics"], "*/data")
     organs = read_nifti(reference / "example_seg_fast_force_split.nii.gz")
@@ -144,7 +143,7 @@ def prepare(sources: Mapping[str, Path], into: Path, side_px: int = SIDE_PX) -> 
 def write_study(
     into: Path, study: str, voxels: npt.NDArray[np.int16], organs: npt.NDArray[np.int16] | None, side_px: int
 ) -> list[Slice]:
-    """Writes the pictures of a volume in HU [slice, row, column] into `images`; returns their rows."""
+    """Writes the images of a volume in HU [slice, row, column] into `images`; returns their rows."""
     rows = []
     for number, plane in enumerate(voxels):
         name = f"{study}-{number:03}"
@@ -156,11 +155,11 @@ def write_study(
 
 
 def tissue_labels(plane: npt.NDArray[np.int16]) -> list[int]:
-    """The ten answers for a slice in HU [row, column]."""
+    """The ten labels of a slice in HU [row, column]."""
     import numpy as np
 
     body = plane > _BODY_HU
-    # A voxel is inside where the body is met in all four directions: lungs and bowel gas count, the room does not.
+    # A voxel is inside if the body lies in all four directions: includes lungs and bowel gas, excludes the room.
     inside = np.ones_like(body)
     for axis in (0, 1):
         inside &= np.logical_or.accumulate(body, axis)
@@ -174,7 +173,7 @@ def tissue_labels(plane: npt.NDArray[np.int16]) -> list[int]:
 
 
 def _write_picture(plane: npt.NDArray[np.int16], path: Path, side_px: int) -> None:
-    """A slice through the three windows, padded with air to a square first so that no body is stretched."""
+    """A slice through the three windows, padded with air to a square first to keep the aspect ratio."""
     import numpy as np
     from PIL import Image
 
@@ -184,7 +183,7 @@ def _write_picture(plane: npt.NDArray[np.int16], path: Path, side_px: int) -> No
     square[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
     shades = [np.clip((square - window.centre_hu) / window.width_hu + 0.5, 0, 1) * 255 for window in WINDOWS]
     picture = Image.fromarray(np.stack(shades, axis=-1).round().astype(np.uint8))
-    # Full colour resolution: the channels are three windows, not a photograph's colours.
+    # Full colour resolution: the channels are three windows, not the colours of a photograph.
     picture.resize((side_px, side_px), Image.Resampling.BILINEAR).save(path, quality=92, subsampling=0)
 
 
@@ -208,7 +207,7 @@ def _write_table(path: Path, labels: list[str], rows: list[tuple[Slice, list[int
 
 
 def _only(root: Path, pattern: str) -> Path:
-    """The one path of an unpacked package that matches. Raises `FileNotFoundError`."""
+    """The only path of an unpacked package that matches. Raises `FileNotFoundError`."""
     for path in root.glob(pattern):
         return path
     raise FileNotFoundError(2, "no such file in the package", str(root / pattern))

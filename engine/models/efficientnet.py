@@ -1,6 +1,6 @@
-"""EfficientNet b0 to b7, torchvision's, with a head of any number of logits. Must not download anything.
+"""EfficientNet b0 to b7 of torchvision, with a head of any number of logits. Must not download anything.
 
-Names of parameters are torchvision's, so that weights trained elsewhere can be loaded from a file.
+Parameter names are torchvision's, so that weights trained elsewhere can be loaded from a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchvision.models.efficientnet import MBConvConfig
 
 from engine.errors import Problem, Refused
 
-# Of Tan and Le 2019: expansion, kernel, stride, input channels, output channels, layers of b0's stages.
+# Tan and Le 2019: expansion, kernel, stride, input channels, output channels, layers of the stages of b0.
 STAGES = (
     (1, 3, 1, 32, 16, 1),
     (6, 3, 2, 16, 24, 2),
@@ -30,13 +30,13 @@ STOCHASTIC_DEPTH = 0.2
 
 
 class Scale(NamedTuple):
-    """What makes a net of the family another one than b0."""
+    """How a member of the family differs from b0."""
 
     width: float
     depth: float
     dropout: float
     slow_norm: bool = False
-    """Whether its batch norms follow the batches ten times more slowly, as published for the large nets."""
+    """Whether its batch norms use a tenth of the momentum, as published for the large networks."""
 
 
 SCALES = {
@@ -66,9 +66,9 @@ class EfficientNet(Layers):  # type: ignore[misc]  # torchvision ships no types
     ) -> None:
         """`name` is `b0` to `b7`.
 
-        `dropout` is the share of the features that a training step drops before the last layer; None takes the
-        published one. `width` and `depth` multiply channels and layers: b0 at 0.25 and 0.3 has 0.17 million parameters.
-        `stem_stride` 1 keeps images of 64 pixels and less from shrinking at once. Raises `Refused` for another name.
+        `dropout` is the share of features dropped before the last layer in training; None takes the published one.
+        `width` and `depth` multiply channels and layers: b0 at 0.25 and 0.3 has 0.17 million parameters. `stem_stride`
+        1 keeps the resolution of images of 64 pixels and less. Raises `Refused` for another name.
         """
         scale = SCALES.get(name)
         if scale is None:
@@ -89,6 +89,6 @@ class EfficientNet(Layers):  # type: ignore[misc]  # torchvision ships no types
         stem.stride = (stem_stride, stem_stride)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits of images."""
+        """float32 logits [n, num_logits] of images [n, 3, h, w]."""
         logits: torch.Tensor = super().forward(images)
         return logits.float()

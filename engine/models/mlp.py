@@ -1,4 +1,4 @@
-"""A network of plain layers over a row of numbers, which it standardises itself."""
+"""A multilayer perceptron over feature rows, which it standardises itself."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import nn
 class Mlp(nn.Module):
     """Features [n, ...] -> float32 logits [n, num_logits].
 
-    Mean and spread of the features are part of its state, so that saved weights take features as they stand in a file.
+    Mean and standard deviation of the features are part of its state, so that saved weights take raw features.
     """
 
     mean: torch.Tensor
     std: torch.Tensor
 
     def __init__(self, num_features: int, hidden: Sequence[int], num_logits: int, dropout: float = 0.0) -> None:
-        """`hidden` are the widths of the layers between; `dropout` acts behind each of them."""
+        """`hidden` are the widths of the hidden layers; each is followed by `dropout`."""
         super().__init__()
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("std", torch.ones(num_features))
@@ -33,13 +33,13 @@ class Mlp(nn.Module):
         self.head = nn.Linear(wide, num_logits)
 
     def standardise(self, mean: npt.NDArray[np.float64], std: npt.NDArray[np.float64]) -> None:
-        """Takes mean and spread [num_features] of the features; one that never changes is only shifted."""
-        # A spread that float32 cannot tell beside the mean is what rounding leaves of none.
+        """Sets mean and standard deviation [num_features] of the features. A constant feature is only shifted."""
+        # A deviation below the float32 resolution of the mean is a rounding error of 0.
         changes = std > np.finfo(np.float32).eps * np.abs(mean)
         self.mean.copy_(torch.from_numpy(mean))
         self.std.copy_(torch.from_numpy(np.where(changes, std, 1.0)))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Logits of features of any shape that holds `num_features` numbers a row."""
+        """float32 logits [n, num_logits] of features [n, ...] with `num_features` values per row."""
         logits: torch.Tensor = self.head(self.layers((features.float().flatten(1) - self.mean) / self.std))
         return logits.float()

@@ -1,7 +1,7 @@
-"""ResNets for images, of any width: a classifier, and the encoder of the U-Net. Must not download anything.
+"""ResNets of any width: a classifier, and the encoder of the U-Net. Must not download anything.
 
-The parameter names are torchvision's, so that weights trained elsewhere can be loaded from a file; a test holds the
-outputs against torchvision's.
+Parameter names are torchvision's, so that weights trained elsewhere can be loaded from a file; a test compares the
+outputs with torchvision's.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import nn
 from engine.errors import Problem, Refused
 
 STRIDE = 32
-"""Pixels in each direction that come to one in the last stage."""
+"""Downsampling factor of the last stage."""
 
 
 class Layout(NamedTuple):
-    """How many blocks the four stages have, and of which kind."""
+    """Blocks of the four stages, and their kind."""
 
     blocks: tuple[int, int, int, int]
     bottleneck: bool
@@ -33,7 +33,7 @@ LAYOUTS = {
 
 
 class Block(nn.Module):
-    """Two convolutions of 3 x 3 around which the input is led: [n, inputs, h, w] -> [n, channels, h / stride, ...]."""
+    """Two 3 x 3 convolutions with a shortcut: [n, inputs, h, w] -> [n, channels, h / stride, w / stride]."""
 
     expansion = 1
 
@@ -46,7 +46,7 @@ class Block(nn.Module):
         self.downsample = _downsample(inputs, channels, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output."""
+        """The output of the block."""
         out = self.bn1(self.conv1(x)).relu()
         out = self.bn2(self.conv2(out))
         around = x if self.downsample is None else self.downsample(x)
@@ -54,7 +54,8 @@ class Block(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two of 1 x 1, the input led around: [n, 4 * channels, h / stride, w / stride]."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut: [n, inputs, h, w] -> [n, 4 * channels, h / stride, w /
+    stride]."""
 
     expansion = 4
 
@@ -70,7 +71,7 @@ class Bottleneck(nn.Module):
         self.downsample = _downsample(inputs, outputs, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output."""
+        """The output of the block."""
         out = self.bn1(self.conv1(x)).relu()
         out = self.bn2(self.conv2(out)).relu()
         out = self.bn3(self.conv3(out))
@@ -79,7 +80,7 @@ class Bottleneck(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The convolutions of a ResNet. `channels` are those of what `features` returns."""
+    """The convolutions of a ResNet. `channels` are the channels of each output of `features`."""
 
     def __init__(self, name: str, width: int = 64) -> None:
         """`name` is a key of `LAYOUTS`, `width` the channels of the first stage: 64 is the published size.
@@ -103,7 +104,7 @@ class Encoder(nn.Module):
         self.apply(_initialize)
 
     def features(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """Of [n, 3, h, w], what is seen at strides 2, 4, 8, 16 and 32."""
+        """Feature maps of [n, 3, h, w] at strides 2, 4, 8, 16 and 32: [n, channels[i], h / stride, w / stride] each."""
         seen = [self.bn1(self.conv1(images)).relu()]
         x = self.maxpool(seen[0])
         for stage in range(1, 5):
@@ -116,27 +117,27 @@ class ResNet(Encoder):
     """A classifier: [n, 3, h, w] -> float32 logits [n, num_logits], for images of any size."""
 
     def __init__(self, name: str, num_logits: int, width: int = 64, dropout: float = 0.0) -> None:
-        """As `Encoder`; `dropout` is the share of the features that a training step drops before the last layer."""
+        """As `Encoder`; `dropout` is the share of features dropped before the last layer in training."""
         super().__init__(name, width)
         self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(self.channels[-1], num_logits)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits of images."""
-        # A mean, for adaptive pooling of odd sizes is made of many small programs.
+        """float32 logits [n, num_logits] of images [n, 3, h, w]."""
+        # A mean: adaptive pooling of odd sizes compiles to many small programs.
         pooled = self.features(images)[-1].mean(dim=(2, 3))
         logits: torch.Tensor = self.fc(self.dropout(pooled))
         return logits.float()
 
 
 def _downsample(inputs: int, outputs: int, stride: int) -> nn.Module | None:
-    """What fits the input to the output where their shapes differ."""
+    """The shortcut, which matches the input to the output if their shapes differ."""
     if inputs == outputs and stride == 1:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 def _initialize(module: nn.Module) -> None:
-    """Weights that keep the variance of what passes, as He et al. do for ReLU."""
+    """He initialisation, which keeps the variance through ReLU."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

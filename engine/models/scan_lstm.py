@@ -1,7 +1,8 @@
-"""An LSTM that XLA compiles as one loop. `nn.LSTM` is unrolled there: 100 steps take minutes and gigabytes to compile.
+"""An LSTM that XLA compiles as one loop, and a check for recurrent layers that XLA would unroll.
 
-Parameters, their names and the results are those of `nn.LSTM`, so weights go from one to the other. Off the XLA device
-this is `nn.LSTM`, and needs no runtime. Must not import torch_xla: the backend is imported when a tensor is on `xla`.
+XLA unrolls `nn.LSTM`: 100 steps take minutes and gigabytes to compile. Parameters, their names and the results of
+`LSTM` are those of `nn.LSTM`, so weights can be exchanged. Off the XLA device it is `nn.LSTM`, without the runtime.
+Must not import torch_xla: the backend is imported when a tensor is on `xla`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Tensors = tuple[torch.Tensor, ...]
 class LSTM(nn.LSTM):
     """`nn.LSTM`, without `proj_size`, for sequences of any length.
 
-    Sequences are padded, not packed: on XLA every length would be another program. Under autocast the products are of
-    the low precision, sums and states float32, and the output is float32.
+    Sequences are padded, not packed: on XLA every new length would compile another program. Under autocast the products
+    use the low precision, sums and states are float32, and the output is float32.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As `nn.LSTM`. Raises `ValueError` for a projection."""
+        """As `nn.LSTM`. Raises `ValueError` if `proj_size` is set."""
         super().__init__(*args, **kwargs)
         if self.proj_size:
             raise ValueError("the scan LSTM has no projection; leave proj_size at 0 and put a linear layer behind it")
@@ -32,8 +33,8 @@ class LSTM(nn.LSTM):
     def forward(self, sequence: Any, state: State | None = None) -> tuple[Any, State]:
         """Output [time, n, directions * hidden] and the last (h, c), each [layers * directions, n, hidden].
 
-        As in `nn.LSTM`, `batch_first` swaps the first two dimensions of `sequence` and output, and a sequence without
-        the batch dimension gives an output without it. Raises `TypeError` for a packed sequence on XLA.
+        As in `nn.LSTM`, `batch_first` swaps the first two dimensions of `sequence` and output, and an unbatched
+        sequence gives an unbatched output. Raises `TypeError` for a packed sequence on XLA.
         """
         if isinstance(sequence, nn.utils.rnn.PackedSequence):
             if sequence.data.device.type == "xla":
@@ -57,7 +58,7 @@ class LSTM(nn.LSTM):
         return output if self.batch_first else output.transpose(0, 1), (h, c)
 
     def _layers(self, sequence: torch.Tensor, state: State | None) -> tuple[torch.Tensor, State]:
-        """All layers over [n, time, features]."""
+        """All layers over a sequence [n, time, features]."""
         suffixes = ("", "_reverse") if self.bidirectional else ("",)
         last: list[State] = []
         for layer in range(self.num_layers):
@@ -78,11 +79,11 @@ class LSTM(nn.LSTM):
         return zeros, zeros
 
     def _direction(self, sequence: torch.Tensor, start: State, name: str) -> tuple[torch.Tensor, ...]:
-        """One direction of a layer: its states of every step, and the last two."""
+        """One direction of a layer: the states of every step, and the last (h, c)."""
         weight = getattr(self, f"weight_hh{name}")
         bias = getattr(self, f"bias_ih{name}") + getattr(self, f"bias_hh{name}") if self.bias else None
-        # The inputs of all steps at once, one large product; over [n, time], because where n is shared out among cores
-        # [time, n] cannot be seen as one dimension without gathering everything on each.
+        # The inputs of all steps in one large product; over [n, time], because if n is sharded over cores, [time, n]
+        # cannot be viewed as one dimension without gathering everything on each core.
         inputs = linear(sequence, getattr(self, f"weight_ih{name}"), bias).to(weight.dtype)
         if torch.is_autocast_enabled("xla"):
             weight = weight.to(torch.get_autocast_dtype("xla"))
@@ -95,7 +96,7 @@ class LSTM(nn.LSTM):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, and the loop back. The weight's gradient is one product over all steps, not one a step."""
+    """The loop over time and its backward loop. The gradient of the weight is one product over all steps."""
 
     @staticmethod
     def forward(
@@ -122,7 +123,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _earlier(states: torch.Tensor, start: torch.Tensor, back: bool) -> torch.Tensor:
-    """For each step the state it began with."""
+    """The initial state of each step."""
     first = start.unsqueeze(0)
     return torch.cat((states[1:], first)) if back else torch.cat((first, states[:-1]))
 
@@ -133,7 +134,7 @@ def _rows(states: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _step(carry: Tensors, row: Tensors) -> tuple[Tensors, Tensors]:
-    """One step of time: the gates are kept for the way back."""
+    """One time step; also returns the gates for the backward pass."""
     h, c, weight = carry
     i, f, g, o = (row[0] + (h.to(weight.dtype) @ weight.t()).to(h.dtype)).chunk(4, dim=1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
@@ -143,7 +144,7 @@ def _step(carry: Tensors, row: Tensors) -> tuple[Tensors, Tensors]:
 
 
 def _step_back(carry: Tensors, row: Tensors) -> tuple[Tensors, Tensors]:
-    """Gradients of one step's gates before their activation, and of the state it began with."""
+    """Gradients of one step's gates before their activation, and of its initial state."""
     d_h, d_c, weight = carry
     d_out, c, earlier_c, gates = row
     i, f, g, o = gates.chunk(4, dim=1)
@@ -165,9 +166,9 @@ REMEDY = "engine.models.scan_lstm.LSTM"
 
 
 def unrolled_modules(model: nn.Module) -> list[str]:
-    """A sentence for each recurrent module that XLA would unroll, one copy a step: minutes to compile for 100 steps.
+    """A sentence for each recurrent module that XLA would unroll, one copy per step: minutes to compile for 100 steps.
 
-    A cell that the network calls in a loop of its own cannot be seen here.
+    A cell that the network calls in its own loop is not detected.
     """
     sentences = []
     for name, module in model.named_modules():
@@ -182,13 +183,12 @@ def unrolled_modules(model: nn.Module) -> list[str]:
 
 
 def _unrolled(module: nn.Module) -> str | None:
-    """What the module is called, if it is one that XLA unrolls."""
+    """The name of a module's kind, if XLA unrolls it."""
     if isinstance(module, nn.LSTM):
         return None if isinstance(module, LSTM) else "nn.LSTM"
     if isinstance(module, nn.RNN):
         return "nn.RNN"
-    # The runtime puts a GRU of its own, a scan, in the place of nn.GRU, and keeps the one from before for what is read
-    # in both directions.
+    # The runtime replaces nn.GRU with a scan of its own, and keeps the original for bidirectional layers.
     gru: Any = nn.GRU
     if isinstance(module, getattr(gru, "_orig", gru)) and module.bidirectional:
         return "nn.GRU of both directions"

@@ -1,4 +1,4 @@
-"""A classifier of texts: embedding, LSTM, what it made of the words that are there, logits."""
+"""A text classifier: embedding, LSTM, pooling over the words, logits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from engine.models.scan_lstm import LSTM
 
 Pool = Literal["mean", "last"]
 PADDING = 0
-"""The token that fills a text up to the common length; its embedding is 0."""
+"""The padding token; its embedding is 0."""
 
 
 class LstmClassifier(nn.Module):
     """Tokens [n, time] with lengths [n] -> float32 logits [n, num_logits].
 
-    Padding stands behind the text and never counts: the LSTM reads forwards only, and what it says there is left out.
+    Padding follows the text and has no effect: the LSTM is unidirectional, and its states at padding are ignored.
     """
 
     def __init__(
@@ -32,9 +32,10 @@ class LstmClassifier(nn.Module):
         num_logits: int = 1,
         pool: Pool = "mean",
     ) -> None:
-        """`vocabulary` counts all tokens, padding (0) included; `dropout` acts between layers and before the logits.
+        """`vocabulary` counts all tokens, including padding (0); `dropout` acts between layers and before the logits.
 
-        `pool` takes the mean over the states of all words, which learns long texts faster, or the last word's state.
+        `pool` takes the mean of the states over all words, which learns long texts faster, or the state of the last
+        word.
         """
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=PADDING)
@@ -45,7 +46,7 @@ class LstmClassifier(nn.Module):
         self.pool: Pool = pool
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Logits of texts. A text without a word counts as states of 0."""
+        """float32 logits [n, num_logits] of tokens [n, time] with lengths [n]. An empty text has states of 0."""
         states, _ = self.lstm(self.embedding(tokens))
         pooled = mean_state(states, lengths) if self.pool == "mean" else last_state(states, lengths)
         logits: torch.Tensor = self.head(self.dropout(pooled))
@@ -53,7 +54,7 @@ class LstmClassifier(nn.Module):
 
 
 class WordList(nn.Module):
-    """Words that the numbers of a vocabulary mean, kept in the network's state as UTF-8 bytes, one word a line."""
+    """The words of a vocabulary, stored in the network's state as UTF-8 bytes, one word per line."""
 
     def __init__(self, words: Iterable[str]) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class WordList(nn.Module):
         return torch.frombuffer(bytearray("\n".join(self.words).encode() + b"\n"), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Takes the words of a saved network."""
+        """Loads the words of a saved network, uint8 [bytes]."""
         text = bytes(state.cpu().tolist()).decode()
         self.words = tuple(text.splitlines()) if text.strip() else ()
 
@@ -75,9 +76,9 @@ def mean_state(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def last_state(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Each row's state at its last valid step.
+    """The state of each row at its last valid step: [n, time, features] with lengths [n] -> [n, features].
 
-    By a mask: a gather would be scattered back over all states, which the cores cannot share out.
+    Uses a mask: the gradient of a gather would be a scatter over all states, which cannot be sharded over the cores.
     """
     return (states * (_places(states) == lengths[:, None] - 1).unsqueeze(2)).sum(dim=1)
 

@@ -1,7 +1,7 @@
-"""A U-Net on a ResNet that predicts a mask and a depth for each pixel. Must not download anything.
+"""A U-Net on a ResNet encoder that predicts a mask and a depth per pixel. Must not download anything.
 
-Sizes are doubled by repeating pixels before a convolution: a fixed shape and two cheap operations on every core, where
-bilinear and adaptive resizing are slow.
+Upsampling repeats pixels before a convolution: static shapes and two cheap operations on every core, where bilinear and
+adaptive resizing are slow.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ LEAST_CHANNELS = 4
 
 
 class Maps(NamedTuple):
-    """What the network says of each pixel."""
+    """The output of the network."""
 
     mask: torch.Tensor
     """Logits, float32 [n, 1, h, w]: above 0 is foreground."""
     depth: torch.Tensor
-    """In the unit of the target, float32 [n, 1, h, w]."""
+    """float32 [n, 1, h, w], in the unit of the target."""
 
 
 class UNet(nn.Module):
-    """[n, 3, h, w] -> mask and depth [n, 1, h, w], where h and w are multiples of 32."""
+    """Images [n, 3, h, w] -> mask and depth [n, 1, h, w]; h and w must be multiples of 32."""
 
     def __init__(self, encoder: str = "resnet50", width: int = 64) -> None:
-        """`encoder` is a key of `engine.models.resnet.LAYOUTS`, `width` its first channels.
+        """`encoder` is a key of `engine.models.resnet.LAYOUTS`, `width` the channels of its first stage.
 
-        At width 64, resnet50 gives 32.5 million parameters and resnet34 24.4; `thin` at 8 gives 0.13.
+        At width 64, resnet50 has 32.5 million parameters and resnet34 24.4; `thin` at 8 has 0.13.
         """
         super().__init__()
         self.encoder = Encoder(encoder, width)
         outputs = [max(LEAST_CHANNELS, round(width * factor)) for factor in DECODER]
         inputs = [self.encoder.channels[-1], *outputs[:-1]]
         skips = [*reversed(self.encoder.channels[:-1]), outputs[-1]]
-        # The encoder begins at half the size: without this, no edge is finer than two pixels.
+        # The encoder starts at half the resolution: without this layer, edges would be two pixels wide.
         self.full = nn.Sequential(*_conv(3, outputs[-1]))
         self.decoder = nn.ModuleList(Up(*sizes) for sizes in zip(inputs, skips, outputs, strict=True))
         self.mask = nn.Conv2d(outputs[-1], 1, 3, padding=1)
         self.depth = nn.Conv2d(outputs[-1], 1, 3, padding=1)
 
     def forward(self, images: torch.Tensor) -> Maps:
-        """Mask logits and depth. Raises `Refused` where a side is no multiple of 32."""
+        """Mask logits and depth, float32 [n, 1, h, w] each, of images [n, 3, h, w]. Raises `Refused` if h or w is not a
+        multiple of 32."""
         check_sides(images.shape[2], images.shape[3])
         *skips, x = self.encoder.features(images)
         for up, skip in zip(self.decoder, [*reversed(skips), self.full(images)], strict=True):
@@ -57,7 +58,7 @@ class UNet(nn.Module):
 
 
 class Up(nn.Module):
-    """Doubles the sides, adds what the encoder saw at that size, and convolves twice."""
+    """Upsamples, concatenates the encoder's features of that size, and convolves twice."""
 
     def __init__(self, inputs: int, skips: int, outputs: int) -> None:
         super().__init__()
@@ -70,13 +71,13 @@ class Up(nn.Module):
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    """Each pixel four times: [n, c, h, w] -> [n, c, 2h, 2w]."""
+    """Repeats each pixel 2 x 2: [n, c, h, w] -> [n, c, 2h, 2w]."""
     n, c, h, w = x.shape
     return x[:, :, :, None, :, None].expand(n, c, h, 2, w, 2).reshape(n, c, 2 * h, 2 * w)
 
 
 def check_sides(height: int, width: int) -> None:
-    """Raises `Refused` for images that the network cannot halve five times."""
+    """Raises `Refused` for images that cannot be halved five times."""
     if height % STRIDE or width % STRIDE or not height or not width:
         fits = [max(STRIDE, round(side / STRIDE) * STRIDE) for side in (height, width)]
         message = f"images of {height} x {width} pixels do not fit the U-Net, whose sides are multiples of {STRIDE}; "

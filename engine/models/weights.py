@@ -1,4 +1,4 @@
-"""Weights to start training from: a user's own file, but for the head, or a run's checkpoint, head included.
+"""Loads weights to start training from: a user's file without its head, or a run's checkpoint with its head.
 
 Must not download anything.
 """
@@ -16,9 +16,9 @@ from engine.errors import Problem, Refused
 
 KEY = "model.weights"
 WRAPPINGS = ("model", "state_dict")
-"""Where files of others keep the weights beside other things."""
+"""Keys under which other tools store the weights."""
 PREFIXES = ("module.", "model.", "_orig_mod.")
-"""What DataParallel, a LightningModule and torch.compile put before every name."""
+"""Prefixes that DataParallel, a LightningModule and torch.compile add to every name."""
 NAMED = 3
 NEW_HEAD = "tputui_new_head"
 """Attribute of a network whose head was not loaded."""
@@ -28,15 +28,15 @@ State = dict[str, torch.Tensor]
 class _Content(NamedTuple):
     state: State
     from_run: bool
-    """Whether a run of tputui saved it."""
+    """Whether tputui saved the file."""
 
 
 def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
-    """Loads a file of `torch.save` into the network, but for the modules whose names begin with `head`.
+    """Loads a `torch.save` file into the network, except the modules whose names begin with `head`.
 
-    Of a checkpoint that a run saved the head is loaded too; if it has another shape, it stays new, and `new_head`
-    says so. Raises `Refused`, with the configuration's `key`, where the file cannot be read, or holds other weights:
-    every name of the network must be there with its shape, and none besides.
+    For a checkpoint of a run the head is loaded too; if its shape differs, it stays new, and `new_head` says so. Raises
+    `Refused`, with the configuration's `key`, if the file cannot be read or has other weights: every name of the
+    network must be there with its shape, and no others.
     """
     content = _read(Path(path), key)
     own = model.state_dict()
@@ -65,7 +65,7 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
 
 
 def new_head(model: nn.Module) -> list[str]:
-    """A sentence if `load` left out the head of a run's checkpoint."""
+    """A sentence if `load` did not load the head of a run's checkpoint."""
     said = getattr(model, NEW_HEAD, None)
     return [said] if isinstance(said, str) else []
 
@@ -85,7 +85,7 @@ def _read(path: Path, key: str) -> _Content:
         raise Refused([Problem(key, message)]) from error
     from_run = isinstance(found, dict) and isinstance(found.get("learner"), dict)
     if from_run:
-        # Lightning's own state is beside an empty learner.
+        # Lightning's own state is stored beside an empty state_dict.
         found = found["learner"] or found
     for name in WRAPPINGS:
         if isinstance(found, dict) and isinstance(found.get(name), dict):
@@ -96,7 +96,7 @@ def _read(path: Path, key: str) -> _Content:
 
 
 def _without_prefix(found: State, own: State) -> State:
-    """The weights without what a wrapper put before every name; a LightningModule calls its network as it likes."""
+    """The weights without the prefix of a wrapper; a LightningModule may use any attribute name for its network."""
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in found):
             found = {name.removeprefix(prefix): value for name, value in found.items()}

@@ -1,1 +1,1 @@
-"""The workloads that ship with tputui, one per module."""
+"""The tasks that ship with tputui, one per module."""

@@ -1,6 +1,6 @@
-"""Handwritten digits: 1,797 images of 8 x 8 pixels that ship inside scikit-learn.
+"""Task `digits`: 1,797 handwritten digits of 8 x 8 pixels that ship with scikit-learn.
 
-Real data, small enough to train in seconds on two CPU cores. The top of this module is torch-free.
+Real data, small enough to train in seconds on two CPU cores. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DigitsData(Options, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     valid_fraction: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.2
-    """Share of the images that is kept for validation, more than 0 and less than 1."""
+    """Share of the images held out for validation, more than 0 and less than 1."""
 
 
 class DigitsModel(Options, frozen=True, kw_only=True):
@@ -39,11 +39,11 @@ class DigitsModel(Options, frozen=True, kw_only=True):
     channels: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     """Channels of both convolutions."""
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
-    """Share of the features that a training step drops before the last layer."""
+    """Share of features dropped before the last layer in training."""
 
 
 class Images:
-    """Images held in memory, with their labels where they are known."""
+    """A dataset of images in memory, with labels if they are known."""
 
     def __init__(self, pixels: torch.Tensor, labels: torch.Tensor | None) -> None:
         """`pixels` float32 [n, 1, 8, 8], `labels` int64 [n]."""
@@ -54,7 +54,7 @@ class Images:
         return len(self._pixels)
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """`pixels` and, where they are known, `labels` at the indices."""
+        """`pixels` float32 [n, 1, 8, 8] and, if known, `labels` int64 [n]."""
         import torch
 
         rows = torch.from_numpy(indices)
@@ -63,7 +63,7 @@ class Images:
 
 
 class Digits(Task):
-    """scikit-learn's handwritten digits: a small convnet tells 0 to 9."""
+    """Classifies scikit-learn's handwritten digits with a small convnet."""
 
     data_options: ClassVar[type[Options]] = DigitsData
     model_options: ClassVar[type[Options]] = DigitsModel
@@ -75,7 +75,7 @@ class Digits(Task):
         return Sizes(NUM_EXAMPLES - valid, valid)
 
     def load(self, data: DigitsData, seed: int) -> Splits:
-        """Shuffles once by the seed and cuts."""
+        """Shuffles once by the seed and splits."""
         import numpy as np
         import torch
         from sklearn.datasets import load_digits
@@ -94,11 +94,11 @@ class Digits(Task):
         return ConvNet(options.channels, options.dropout, NUM_CLASSES)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logits` [examples, 10]."""
+        """`logits` float32 [n, 10]."""
         return {"logits": model(batch["pixels"])}
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Cross-entropy, and whether the likeliest class is the right one."""
+        """`loss` (cross-entropy) and `accuracy`, float32 [n] each."""
         from torch.nn.functional import cross_entropy
 
         logits, labels = predictions["logits"], batch["labels"]
@@ -116,9 +116,10 @@ class Digits(Task):
         return [Picture("input", f"{row + 1}: {labels[row]}", pixels) for row, pixels in enumerate(gray)]
 
     def inputs(self, data: DigitsData, source: Path) -> Images:
-        """Images of a user: `.npy` of 64 values an image, from 0 to 16; or CSV of 64 columns, and `label` as it may be.
+        """A user's images: `.npy` with 64 values per image, from 0 to 16; or CSV with 64 columns and optionally
+        `label`.
 
-        The 64 columns of a CSV are its pixels row by row, in the order in which they stand.
+        The 64 columns of a CSV are the pixels row by row.
         """
         import numpy as np
         import torch
@@ -134,7 +135,7 @@ class Digits(Task):
         return Images(images, None if labels is None else torch.from_numpy(labels))
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """The likeliest digit, and how likely it is."""
+        """The most likely digit and its probability."""
         import numpy as np
 
         logits = predictions["logits"].astype(np.float64)

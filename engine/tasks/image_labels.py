@@ -1,6 +1,6 @@
-"""Labels of images: one class, several labels of which each is there or not, or numbers.
+"""Task `image_labels`: predicts one class, several binary labels, or numbers per image of a user's table or folder.
 
-For a user's own table or folder. ResNets and EfficientNets of any size. The top of this module is torch-free.
+ResNets and EfficientNets of any size. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ImageLabelsData(ImageData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     balanced: bool = False
-    """Whether a rare label counts more in the loss: for binary labels as many times as negatives outnumber
-    positives in the training rows, for classes by the inverse of how frequent they are."""
+    """Whether a rare label counts more in the loss: for binary labels by the ratio of negatives to positives in the
+    training rows, for classes by the inverse of their frequency."""
     flips: Literal["none", "horizontal", "both"] = "none"
-    """How training images are mirrored at random: not at all, left to right, or also top to bottom."""
+    """Random mirroring of training images: none, left to right, or also top to bottom."""
 
 
 class ImageLabelsModel(ScaledModel, frozen=True, kw_only=True):
@@ -43,20 +43,20 @@ class ImageLabelsModel(ScaledModel, frozen=True, kw_only=True):
     net: str = "resnet34"
     """`resnet18`, `resnet34`, `resnet50`, `thin`, or `efficientnet-b0` to `efficientnet-b7`."""
     width: Annotated[float, msgspec.Meta(gt=0, le=8)] = 1.0
-    """What the net's channels are multiplied by; 1 is the published size."""
+    """Factor for the channels of the network; 1 is the published size."""
     depth: Annotated[float, msgspec.Meta(gt=0, le=8)] = 1.0
-    """What the layers of an EfficientNet are multiplied by."""
+    """Factor for the layers of an EfficientNet."""
     stem_stride: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
-    """Stride of an EfficientNet's first layer; 1 keeps images of 64 pixels and less from shrinking at once."""
+    """Stride of an EfficientNet's first layer; 1 keeps the resolution of images of 64 pixels and less."""
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
-    """Share of the features that a training step drops before the last layer; none takes the published one."""
+    """Share of features dropped before the last layer in training; by default the published one."""
     weights: str = ""
-    """File of weights to start from: of `torch.save`, where the last layer is new; or `checkpoints/best.pt` of a run,
-    last layer included if it has as many labels."""
+    """File of weights to start from: of `torch.save`, with a new last layer; or `checkpoints/best.pt` of a run,
+    including the last layer if it has as many labels."""
 
 
 class ImageLabels(Labelled):
-    """Tells labels of images: one class, several that are there or not, or numbers."""
+    """Predicts the labels of images: one class, several binary labels, or numbers."""
 
     data_options: ClassVar[type[Options]] = ImageLabelsData
     model_options: ClassVar[type[Options]] = ImageLabelsModel
@@ -67,7 +67,7 @@ class ImageLabels(Labelled):
         self._scaled = Scaling()
 
     def load(self, data: ImageLabelsData, seed: int) -> Splits:
-        """Nothing is decoded yet."""
+        """Images are decoded when they are fetched."""
         from engine.data import images
 
         splits = images.load(data, seed)
@@ -82,7 +82,7 @@ class ImageLabels(Labelled):
         return splits
 
     def model(self, options: ImageLabelsModel, data: ImageLabelsData) -> torch.nn.Module:
-        """The net, with the user's weights in it where there are some."""
+        """The network, with the weights of `model.weights` if set."""
         from engine.models import weights
 
         if not self._names:
@@ -94,7 +94,7 @@ class ImageLabels(Labelled):
         return self._finished(net)
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Mirrors each image or not."""
+        """Mirrors images randomly; shapes stay."""
         if self._flips == "none":
             return batch
         from engine.data import images
@@ -103,18 +103,18 @@ class ImageLabels(Labelled):
         return images.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logits` [examples, labels]; of numbers `values`, with their `spread` in training."""
+        """`logits` float32 [n, labels]; for numbers `values` [n, labels], in training with their `spread` [labels]."""
         return self._answer(model, model(self._scaled(batch["image"])))
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """The images as they are trained on, each with its label."""
+        """Training images as the network gets them, each with its label."""
         return [
             Picture("input", f"{row + 1}: {self._told(batch['label'][row])}", _pixels(image))
             for row, image in enumerate(batch["image"])
         ]
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """The images, each with its label and, above the picture, what was predicted."""
+        """Images with label and prediction as the title."""
         return [
             Picture(
                 f"predicted: {self._guessed(predictions, row)}",
@@ -125,19 +125,19 @@ class ImageLabels(Labelled):
         ]
 
     def problems(self, plan: Plan) -> list[Problem]:
-        """A mean or spread that does not fit the channels."""
+        """A mean or std with the wrong number of channels."""
         assert isinstance(plan.model, ImageLabelsModel)
         assert isinstance(plan.data, ImageLabelsData)
         return scaling.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: ImageLabelsData, source: Path) -> Dataset:
-        """Images of a table, of TFRecord files, of a folder, or one image."""
+        """Images of a table, TFRecord files, a folder, or one image."""
         from engine.data import images
 
         return images.inputs(data, source, self.classes)
 
     def test_split(self, data: ImageLabelsData) -> Dataset:
-        """Rows that say `test`, or the images of a folder `test`."""
+        """The rows with split `test`, or the images of a folder `test`."""
         from engine.data import images
 
         return images.load_test(data, self.classes)
@@ -150,7 +150,7 @@ def _pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _net(options: ImageLabelsModel, num_labels: int) -> tuple[torch.nn.Module, str]:
-    """The net, and the name of its last layer."""
+    """The network, and the name of its last layer."""
     from engine.models.efficientnet import EfficientNet
     from engine.models.resnet import ResNet
 

@@ -1,7 +1,7 @@
-"""What tasks share whose examples have labels: one class, several labels of which each is there or not, or numbers.
+"""Base of the tasks with labelled examples: one class, several binary labels, or numbers per example.
 
-They differ in what an example is and in the network, whose outputs are [examples, labels]. Numbers are learned in units
-of their spread in the training rows, which the weights carry. The top of this module is torch-free.
+Subclasses define the examples and the network, whose outputs are [n, labels]. Numbers are learned in units of their
+standard deviation in the training rows, which is saved with the weights. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     import torch
 
 NUMBER_METERS, NUMBER_SCORES = ("loss", "mae"), ("rmse", "r2")
-"""Figures where labels are numbers."""
+"""Meters if labels are numbers."""
 MOST_TOLD = 3
-"""Labels of one example that are named above its picture."""
+"""Number of labels of one example in the title of its picture."""
 MOST_NAMED = 20
-"""More labels than this are not scored one by one."""
+"""With more labels than this, scores are not computed per label."""
 
 
 class Labelled(Task):
-    """A task whose loss and figures are those of labels: of `label_kind` class, binary or float."""
+    """A task whose loss and scores follow from `label_kind`: class, binary or float."""
 
     meters: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     scores: ClassVar[tuple[str, ...]] = ("auc",)
@@ -39,20 +39,21 @@ class Labelled(Task):
         self._classes = False
         self._names: tuple[str, ...] = ()
         self._weights: list[float] = []
-        """Of each label or class in the loss; empty where all count the same."""
+        """Weight of each label or class in the loss; empty if all are 1."""
         self._numbers = False
         self._targets: tuple[list[float], list[float]] | None = None
-        """Mean and spread of each label that is a number, in the training rows."""
+        """Mean and standard deviation of each float label, in the training rows."""
 
     def configure(self, data: Any, model: Any) -> None:
-        """Numbers have figures of their own."""
+        """Float labels have other meters."""
         self._numbers = data.label_kind == "float"
         if self._numbers:
-            # Class variables by their type, since most tasks have the same figures whatever their options.
+            # Class variables by their type, because most tasks have the same meters whatever their options.
             vars(self).update(meters=NUMBER_METERS, scores=NUMBER_SCORES)
 
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
-        """As the source says. Raises `Refused` where there is no label, or what is asked for does not fit its kind."""
+        """Sizes of the splits. Raises `Refused` if there is no label column, or an option does not fit the kind of
+        labels."""
         if not data.label:
             raise Refused([Problem("data.label", "it names no column, so there is nothing to tell of an example")])
         if self._numbers and getattr(data, "balanced", False):
@@ -60,12 +61,12 @@ class Labelled(Task):
         return sources.sizes(data, seed)
 
     def num_folds(self, data: SourceOptions) -> int:
-        """As the keys or the source say."""
+        """The class names."""
         return sources.num_folds(data)
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Cross-entropy over classes or labels, and the share of the labels that is right; of numbers the mean squared
-        distance in units of their spread, and the mean distance."""
+        """Cross-entropy over classes or labels and the share of correct labels, float32 [n] each; for numbers the mean
+        squared error in units of their standard deviation, and the mean absolute error."""
         from engine import losses
 
         if self._numbers:
@@ -84,14 +85,14 @@ class Labelled(Task):
         return {"loss": losses.bce_with_logits(logits, label, pos_weight=weight), "accuracy": right}
 
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Logits or numbers beside labels."""
+        """Logits or numbers with the labels."""
         if self._numbers:
             return {"values": predictions["values"], "label": batch["label"]}
         return {"logits": predictions["logits"].float(), "label": batch["label"]}
 
     def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """`auc`, the mean over the labels, and `ap`, the average precision; each label's own beside them. Of numbers
-        `rmse` over all labels and `r2`, the mean over the labels, beside each label's own."""
+        """`auc`, the mean over the labels, and `ap`, the average precision; also per label. For numbers `rmse` over all
+        labels and `r2`, the mean over the labels; also per label."""
         if self._numbers:
             return self._number_scores(judged["values"], judged["label"])
         logits, label = judged["logits"], judged["label"]
@@ -114,7 +115,7 @@ class Labelled(Task):
         return found
 
     def _finished(self, net: torch.nn.Module) -> torch.nn.Module:
-        """The network; where labels are numbers, with their mean and spread among what it keeps."""
+        """The network; for numbers, with their mean and standard deviation as buffers."""
         import torch
 
         if self._numbers:
@@ -125,7 +126,7 @@ class Labelled(Task):
         return net
 
     def _answer(self, model: torch.nn.Module, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Outputs [examples, labels] as `logits`; as `values` in the labels' own units, where these are numbers."""
+        """Outputs [n, labels] as `logits`; for numbers as `values`, in the units of the labels."""
         import torch
 
         if not self._numbers:
@@ -134,7 +135,7 @@ class Labelled(Task):
         return {"values": outputs.float() * spread + mean, "spread": spread + torch.zeros_like(outputs)}
 
     def _told(self, label: npt.NDArray[Any]) -> str:
-        """A label in words: the class, which of several labels are there, or the numbers."""
+        """The label as text: the class, the labels that are 1, or the numbers."""
         if self._numbers:
             return ", ".join(f"{value:.4g}" for value in label.reshape(-1)[:MOST_TOLD])
         if self._classes:
@@ -146,7 +147,7 @@ class Labelled(Task):
         return (", ".join(there[:MOST_TOLD]) + more) or "none"
 
     def _guessed(self, predictions: dict[str, npt.NDArray[Any]], row: int) -> str:
-        """A prediction in words, with the probability of one class or label."""
+        """The prediction as text, with the probability of a class or single label."""
         if self._numbers:
             return self._told(predictions["values"][row])
         shares = _shares(predictions["logits"][row : row + 1].astype(np.float64), classes=self._classes)[0]
@@ -157,7 +158,7 @@ class Labelled(Task):
         return self._told(shares)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """The probability of each label, and the likeliest class; or the numbers."""
+        """The probability of each label, and the most likely class; or the numbers."""
         if self._numbers:
             return {f"predicted {name}": predictions["values"][:, place] for place, name in enumerate(self._names)}
         shares = _shares(predictions["logits"].astype(np.float64), classes=self._classes)
@@ -166,11 +167,11 @@ class Labelled(Task):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes that the network tells; none where labels are no classes."""
+        """The class names of the network; empty if labels are not classes."""
         return self._names if self._classes else ()
 
     def _learn_names(self, data: SourceOptions, rows: Rows | None) -> None:
-        """What the labels are called: by the keys where they say it, else by the rows."""
+        """Names of the labels: from the options if set, else from the rows."""
         self._classes = not self._numbers and data.label_kind == "class"
         if rows is not None:
             self._names = rows.label_names
@@ -180,20 +181,20 @@ class Labelled(Task):
             self._names = (data.label,) if isinstance(data.label, str) else tuple(data.label)
 
     def _learn_targets(self, rows: Rows, train: Ints) -> None:
-        """Mean and spread of the numbers in the training rows; one that never changes is only shifted."""
+        """Mean and standard deviation of the numbers in the training rows; a constant label is only shifted."""
         if self._numbers and rows.labels is not None:
             held = rows.labels[train].astype(np.float64)
             spread = held.std(axis=0)
             self._targets = held.mean(axis=0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
 
     def _balance(self, rows: Rows, train: Ints) -> None:
-        """A rare label counts more from now on, as rare as it is in the training rows."""
+        """Sets the label weights by how rare each label is in the training rows."""
         if rows.labels is not None:
             self._weights = class_weights(rows.labels[train], len(self._names))
 
 
 def _shares(logits: npt.NDArray[np.float64], *, classes: bool) -> npt.NDArray[np.float64]:
-    """Probabilities of logits [examples, labels]: of classes they add up to 1."""
+    """Probabilities of logits [n, labels]; those of classes add up to 1."""
     if not classes:
         alone: npt.NDArray[np.float64] = 1 / (1 + np.exp(-logits))
         return alone
@@ -203,7 +204,8 @@ def _shares(logits: npt.NDArray[np.float64], *, classes: bool) -> npt.NDArray[np
 
 
 def class_weights(labels: npt.NDArray[Any], num_labels: int) -> list[float]:
-    """Weights of labels [rows] (classes) or [rows, labels] (0 or 1); one that never occurs counts once."""
+    """Label weights float32 [labels] from labels [rows] (classes) or [rows, labels] (0 or 1); 1 for one that never
+    occurs."""
     if labels.ndim == 1:
         counts = np.bincount(labels.astype(np.int64), minlength=num_labels).astype(float)
         shares = np.where(counts > 0, len(labels) / np.maximum(counts, 1) / max(1, (counts > 0).sum()), 1.0)
@@ -213,7 +215,7 @@ def class_weights(labels: npt.NDArray[Any], num_labels: int) -> list[float]:
 
 
 def _constants(values: list[float], like: torch.Tensor) -> torch.Tensor:
-    """Numbers as a tensor [values] that is made on the device: sent there, it would be a transfer a step."""
+    """Numbers as a tensor [values], created on the device: a host tensor would be transferred at every step."""
     import torch
 
     return torch.stack([torch.full((), value, device=like.device) for value in values])

@@ -1,7 +1,7 @@
-"""The handwritten digits as a LightningModule and a LightningDataModule, as a user of Lightning would write them.
+"""The handwritten digits as a LightningModule and a LightningDataModule, as a Lightning user would write them.
 
-It knows nothing of tputui, cores or XLA; `sample_configs/lightning_digits.toml` trains it. Imports torch at the top,
-as users' modules do, so nothing of ours may import it.
+Independent of tputui, cores and XLA; `sample_configs/lightning_digits.toml` trains it. Imports torch at the top, as
+users' modules do, so no module of the engine may import it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class LitDigits(LightningModule):
-    """A small convnet tells 0 to 9."""
+    """A small convnet that classifies 0 to 9."""
 
     def __init__(self, channels: int = 32, dropout: float = 0.1, lr: float = 1e-3) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LitDigits(LightningModule):
         self.lr = lr
 
     def training_step(self, batch: Pair, batch_idx: int) -> dict[str, torch.Tensor]:
-        """`losses` is what lets each core's loss be shown; Lightning itself wants `loss` alone."""
+        """`losses` [n] lets tputui report the loss of each core; Lightning itself needs `loss` only."""
         pixels, labels = batch
         logits = self.net(pixels)
         losses = cross_entropy(logits, labels, reduction="none")
@@ -39,7 +39,7 @@ class LitDigits(LightningModule):
         return {"loss": losses.mean(), "losses": losses}
 
     def validation_step(self, batch: Pair, batch_idx: int) -> None:
-        """Lightning takes the mean over the split, weighted by the batches' examples."""
+        """Lightning averages over the split, weighted by batch size."""
         pixels, labels = batch
         logits = self.net(pixels)
         self.log("val_loss", cross_entropy(logits, labels))
@@ -60,7 +60,7 @@ class DigitsDataModule(LightningDataModule):
         self._splits: list[Any] = []
 
     def setup(self, stage: str) -> None:
-        """Loads and cuts, the same each time."""
+        """Loads and splits, the same way each time."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()
@@ -70,9 +70,9 @@ class DigitsDataModule(LightningDataModule):
         self._splits = list(random_split(dataset, shares, generator=torch.Generator().manual_seed(0)))
 
     def train_dataloader(self) -> DataLoader[Pair]:
-        """Shuffled; without a sampler of its own."""
+        """Shuffled, with the default sampler."""
         return DataLoader(self._splits[0], batch_size=self.batch_size, shuffle=True)
 
     def val_dataloader(self) -> DataLoader[Pair]:
-        """In order; the last batch is ragged."""
+        """In order; the last batch may be partial."""
         return DataLoader(self._splits[1], batch_size=self.batch_size)

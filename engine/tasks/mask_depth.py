@@ -1,6 +1,7 @@
-"""Foreground mask and depth of images: two heads of a U-Net, each with losses of its own.
+"""Task `mask_depth`: predicts foreground mask and depth of images with a U-Net of two heads, each with its own losses.
 
-Where the depth is not known it counts in nothing, and by choice the mask neither. The top of this module is torch-free.
+Pixels of unknown depth are ignored in the depth loss, and optionally in the mask loss. Importing this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 Loss = Callable[..., Any]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
-# Dark blue over green to yellow: where depth is nearness dark is far, and gray scales keep the order.
+# Dark blue over green to yellow: if depth is nearness, dark is far, and gray scales keep the order.
 RAMP = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float64)
 
 
-# Two grays, which neither the ramp nor a mask has, in squares that are seen at any size.
+# Two grays, which occur neither in the ramp nor in a mask, in squares that are visible at any size.
 CHECKS = (104, 152)
 CHECKS_ACROSS = 16
 
@@ -40,35 +41,35 @@ class MaskDepthData(ImageData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     label: str | list[str] = msgspec.field(default_factory=list)
-    """No labels: what is learned is in `mask` and `depth`."""
+    """No labels: the targets are `mask` and `depth`."""
     mask: str = "mask"
     """Column or path, as for `image`, of a mask: a gray image as large as the image."""
     depth: str = "depth"
     """Column or path, as for `image`, of a depth map: a 16-bit PNG, or `.npy` of [height, width]."""
     mask_where: Literal["everywhere", "depth_known"] = "everywhere"
-    """Where the mask counts: in every pixel, or where the depth is known, for a mask that was made from the depth."""
+    """Pixels that count in the mask loss: all, or those of known depth, for a mask that was made from the depth."""
     size: tuple[int, int] = (96, 96)
     """Height and width that every image is resized to, multiples of 32."""
     flips: Literal["none", "horizontal"] = "none"
-    """How training images are mirrored at random, with their masks and depths: not at all, or left to right."""
+    """Random mirroring of training images, with their masks and depths: none, or left to right."""
     relight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
-    """By which share the brightness and the contrast of a training image vary at random."""
+    """Maximum random change of brightness and contrast of a training image, as a share."""
 
 
 class MaskDepthModel(ScaledModel, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     encoder: Literal["thin", "resnet18", "resnet34", "resnet50"] = "resnet50"
-    """The half of the network that looks: a ResNet."""
+    """The encoder of the U-Net: a ResNet."""
     width: Annotated[int, msgspec.Meta(ge=1, le=512)] = 64
-    """Channels of its first stage: 64 is the published size, and 32.5 million parameters with `resnet50`."""
+    """Channels of its first stage: 64 is the published size, with 32.5 million parameters for `resnet50`."""
     mask_losses: dict[Literal["bce", "dice"], Weight] = msgspec.field(default_factory=lambda: {"bce": 1.0, "dice": 1.0})
-    """Losses of the mask with their weights, of `bce` and `dice`; none leaves the mask unlearned."""
+    """Losses of the mask with their weights, `bce` and `dice`; with none the mask is not learned."""
     depth_losses: dict[Literal["l1", "ssim"], Weight] = msgspec.field(default_factory=lambda: {"l1": 1.0, "ssim": 0.1})
-    """Losses of the depth with their weights, of `l1` and `ssim`; none leaves the depth unlearned."""
+    """Losses of the depth with their weights, `l1` and `ssim`; with none the depth is not learned."""
     weights: str = ""
-    """File of weights to start from: of `torch.save`, where the layer of the mask is new; or `checkpoints/best.pt` of a
-    run, that layer included."""
+    """File of weights to start from: of `torch.save`, with a new mask layer; or `checkpoints/best.pt` of a run,
+    including that layer."""
 
 
 class MaskDepth(Task):
@@ -86,21 +87,21 @@ class MaskDepth(Task):
         self._data = MaskDepthData(source="")
 
     def sizes(self, data: MaskDepthData, seed: int) -> Sizes:
-        """As the table says."""
+        """Sizes of the splits in the table."""
         return sources.sizes(data, seed)
 
     def num_folds(self, data: MaskDepthData) -> int:
-        """As the keys or the table say."""
+        """The number of folds, from the options or the table."""
         return sources.num_folds(data)
 
     def load(self, data: MaskDepthData, seed: int) -> Splits:
-        """Nothing is decoded yet."""
+        """Images are decoded when they are fetched."""
         from engine.data import images
 
         return images.load(data, seed)
 
     def model(self, options: MaskDepthModel, data: MaskDepthData) -> torch.nn.Module:
-        """The U-Net. Raises `Refused` where it cannot halve the images."""
+        """The U-Net. Raises `Refused` if it cannot halve the images."""
         from engine.models import weights
         from engine.models.unet import UNet, check_sides
 
@@ -114,7 +115,7 @@ class MaskDepth(Task):
         return net
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Mirrors each image or not, and lights it anew."""
+        """Mirrors images and changes their brightness and contrast, randomly; shapes stay."""
         from engine.data import images
 
         if self._data.flips != "none":
@@ -124,12 +125,13 @@ class MaskDepth(Task):
         return batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`mask` logits and `depth`, [examples, 1, height, width] each."""
+        """`mask` logits and `depth`, float32 [n, 1, height, width] each."""
         maps = model(scaling.of(self._options)(batch["image"]))
         return {"mask": maps.mask, "depth": maps.depth}
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The weighted losses, the overlap of the masks, and the mean distance of the depths where they are known."""
+        """The weighted losses, the intersection over union of the masks, and the mean depth error over known pixels;
+        float32 [n] each."""
         import torch
 
         from engine import losses
@@ -154,7 +156,7 @@ class MaskDepth(Task):
         }
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """The image as it is trained on, with its mask and its depth."""
+        """Training images as the network gets them, with mask and depth."""
         found: list[Picture] = []
         for row in range(len(batch["image"])):
             shown = {"input": _image(batch, row), "true mask": self._mask(batch, row), "true depth": _depth(batch, row)}
@@ -162,13 +164,13 @@ class MaskDepth(Task):
         return found
 
     def _mask(self, batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
-        """The true mask; checks where it counts in nothing."""
+        """The true mask; checkered where it is ignored."""
         known = batch["depth_valid"][row, 0] > 0
         counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
         return checked(_gray(batch["mask"][row, 0] > 0), counts)
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """The image, then mask and depth as predicted and as they are; what counts in nothing is not drawn as known."""
+        """The image, then predicted and true mask and depth; ignored pixels are checkered."""
         found: list[Picture] = []
         for row in range(len(batch["image"])):
             shown = {
@@ -182,7 +184,7 @@ class MaskDepth(Task):
         return found
 
     def problems(self, plan: Plan) -> list[Problem]:
-        """A mean or spread that does not fit the channels."""
+        """A mean or std with the wrong number of channels."""
         assert isinstance(plan.model, MaskDepthModel)
         assert isinstance(plan.data, MaskDepthData)
         return scaling.problems(plan.model, plan.data.channels)
@@ -194,13 +196,13 @@ class MaskDepth(Task):
         return images.inputs(data, source)
 
     def test_split(self, data: MaskDepthData) -> Dataset:
-        """Rows that say `test`."""
+        """The rows with split `test`."""
         from engine.data import images
 
         return images.load_test(data)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """A figure each for a table: the share that is foreground, and the mean depth of it."""
+        """Figures for a table: the share of foreground and its mean depth."""
         mask, depth = predictions["mask"] > 0, predictions["depth"]
         pixels = (1, 2, 3)
         inside = np.where(mask, depth, 0).sum(axis=pixels) / np.maximum(mask.sum(axis=pixels), 1)
@@ -208,14 +210,14 @@ class MaskDepth(Task):
 
 
 def overlap(predicted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Intersection over union of boolean masks [n, ...], float32 [n]; 1 where both are empty."""
+    """Intersection over union of boolean masks [n, ...], float32 [n]; 1 if both are empty."""
     both = (predicted & mask).flatten(1).sum(1).float()
     either = (predicted | mask).flatten(1).sum(1).float()
     return (both + (either == 0)) / (either + (either == 0))
 
 
 def ramp(values: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """[height, width] in colours [height, width, 3], from 0 to the largest of `scale`; black where it is no number."""
+    """[height, width] as colours [height, width, 3], from 0 to the largest of `scale`; black for NaN and infinity."""
     most = float(scale.max()) or 1.0
     place = np.clip(np.nan_to_num(values.astype(np.float64)) / most, 0, 1) * (len(RAMP) - 1)
     colours = np.stack([np.interp(place, np.arange(len(RAMP)), channel) for channel in RAMP.T], axis=2)
@@ -236,7 +238,7 @@ def _image(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8
 
 
 def _depth(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
-    """The true depth; checks where it is not known."""
+    """The true depth; checkered where it is unknown."""
     depth = batch["depth"][row, 0]
     return checked(ramp(depth, depth), batch["depth_valid"][row, 0] > 0)
 

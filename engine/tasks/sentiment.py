@@ -1,6 +1,6 @@
-"""Whether a text speaks well or ill of something: an LSTM over its words. For a user's own table of texts and labels.
+"""Task `sentiment`: predicts a binary label, a class or a number per text of a user's table, with an LSTM.
 
-The weights carry the vocabulary, so that a prediction needs nothing else. The top of this module is torch-free.
+The weights include the vocabulary, so that predictions need no other file. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class SentimentData(TextData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     label_kind: Literal["class", "binary", "float"] = "binary"
-    """What labels are: 0 or 1 in one column, `binary`; one of several classes, `class`; or a number, `float`."""
+    """Kind of labels: 0 or 1 in one column, `binary`; one of several classes, `class`; or a number, `float`."""
 
 
 class SentimentModel(Options, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     embedding: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 64
-    """Numbers that stand for a word."""
+    """Size of the embedding of a word."""
     hidden: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 64
-    """Numbers in the LSTM's state."""
+    """Size of the LSTM's state."""
     layers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    """LSTMs, each over the states of the one before."""
+    """Number of LSTM layers."""
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.3
-    """Share of the features that a training step drops between layers and before the last one."""
+    """Share of features dropped between layers and before the last one in training."""
     pool: Literal["mean", "last"] = "mean"
-    """What is made of the states: their mean over the words, or the last word's."""
+    """How the states are pooled: their mean over the words, or the state of the last word."""
 
 
 class Sentiment(Labelled):
-    """Tells whether a text is positive, which class it is of, or a number such as its rating."""
+    """Predicts whether a text is positive, its class, or a number such as its rating."""
 
     data_options: ClassVar[type[Options]] = SentimentData
     model_options: ClassVar[type[Options]] = SentimentModel
@@ -59,12 +59,12 @@ class Sentiment(Labelled):
         self._net: Any = None
 
     def configure(self, data: SentimentData, model: SentimentModel) -> None:
-        """Which kind of label is learned."""
+        """The kind of label that is learned."""
         super().configure(data, model)
         self._binary = data.label_kind == "binary"
 
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
-        """As the table says."""
+        """Sizes of the splits in the table."""
         assert isinstance(data, SentimentData)
         if self._binary and not isinstance(data.label, str):
             raise Refused([Problem("data.label", "a sentiment is one binary label: name one column of 0 and 1")])
@@ -73,7 +73,7 @@ class Sentiment(Labelled):
         return super().sizes(data, seed)
 
     def load(self, data: SentimentData, seed: int) -> Splits:
-        """Texts as numbers, padded to one length; the vocabulary is that of the training texts."""
+        """Texts as word numbers, padded to one length; the vocabulary is that of the training texts."""
         splits = text.load(data, seed)
         assert isinstance(splits.train, text.Texts)
         self._vocabulary = splits.train.vocabulary
@@ -82,7 +82,7 @@ class Sentiment(Labelled):
         return splits
 
     def model(self, options: SentimentModel, data: SentimentData) -> torch.nn.Module:
-        """Embedding, LSTM, last layer; as many words as the keys allow, whichever they come to be."""
+        """Embedding, LSTM, last layer, for the maximum vocabulary size of the options."""
         from engine.models.text import LstmClassifier, WordList
 
         if not self._names:
@@ -100,12 +100,12 @@ class Sentiment(Labelled):
         return self._finished(self._net)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logit` [examples]; of classes `logits`, of numbers `values`."""
+        """`logit` float32 [n]; for classes `logits` [n, classes], for numbers `values` [n, labels]."""
         outputs = model(batch["words"], batch["length"])
         return {"logit": outputs[:, 0]} if self._binary else self._answer(model, outputs)
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Cross-entropy, and whether the likelier answer is the right one; or the distance of the numbers."""
+        """Cross-entropy and whether the answer is correct, float32 [n] each; for numbers squared and absolute error."""
         if not self._binary:
             return super().outcomes(predictions, batch)
         from engine import losses
@@ -115,23 +115,23 @@ class Sentiment(Labelled):
         return {"loss": losses.bce_with_logits(logit, label), "accuracy": right}
 
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Answers beside labels."""
+        """Predictions with the labels."""
         if not self._binary:
             return super().judged(predictions, batch)
         return {"logit": predictions["logit"].float(), "label": batch["label"].reshape(-1)}
 
     def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """`auc`; of classes and numbers what `Labelled` has."""
+        """`auc`; for classes and numbers the scores of `Labelled`."""
         if not self._binary:
             return super().score(judged)
         return {"auc": scores.auc(judged["label"], judged["logit"]).value}
 
     def inputs(self, data: SentimentData, source: Path) -> Dataset:
-        """Texts of a table, by the vocabulary in the weights."""
+        """Texts of a table, encoded with the vocabulary in the weights."""
         return text.inputs(data, source, self._known_words(), self.classes)
 
     def test_split(self, data: SentimentData) -> Dataset:
-        """Rows that say `test`, by the vocabulary in the weights."""
+        """The rows with split `test`, encoded with the vocabulary in the weights."""
         return text.load_test(data, self._known_words(), self.classes)
 
     def _known_words(self) -> Vocabulary:

@@ -1,8 +1,8 @@
-"""Labels of rows of numbers: one class, several labels of which each is there or not, or numbers. For a user's table
-(CSV, TSV, Parquet) or `.npy` files.
+"""Task `tabular`: predicts one class, several binary labels, or numbers from the feature rows of a user's table or
+`.npy`.
 
-The network standardises the features by the mean and the spread of the training rows, which its weights carry. The
-top of this module is torch-free.
+The network standardises the features by their mean and standard deviation in the training rows, which are saved with
+the weights. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class TabularData(ArrayData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     balanced: bool = False
-    """Whether a rare label counts more in the loss: for binary labels as many times as negatives outnumber
-    positives in the training rows, for classes by the inverse of how frequent they are."""
+    """Whether a rare label counts more in the loss: for binary labels by the ratio of negatives to positives in the
+    training rows, for classes by the inverse of their frequency."""
 
 
 class TabularModel(Options, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     hidden: tuple[Width, ...] = (64, 64)
-    """Widths of the layers between the features and the labels; none makes it a linear model."""
+    """Widths of the hidden layers; none makes it a linear model."""
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
-    """Share of the features that a training step drops behind each of these layers."""
+    """Share of features dropped after each hidden layer in training."""
 
 
 class Tabular(Labelled):
-    """Tells labels of rows of numbers."""
+    """Predicts the labels of feature rows."""
 
     data_options: ClassVar[type[Options]] = TabularData
     model_options: ClassVar[type[Options]] = TabularModel
@@ -53,10 +53,10 @@ class Tabular(Labelled):
         super().__init__()
         self._moments: arrays.Moments | None = None
         self._features: tuple[str, ...] = ()
-        """Columns of the table that train."""
+        """Feature columns of the table."""
 
     def sizes(self, data: SourceOptions, seed: int) -> Sizes:
-        """As the files say."""
+        """Sizes of the splits. Raises `Refused` if an option does not fit the source."""
         assert isinstance(data, TabularData)
         if not data.source.lower().endswith((file_readers.SUFFIX, *SUFFIXES)):
             message = f"name a table ({', '.join(SUFFIXES)}) or the .npy file of the features, [rows, features]"
@@ -68,7 +68,7 @@ class Tabular(Labelled):
         return super().sizes(data, seed)
 
     def load(self, data: TabularData, seed: int) -> Splits:
-        """Those of an array stay in their file; they are read once for their mean and spread."""
+        """Features of a `.npy` file stay on disk; they are read once for their mean and standard deviation."""
         splits = arrays.load(data, seed)
         train = splits.train
         assert isinstance(train, arrays.Arrays)
@@ -81,7 +81,7 @@ class Tabular(Labelled):
         return splits
 
     def model(self, options: TabularModel, data: TabularData) -> torch.nn.Module:
-        """The net; after `load`, it knows the features' mean and spread."""
+        """The network; after `load`, with the mean and standard deviation of the features."""
         from engine.models.mlp import Mlp
 
         if not self._names:
@@ -92,11 +92,11 @@ class Tabular(Labelled):
         return self._finished(net)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """`logits` [examples, labels]; of numbers `values`, with their `spread` in training."""
+        """`logits` float32 [n, labels]; for numbers `values` [n, labels], in training with their `spread` [labels]."""
         return self._answer(model, model(batch["features"]))
 
     def inputs(self, data: TabularData, source: Path) -> Dataset:
-        """Rows of a table with the columns that train, in any order, or of a `.npy` file with as many features."""
+        """Rows of a table with the feature columns, in any order, or of a `.npy` file with as many features."""
         if not data.is_array and not str(source).endswith(file_readers.SUFFIX):
             return arrays.inputs(self._with_features(data), source, self.classes)
         found, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
@@ -105,7 +105,7 @@ class Tabular(Labelled):
         return found
 
     def test_split(self, data: TabularData) -> Dataset:
-        """Rows of the table that say `test`."""
+        """The rows of the table with split `test`."""
         return arrays.load_test(data if data.is_array else self._with_features(data), self.classes)
 
     def _num_features(self, data: TabularData) -> int:
@@ -114,7 +114,7 @@ class Tabular(Labelled):
         return len(self._with_features(data).features)
 
     def _with_features(self, data: TabularData) -> TabularData:
-        """The options with the columns that train: named in them, else found in the table that trained."""
+        """The options with the feature columns: those named, else those of the training table."""
         if not self._features:
             self._features = data.features or sources.open_rows(data).feature_names
         return msgspec.structs.replace(data, features=self._features)
