@@ -1,4 +1,4 @@
-"""Why the engine refuses to train, in words for a person. Pure."""
+"""Exceptions of the engine, with messages for the user."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
     "printable",
     "text_of",
 ]
-"""`Problem` is part of the interface of tasks: `Task.problems` returns a list of them."""
+"""`Problem` is part of the task interface: `Task.problems` returns a list of them."""
 
 TEXT_CHARS_MAX = 32_768
-"""An exception's message is cut to this many characters: one can be as long as a printed tensor."""
+"""Maximum length of a reported exception message: it may contain a whole printed tensor."""
 
 
 class Refused(Exception):
@@ -35,38 +35,38 @@ class Refused(Exception):
 
 
 class NotImported(Refused):
-    """A module of the user's that the configuration names does not import; its own error is the cause."""
+    """A user module named in the configuration cannot be imported; its own error is the cause."""
 
 
 class BadSource(ValueError):
-    """The user's files, or the keys that name them, cannot be used; the text is one sentence in the user's words."""
+    """The user's files, or the keys that name them, cannot be used; the text is one sentence for the user."""
 
 
 class Unable(Exception):
-    """This machine cannot train: no torch_xla, versions that do not fit, a device that is taken."""
+    """This machine cannot train: torch_xla is missing, versions do not match, or a device is in use."""
 
 
 class PeerLost(Exception):
-    """Another process of the run is gone, and this one cannot go on; why that one went, it or its parent tells."""
+    """Another process of the run has ended, and this one cannot continue. The process that ended first reports why."""
 
 
 PEER_LOST = 75
-"""Exit code of a process whose end is another one's fault."""
+"""Exit code of a process that ended because of another process."""
 THROUGH = 76
-"""Exit code of a rank that trained to its regular end: no code that a user's own `sys.exit` or `os._exit` gives."""
+"""Exit code of a rank that finished training; unlikely to be used by a user's own `sys.exit` or `os._exit`."""
 
 
 class OutOfMemory(Exception):
-    """A step needs more memory than there is; the text is a page: what is big, and what would help."""
+    """A step needs more memory than available; the text is a page with the biggest parts and possible remedies."""
 
 
 class NotFinite(Exception):
-    """The loss or the gradient is NaN or infinite, and the configuration says to end then; the text says where it
-    began, and what was kept."""
+    """The loss or the gradient is NaN or infinite, and the configuration ends the run then; the text says where it
+    began and what was saved."""
 
 
 class TaskError(Exception):
-    """A task does not return what it must; the text says what is wrong."""
+    """A task returned an invalid result; the text says what is wrong."""
 
 
 class TooManyBad(Exception):
@@ -77,7 +77,7 @@ class BadExample(Exception):
     """One example cannot be used: an unreadable image, a missing file, a label out of range."""
 
     def __init__(self, index: int, where: str, why: str) -> None:
-        """`index` is its place in the dataset, `where` names row and column, `why` says what is wrong."""
+        """`index` is its index in the dataset, `where` names row and column, `why` is the reason."""
         super().__init__(f"{where}: {why}")
         self.index = index
         self.where = where
@@ -94,8 +94,8 @@ def text_of(error: BaseException) -> str:
 
 
 def printable(text: str, chars_max: int) -> str:
-    """The text with its middle cut out beyond `chars_max`, and lone surrogates escaped."""
+    """The text, shortened in the middle to `chars_max` characters, with lone surrogates escaped."""
     if len(text) > chars_max:
         half = chars_max // 2
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters are left out here ...\n{text[-half:]}"
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters omitted ...\n{text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""Losses of single examples, traced on any device. Must not average over examples: the engine does that.
+"""Losses per example, float32 [n]. Not averaged over the examples: the engine does that.
 
-Every loss is float32 [n], computed in float32 also under autocast. `valid` says what counts: False leaves an element
-out, whatever stands there, NaN included, and an example in which nothing counts has the loss 0 and no gradient.
+Can be traced on any device, and are computed in float32 also under autocast. The mask `valid` excludes elements: where
+it is False, values have no effect, even NaN, and an example without valid elements has loss 0 and no gradient.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 SSIM_WINDOW = 11
 SSIM_SIGMA = 1.5
-# The constants of Wang et al. 2004, as shares of the range of values.
+# The constants of Wang et al. 2004, as shares of the value range.
 SSIM_K1, SSIM_K2 = 0.01, 0.03
 
 
@@ -27,13 +27,14 @@ def bce_with_logits(
     *,
     pos_weight: torch.Tensor | float = 1.0,
 ) -> torch.Tensor:
-    """Binary cross-entropy of logits [n, ...] against targets 0 to 1, the mean over an example's valid elements.
+    """Binary cross-entropy of logits [n, ...] and targets [n, ...] from 0 to 1: float32 [n], the mean over valid
+    elements.
 
-    `pos_weight` is how many times a positive counts; as a tensor it is broadcast against the targets, [labels] for
-    [n, labels].
+    `pos_weight` multiplies the loss of positives; a tensor is broadcast against the targets, such as [labels] for [n,
+    labels]. `valid` has the shape of the targets.
     """
     logits, targets = _known(logits.float(), valid), _known(targets.float(), valid)
-    # log(1 + exp(-x)) is what a positive costs, and x more a negative.
+    # log(1 + exp(-x)) is the loss of a positive, and x more that of a negative.
     positive = functional.softplus(-logits)
     return _mean(pos_weight * targets * positive + (1 - targets) * (positive + logits), valid)
 
@@ -41,9 +42,10 @@ def bce_with_logits(
 def dice(
     logits: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor | None = None, *, smooth: float = 1.0
 ) -> torch.Tensor:
-    """1 less the Dice overlap of the sigmoid of logits [n, ...] with targets 0 or 1, over an example's valid elements.
+    """Dice loss: 1 minus the Dice overlap of sigmoid(logits) [n, ...] and targets [n, ...] of 0 or 1; float32 [n].
 
-    `smooth` elements, more than 0, are added to the overlap: an example without foreground, predicted so, has loss 0.
+    `smooth` elements, more than 0, are added to the overlap: an example without foreground, predicted as such, has loss
+    0. Only `valid` [n, ...] elements count.
     """
     shares = _known(logits.float(), valid).sigmoid() * _weights(logits, valid)
     targets = _known(targets.float(), valid)
@@ -52,16 +54,17 @@ def dice(
 
 
 def l1(predicted: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Mean distance over an example's valid elements, [n, ...] both."""
+    """Mean absolute error over an example's valid elements: [n, ...] each -> float32 [n]."""
     return _mean((_known(predicted.float(), valid) - _known(targets.float(), valid)).abs(), valid)
 
 
 def ssim(
     predicted: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor | None = None, *, value_range: float = 1.0
 ) -> torch.Tensor:
-    """1 less the mean structural similarity of images [n, c, h, w], 0 for equal ones and at most 2.
+    """1 minus the mean structural similarity of images [n, c, h, w]: float32 [n], 0 for equal images and at most 2.
 
-    `value_range` is the distance from the least value to the largest.
+    `value_range` is the difference between the largest and the smallest possible value. Only `valid` [n, 1 or c, h, w]
+    pixels count.
     """
     return _mean(1 - ssim_map(predicted, targets, valid, value_range=value_range), valid)
 
@@ -69,14 +72,14 @@ def ssim(
 def ssim_map(
     predicted: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor | None = None, *, value_range: float = 1.0
 ) -> torch.Tensor:
-    """Structural similarity around each pixel, float32 [n, c, h, w], by a Gaussian window of 11 pixels, sigma 1.5.
+    """Structural similarity around each pixel, float32 [n, c, h, w], with a Gaussian window of 11 pixels, sigma 1.5.
 
-    What lies outside the image or is not valid is left out of the window, whose weights are scaled to a sum of 1.
+    Pixels outside of the image or not valid are excluded from the window, whose weights are rescaled to a sum of 1.
     """
     x, y = _known(predicted.float(), valid), _known(targets.float(), valid)
     here = _weights(x, valid)
     blurred = _blurred(torch.stack((here, x, y, x * x, y * y, x * y)))
-    # Where no pixel of a window counts, nothing of it is used; the sum must only not be 0.
+    # The result is not used where no pixel of a window counts; the sum must only not be 0.
     weight = torch.where(blurred[0] > 0, blurred[0], 1)
     mean_x, mean_y, xx, yy, xy = (blurred[1:] / weight).unbind()
     c1, c2 = (SSIM_K1 * value_range) ** 2, (SSIM_K2 * value_range) ** 2
@@ -93,10 +96,10 @@ def cross_entropy(
     class_weights: torch.Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Cross-entropy of logits [n, classes, ...] against labels [n, ...], the mean over an example's valid elements.
+    """Cross-entropy of logits [n, classes, ...] and labels int64 [n, ...]: float32 [n], the mean over valid elements.
 
-    A label must be one of the classes where it is valid: the device clamps what is not, so the data checks that.
-    An element counts as many times as its class's weight says.
+    Valid labels must be in range: the device clamps others, so the data reader checks them. `class_weights` [classes]
+    multiplies the loss of each class.
     """
     kept = valid if valid is None else valid.unsqueeze(1)
     labels = labels if valid is None else torch.where(valid.bool(), labels, 0)
@@ -107,20 +110,20 @@ def cross_entropy(
 
 
 def combine(terms: Mapping[str, torch.Tensor], weights: Mapping[str, float]) -> torch.Tensor:
-    """The sum of the terms [n], each times the weight of its name.
+    """The weighted sum of the terms, float32 [n] each, by name.
 
-    Raises `ValueError` where the names differ or a weight is not a finite number from 0 up.
+    Raises `ValueError` if the names differ or a weight is negative or not finite.
     """
     if not terms or set(terms) != set(weights):
-        raise ValueError(f"the weights are of {sorted(weights)} where the losses are {sorted(terms)}")
+        raise ValueError(f"the weights are {sorted(weights)}, but the losses are {sorted(terms)}")
     wrong = [name for name, weight in weights.items() if not 0 <= weight < math.inf]
     if wrong:
-        raise ValueError(f"the weight of {wrong[0]} is {weights[wrong[0]]}; it is to be a number from 0 up")
+        raise ValueError(f"the weight of {wrong[0]} is {weights[wrong[0]]}; it must be finite and not negative")
     return torch.stack([weights[name] * term for name, term in terms.items()]).sum(dim=0)
 
 
 def _known(values: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
-    """The values with 0 where they do not count: times 0 would keep a NaN."""
+    """The values with 0 where not valid: multiplying by 0 would keep NaN."""
     return values if valid is None else torch.where(valid.bool(), values, 0.0)
 
 
@@ -134,16 +137,16 @@ def _sum(values: torch.Tensor) -> torch.Tensor:
 
 
 def _mean(values: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
-    """The mean of each example's valid elements."""
+    """The mean of each example's valid elements: [n, ...] -> [n]."""
     weights = _weights(values, valid)
     return _sum(torch.where(weights > 0, values, 0.0)) / _sum(weights).clamp(min=1)
 
 
 def _blurred(maps: torch.Tensor) -> torch.Tensor:
-    """[..., h, w] under the Gaussian, 0 beyond the border.
+    """Convolves [..., h, w] with the Gaussian, 0 outside of the image.
 
-    By shifts and sums in both directions: a product of matrices or a convolution is rounded to bfloat16 on a TPU and
-    under autocast, and the variances, which are small differences, would be lost.
+    By shifts and sums in both directions: a matrix product or a convolution is rounded to bfloat16 on a TPU and under
+    autocast, and the variances, which are small differences, would be lost.
     """
     half = SSIM_WINDOW // 2
     window = [math.exp(-0.5 * (place / SSIM_SIGMA) ** 2) for place in range(-half, half + 1)]

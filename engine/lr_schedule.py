@@ -1,6 +1,6 @@
-"""The learning rate of every step: a pure function of its place in the run, so that a resumed run goes on exactly.
+"""The learning rate of each step: a pure function of its position, so that a resumed run continues exactly.
 
-Counted in updates of the weights, one in `accumulate` batches. Torch-free.
+Counted in weight updates; one update takes `accumulate` batches. Does not import torch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from tputui.config import RunConfig
 
 
 def learning_rate(config: RunConfig, steps_per_epoch: int, epoch: int, batch: int) -> float:
-    """Learning rate of the update that the batch `batch`, from 0, of the epoch `epoch`, from 1, belongs to.
+    """Learning rate of the update that batch `batch` (from 0) of epoch `epoch` (from 1) belongs to.
 
-    A warm-up of N updates rises from 1/N of the scheduled rate at the first update to all of it at the Nth. A cosine
-    begins after the warm-up, at the full rate, and would reach `min_lr` at the update after the last.
+    A warm-up of N updates rises linearly from 1/N of the scheduled rate at the first update to the full rate at the
+    Nth. A cosine schedule starts after the warm-up at the full rate, and would reach `min_lr` at the update after the
+    last.
     """
     optim, full, least = config.optim, config.scaled_lr, config.scaled_min_lr
     per_epoch = steps_per_epoch // optim.accumulate

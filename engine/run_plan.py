@@ -1,6 +1,6 @@
-"""What a configuration comes to: the task with its options, sizes and step counts, checked in full.
+"""Checks a configuration in full and computes its sizes and step counts: the `Plan` that the worker trains by.
 
-Torch-free and quick: the strict check prints it before anything starts, and the worker trains by it.
+Quick and without torch: the check before a run prints it before anything starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
     problems = machines.core_problems(config, machine)
     config = machines.resolved(config, machine)
     if (why := config.share_problem) is not None:
-        # Every size follows from the share of a core.
+        # Every size depends on the batch of a core.
         raise Refused([*problems, Problem("data.global_batch", why)])
     try:
         task, data, model = task_registry.with_options(task_registry.find(config.task), config, source)
@@ -37,26 +37,27 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
 
 
 def _sizes(task: Task, data: Options, seed: int) -> Sizes:
-    """The splits' sizes. What cannot be read or used is told of its key in `[data]`, any other failure of the task."""
+    """The sizes of the splits. Raises `Refused` under the key of `[data]` for unusable data, under `task` for other
+    errors."""
     try:
         found: Any = task.sizes(data, seed)
     except Refused:
         raise
     except (OSError, ValueError) as error:
         raise Refused([_of_data(error)]) from error
-    except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
+    except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
         raise Refused([Problem("task", f"sizes() failed: {task_registry.reason(error)}")]) from error
     if (
         not isinstance(found, tuple)
         or len(found) != 2
         or not all(isinstance(size, int) and size >= 0 for size in found)
     ):
-        raise Refused([Problem("task", f"sizes() returned {found!r}; it is to return Sizes(train, valid)")])
+        raise Refused([Problem("task", f"sizes() returned {found!r}; it must return Sizes(train, valid)")])
     return Sizes(*found)
 
 
 def _of_data(error: OSError | ValueError) -> Problem:
-    """What the task says of the user's files; where it only broke over them, that it was in `sizes`."""
+    """The task's error about the user's files; for other errors, that `sizes` failed."""
     if isinstance(error, OSError) and error.filename is not None:
         return Problem("data", f"{error.filename}: {error.strerror}")
     if isinstance(error, BadSource) or (isinstance(error, OSError) and error.errno is None):
@@ -73,11 +74,11 @@ def _problems(plan: Plan) -> list[Problem]:
             problems = [*problems, Problem("device.strategy", message)]
         return problems
     if config.device.precision not in ("fp32", "bf16"):
-        message = f'"{config.device.precision}" is no format that a TPU computes in; write "bf16"'
+        message = f'"{config.device.precision}" is not supported by the TPU; write "bf16"'
         problems.append(Problem("device.precision", message))
     batches = min(plan.sizes.train // config.global_batch, config.data.batches_per_epoch or plan.sizes.train)
     if 0 < batches < config.optim.accumulate:
-        message = f"{config.optim.accumulate} batches for an update are more than the {batches} of an epoch"
+        message = f"{config.optim.accumulate} batches per update are more than the {batches} of an epoch"
         problems.append(Problem("optim.accumulate", message))
     elif plan.steps_per_epoch == 0:
         key = "data.batch_per_core" if config.data.batch_per_core is not None else "data.global_batch"
@@ -85,10 +86,10 @@ def _problems(plan: Plan) -> list[Problem]:
         fits = f"at most {largest} a core" if largest else f"at most {plan.sizes.train} cores"
         problems.append(
             Problem(key, f"a global batch of {config.global_batch} is more than the {plan.sizes.train} training "
-                         f"examples, so there would be no step; {fits} would do")
+                         f"examples, so there would be no step; use {fits}")
         )  # fmt: skip
     if plan.sizes.valid == 0:
-        problems.append(Problem("data", "the validation split holds no example"))
+        problems.append(Problem("data", "the validation split has no examples"))
     figures = plan.task.meters + plan.task.scores
     if config.checkpoint.monitor not in figures:
         message = f'"{config.checkpoint.monitor}" is not a figure of the task; its figures: {", ".join(figures)}'

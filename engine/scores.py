@@ -1,7 +1,7 @@
-"""Scores of a whole split, exact, on the host: numpy alone. Must not import torch.
+"""Exact scores of a whole split, computed on the host with numpy. Must not import torch.
 
-A score that the split cannot give is NaN and says why; nothing stands in for it. What is not a number in the
-predictions makes the score NaN too: leaving it out would praise a network that failed there.
+A score that is not defined for the split is NaN with a reason. NaN in the predictions makes the score NaN too: leaving
+those examples out would overrate a network that failed on them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Score(NamedTuple):
-    """A figure."""
+    """A value, with a reason if it is NaN."""
 
     value: float
     reason: str = ""
-    """Why the value is NaN, or what was left out of it; empty where there is nothing to say."""
+    """Why the value is NaN, or what was left out of it; empty otherwise."""
 
 
 class Labels(NamedTuple):
-    """One score a label."""
+    """One score per label."""
 
     each: tuple[Score, ...]
     """In the order of the labels."""
     macro: Score
-    """The mean of those that are no NaN; the reason names the others."""
+    """The mean over the labels whose score is not NaN; the reason names the others."""
 
 
 Ranking = Callable[[Array, Array], Score]
@@ -39,22 +39,23 @@ Ranking = Callable[[Array, Array], Score]
 def auc(targets: Array, scores: Array) -> Score:
     """Area under the ROC curve of `scores` [n] for `targets` [n] of 0 and 1.
 
-    That is the share of pairs of a positive and a negative which the scores put in order; a tie counts half.
-    Raises `ValueError` where the shapes differ or a target is neither 0 nor 1.
+    The share of pairs of a positive and a negative that the scores order correctly; a tie counts half. NaN if a class
+    is missing or a score is NaN. Raises `ValueError` if the shapes differ or a target is neither 0 nor 1.
     """
     positive, values = _binary(targets, scores)
     reason = _unranked(positive, values, "the AUC needs both classes")
     if reason:
         return Score(np.nan, reason)
     _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
-    # The mean of the ranks that equal values share, from 1 up.
+    # Mean rank of equal values, from 1.
     ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
     num = int(positive.sum())
     return Score(float((ranks[positive].sum() - num * (num + 1) / 2) / (num * (len(positive) - num))))
 
 
 def average_precision(targets: Array, scores: Array) -> Score:
-    """The mean precision over the positives, each at the threshold of its own score. Arguments as of `auc`."""
+    """Average precision of `scores` [n] for `targets` [n]: the mean over the positives of the precision at their own
+    score. Raises as `auc`."""
     positive, values = _binary(targets, scores)
     if not _not_numbers(values) and positive.all() and len(positive):
         return Score(1.0)
@@ -63,7 +64,7 @@ def average_precision(targets: Array, scores: Array) -> Score:
         return Score(np.nan, reason)
     order = np.argsort(-values, kind="stable")
     hits, values = np.cumsum(positive[order]), values[order]
-    # Of equal scores only the last is a threshold: none of them can be told from the others.
+    # Of equal scores only the last is a threshold, because they cannot be separated.
     last = np.append(values[1:] != values[:-1], True)
     found = hits[last]
     precision = found / (np.flatnonzero(last) + 1)
@@ -71,12 +72,12 @@ def average_precision(targets: Array, scores: Array) -> Score:
 
 
 def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str] = ()) -> Labels:
-    """`score` of each column of `targets` and `scores` [n, labels], with their mean.
+    """`score` of each column of `targets` and `scores` [n, labels], with their mean. Raises as `score`.
 
-    `names` are the labels' for the reasons; without them they are counted from 0.
+    `names` of the labels are used in reasons; by default they are numbered from 0.
     """
     if targets.ndim != 2 or targets.shape != scores.shape:
-        raise ValueError(f"targets {targets.shape} and scores {scores.shape} are to be [examples, labels] both")
+        raise ValueError(f"targets {targets.shape} and scores {scores.shape} must both be [examples, labels]")
     each = tuple(score(targets[:, label], scores[:, label]) for label in range(targets.shape[1]))
     values = np.array([one.value for one in each])
     known = ~np.isnan(values)
@@ -89,7 +90,7 @@ def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str]
 
 
 def accuracy(targets: Array, predicted: Array) -> Score:
-    """Share of the labels that were hit, of arrays of one shape."""
+    """Share of equal elements of two arrays of the same shape. Raises `ValueError` if the shapes differ."""
     _same(targets, predicted)
     if not targets.size:
         return Score(np.nan, "there is no example")
@@ -97,7 +98,8 @@ def accuracy(targets: Array, predicted: Array) -> Score:
 
 
 def iou(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
-    """Pixels in both masks over pixels in either, pooled over all examples. Masks of one shape, bool or 0 and 1."""
+    """Intersection over union of two masks of the same shape, bool or 0 and 1, pooled over all examples. Raises
+    `ValueError`."""
     both, either = overlaps(targets, predicted, valid)
     if not either.sum():
         return Score(np.nan, "no valid pixel is foreground, neither in the targets nor in the predictions")
@@ -105,7 +107,8 @@ def iou(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
 
 
 def mean_iou(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
-    """The IoU of each example [n, ...], and the mean of these; examples without foreground in either are left out."""
+    """The mean intersection over union of the examples [n, ...]; examples without foreground in both masks are left
+    out."""
     both, either = overlaps(targets, predicted, valid)
     known = either > 0
     if not known.any():
@@ -118,7 +121,7 @@ def mean_iou(targets: Array, predicted: Array, valid: Array | None = None) -> Sc
 def overlaps(
     targets: Array, predicted: Array, valid: Array | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of each example [n, ...] the number of pixels in both masks and in either."""
+    """Pixels in both masks and pixels in either mask of each example: [n, ...] -> [n], [n]."""
     _same(targets, predicted)
     counts = np.ones(targets.shape, bool) if valid is None else _fitting(valid, targets)
     one, other = _mask(targets, counts), _mask(predicted, counts)
@@ -127,7 +130,7 @@ def overlaps(
 
 
 def mae(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
-    """Mean distance over all valid elements of arrays of one shape."""
+    """Mean absolute error over the valid elements of two arrays of the same shape."""
     _same(targets, predicted)
     counts = np.ones(targets.shape, bool) if valid is None else _fitting(valid, targets)
     if not counts.any():
@@ -138,7 +141,7 @@ def mae(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
 
 
 def rmse(targets: Array, predicted: Array) -> Score:
-    """Root of the mean squared distance over all elements of arrays of one shape."""
+    """Root mean squared error over all elements of two arrays of the same shape."""
     _same(targets, predicted)
     if not targets.size:
         return Score(np.nan, "there is no example")
@@ -148,7 +151,7 @@ def rmse(targets: Array, predicted: Array) -> Score:
 
 
 def r2(targets: Array, predicted: Array) -> Score:
-    """Share of the variance of `targets` [n] that `predicted` [n] explains: 1 where exact, 0 for their mean."""
+    """Coefficient of determination of `predicted` [n] for `targets` [n]: 1 if exact, 0 for their mean."""
     _same(targets, predicted)
     if not targets.size:
         return Score(np.nan, "there is no example")
@@ -162,16 +165,16 @@ def r2(targets: Array, predicted: Array) -> Score:
 
 def _binary(targets: Array, scores: Array) -> tuple[npt.NDArray[np.bool_], Doubles]:
     if targets.ndim != 1 or targets.shape != scores.shape:
-        raise ValueError(f"targets {targets.shape} and scores {scores.shape} are to be [examples] both")
+        raise ValueError(f"targets {targets.shape} and scores {scores.shape} must both be [examples]")
     positive = targets == 1
     wrong = ~(positive | (targets == 0))
     if wrong.any():
-        raise ValueError(f"the target of example {wrong.argmax()} is {targets[wrong][0]}; it is to be 0 or 1")
+        raise ValueError(f"the target of example {wrong.argmax()} is {targets[wrong][0]}; it must be 0 or 1")
     return positive, scores.astype(np.float64)
 
 
 def _unranked(positive: npt.NDArray[np.bool_], values: Doubles, need: str) -> str:
-    """Why nothing can be ranked; empty where it can."""
+    """Why the scores cannot be ranked; empty if they can."""
     if not len(positive):
         return "there is no example"
     if positive.all() or not positive.any():
@@ -186,11 +189,11 @@ def _not_numbers(values: Doubles) -> str:
 
 def _same(targets: Array, predicted: Array) -> None:
     if targets.shape != predicted.shape:
-        raise ValueError(f"targets {targets.shape} and predictions {predicted.shape} are to have one shape")
+        raise ValueError(f"targets {targets.shape} and predictions {predicted.shape} must have the same shape")
 
 
 def _fitting(valid: Array, targets: Array) -> npt.NDArray[np.bool_]:
-    """The validity for each element; a mask of one channel serves all."""
+    """`valid` broadcast to the elements; a mask with one channel applies to all channels."""
     return np.broadcast_to(valid, targets.shape).astype(bool)
 
 

@@ -1,9 +1,9 @@
-"""What a task is: data, network, loss, metrics and predictions. A task of your own is a subclass of `Task`.
+"""The interface of a task: data, network, loss, metrics and predictions. Subclass `Task` to train your own.
 
-It is named in the configuration as `task = "module:Class"`; the folder that the run is started in is looked in last.
-Its module has a torch-free half, which the strict check and the launcher read without importing torch: methods that
-need torch import it inside. What is called "traced" below builds a program and runs nothing: reading a value there
-(`.item()`, `print`, `if tensor`) stops the device at each step.
+Name it in the configuration as `task = "module:Class"`; the folder that the run is started in is last on the import
+path. The check before a run and the launcher import the module without torch: methods that need torch must import it
+inside. Methods marked "Traced" build a program and run nothing: reading a value there (`.item()`, `print`, `if tensor`)
+stops the device at every step.
 """
 
 from __future__ import annotations
@@ -30,42 +30,41 @@ if TYPE_CHECKING:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys of a task in one table of the configuration: give each field a default and a docstring under it."""
+    """Options of a task in one table of the configuration: give each field a default and a docstring under it."""
 
 
 class Sizes(NamedTuple):
-    """How many examples the splits hold."""
+    """Number of examples in each split."""
 
     train: int
     valid: int
 
 
 class Dataset(Protocol):
-    """Examples that are fetched by their indices."""
+    """Examples that are fetched by index."""
 
     def __len__(self) -> int:
         """Number of examples."""
         ...
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """The examples at `indices` as CPU tensors, each with one row an example in that order.
+        """The examples at `indices` [n] as CPU tensors [n, ...] by name, in that order.
 
-        Called by one thread of its own, or by several at once under `data.workers`, each for a part of a batch; a
-        dataset with the attribute `parallel = True` is read by several without being asked. Shapes must depend on
-        nothing but the number of indices: every other shape is compiled anew. `engine.errors.BadExample` tells of
-        one example that cannot be used, and it is skipped where the configuration allows that; any other exception
-        ends training.
+        Called from one thread, or with `data.workers` from several, each with a part of a batch; a dataset with the
+        attribute `parallel = True` is read by several threads by default. Shapes must depend only on the number of
+        indices, because every new shape is compiled. Raise `engine.errors.BadExample` for one example that cannot be
+        used: it is left out if the configuration allows that. Any other exception ends training.
         """
         ...
 
 
 @runtime_checkable
 class Identified(Protocol):
-    """What a dataset may have besides."""
+    """An optional method of a dataset."""
 
     def identities(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-        """Columns [len(indices)] by which a user knows the examples again, such as `id` or `file`: they are written
-        beside the predictions."""
+        """Columns [len(indices)] by name that identify the examples to the user, such as `id` or `file`; written beside
+        the predictions."""
         ...
 
 
@@ -75,49 +74,49 @@ class Splits(NamedTuple):
     train: Dataset
     valid: Dataset
     skipped: tuple[BadExample, ...] = ()
-    """Examples of the source that are in neither split because they cannot be used."""
+    """Examples of the source that are left out of both splits because they cannot be used."""
     notes: tuple[str, ...] = ()
-    """What a user should know of the data before the start, each in one sentence."""
+    """Notes on the data for the user before the start, one sentence each."""
     identity: Mapping[str, str] = MappingProxyType({})
-    """A digest by kind of what the data hold, such as `labels`: a run that is resumed on other data says so."""
+    """Digests of the parts of the data, such as `labels`, to report if a run is resumed on other data."""
 
 
 class Picture(NamedTuple):
-    """A picture of a prediction or of a training example, to be kept beside the run."""
+    """A picture of a prediction or a training example, saved with the run."""
 
     name: str
-    """What it shows, such as `input`, `mask`, `depth`: pictures of one example are shown side by side."""
+    """What it shows, such as `input`, `mask`, `depth`; the pictures of one example are shown side by side."""
     example: str
-    """Which example it belongs to, with its label if it has one."""
+    """The example that it belongs to, with its label if it has one."""
     pixels: npt.NDArray[np.uint8]
-    """[height, width, 3] red, green, blue."""
+    """uint8 [height, width, 3], red, green, blue."""
 
 
 class Task(ABC):
-    """A workload. The class attributes and the abstract methods must be given; the rest may be."""
+    """A workload. Class attributes without a value and abstract methods must be defined; the rest is optional."""
 
     data_options: ClassVar[type[Options]]
-    """The task's own keys of `[data]`. A key `max_bad_rows` limits how many examples may be left out; else none."""
+    """The task's options in `[data]`. An option `max_bad_rows` limits how many examples may be left out; without it
+    none may."""
     model_options: ClassVar[type[Options]]
-    """Keys of `[model]`."""
+    """The task's options in `[model]`."""
     meters: ClassVar[tuple[str, ...]]
-    """Names of what `outcomes` returns; the first is `loss`. Each becomes an AverageMeter."""
+    """Names of the values that `outcomes` returns; the first must be `loss`. Each is averaged over the split."""
     scores: ClassVar[tuple[str, ...]] = ()
-    """Names of what `score` returns at least."""
+    """Names of the scores that `score` always returns."""
     pictures_legend: ClassVar[str] = ""
-    """What the colours of `pictures` mean, in one sentence that stands above them."""
+    """Meaning of the colours in `pictures`, one sentence shown above them."""
     builder: ClassVar[str] = "engine.loop.build"
-    """Module that puts the trainer together. Another one brings a loop of its own, which finds out by itself how
-    many examples there are and what is measured."""
+    """Module that builds the trainer. Another one has its own loop, which determines sizes and metrics itself."""
 
-    def configure(self, data: Any, model: Any) -> None:  # noqa: B027 - may be left out
-        """Called once with the options, before anything else: meters and scores may depend on them."""
+    def configure(self, data: Any, model: Any) -> None:  # noqa: B027 - optional
+        """Called once with the options, before any other method: meters and scores may depend on them."""
 
     @abstractmethod
     def sizes(self, data: Any, seed: int) -> Sizes:
-        """Number of examples of the splits that `load` will return, known without loading them.
+        """Numbers of examples in the splits that `load` will return, without loading them.
 
-        Raises `ValueError` or `OSError` where the data cannot be used, or `engine.errors.Refused`.
+        Raises `ValueError` or `OSError` if the data cannot be used, or `engine.errors.Refused`.
         """
 
     @abstractmethod
@@ -126,37 +125,38 @@ class Task(ABC):
 
     @abstractmethod
     def model(self, options: Any, data: Any) -> torch.nn.Module:
-        """The network on the CPU, its weights drawn from torch's generator, which was seeded before."""
+        """The network on the CPU, initialised from torch's seeded generator."""
 
     @abstractmethod
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What the network says of the examples, [examples, ...] under names of the task's own. Traced.
+        """The network's outputs [n, ...] for a batch, by name. Traced.
 
-        It must not need labels: `tputui predict` calls it with what `inputs` returned.
+        Must not need labels: `tputui predict` calls it with the batches of `inputs`.
         """
 
     @abstractmethod
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Per-example values, float32 [examples] each, under the names in `meters`. Traced.
+        """Values per example, float32 [n] each, named as in `meters`. Traced.
 
         The mean of `loss` over the examples is differentiated.
         """
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The batch as a training step sees it. Traced; draws from torch's generator on the device."""
+        """The batch as used in training, such as with random mirroring. Traced; draws from torch's generator on the
+        device."""
         return batch
 
     def blocks(self, model: torch.nn.Module) -> list[torch.nn.Module] | None:
-        """Modules of the network that are computed again for the backward pass under `device.rematerialise`, none
-        inside of another; each takes and returns tensors. None leaves the choice to the engine."""
+        """Modules of the network to recompute in the backward pass under `device.rematerialise`, not nested; each takes
+        and returns tensors. None lets the engine choose."""
         return None
 
     def judged(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What `score` needs of each validation example, [examples, ...]. Traced; brought to the host."""
+        """The tensors [n, ...] that `score` needs of each validation example. Traced; copied to the host."""
         return {}
 
     def score(self, judged: dict[str, npt.NDArray[Any]]) -> dict[str, float]:
-        """Figures of the whole validation split, from what `judged` gave for each of its examples in order."""
+        """Scores of the whole validation split, from the concatenated results of `judged` in order."""
         return {}
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
@@ -164,92 +164,92 @@ class Task(ABC):
         return []
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
-        """Pictures of a few training examples with their labels, drawn before the first step: `batch` is what `augment`
-        returned for them, on the host."""
+        """Pictures of a few training examples with their labels, before the first step; `batch` is the result of
+        `augment`, on the host."""
         return []
 
     def num_folds(self, data: Any) -> int:
-        """How many folds the data is cut into; 0 where the task knows none. The fold is `data.fold`, from 0."""
+        """The number of folds; 0 if the task has none. `data.fold` selects one, from 0."""
         return 0
 
     def problems(self, plan: Plan) -> list[Problem]:
-        """What cannot be used for reasons beyond a single key, found without loading anything."""
+        """Problems that involve more than a single key, found without loading data."""
         return []
 
     def inputs(self, data: Any, source: Path) -> Dataset:
-        """The examples of a user's file for `tputui predict`, called once `model` has made the network and the weights
-        are in it. Batches have labels if the file has them; meters and scores are computed then.
+        """The examples of a user's file for `tputui predict`, called after the network was created and its weights
+        loaded. Batches include labels if the file has them; then meters and scores are computed.
 
         Raises `ValueError` if the file cannot be used.
         """
         raise NotImplementedError
 
     def test_split(self, data: Any) -> Dataset:
-        """The test split, which neither trains nor validates, for `tputui predict --split test`; as `inputs`
-        otherwise. Raises `ValueError` if the data has none."""
+        """The test split, which is used neither for training nor for validation, for `tputui predict --split test`;
+        otherwise as `inputs`. Raises `ValueError` if there is none."""
         raise NotImplementedError
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Predictions as a user reads them, by column of the written table, [examples] each."""
+        """Readable predictions by column of the written table, [n] or [n, values] each."""
         return predictions
 
 
 class Plan(NamedTuple):
-    """A configuration that can be trained."""
+    """A checked configuration, ready to be trained."""
 
     config: RunConfig
-    """With the number of cores in place of `device.cores = "all"`."""
+    """With `device.cores = "all"` replaced by the number of cores."""
     task: Task
     data: Options
-    """The task's keys of `[data]`."""
+    """The task's options in `[data]`."""
     model: Options
-    """The task's keys of `[model]`."""
+    """The task's options in `[model]`."""
     machine: hardware.Machine
     sizes: Sizes
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole global batches in the training split, or as many of them as the configuration says, for a whole number
-        of updates; what is left over is dropped, another part each epoch."""
+        """Full global batches in the training split, or `data.batches_per_epoch` of them, rounded down to whole
+        updates; the rest is dropped, different examples each epoch."""
         whole = self.sizes.train // self.config.global_batch
         steps, accumulate = min(whole, self.config.data.batches_per_epoch or whole), self.config.optim.accumulate
         return steps - steps % accumulate
 
     def learning_rate(self, epoch: int, batch: int) -> float:
-        """Learning rate of the update that the batch, from 0, of the epoch, from 1, belongs to."""
+        """Learning rate of the update that batch `batch` (from 0) of epoch `epoch` (from 1) belongs to."""
         return lr_schedule.learning_rate(self.config, self.steps_per_epoch, epoch, batch)
 
     def updates(self, batch: int) -> bool:
-        """Whether the weights are updated by the batch of an epoch, from 0."""
+        """Whether the weights are updated after batch `batch` (from 0) of an epoch."""
         return (batch + 1) % self.config.optim.accumulate == 0
 
     @property
     def max_bad_rows(self) -> int:
-        """Examples that may be left out."""
+        """How many examples may be left out."""
         return getattr(self.data, "max_bad_rows", 0)
 
     @property
     def has_own_loop(self) -> bool:
-        """Whether the task is trained by a loop of its own, which alone knows sizes and figures."""
+        """Whether the task has a loop of its own, which alone determines sizes and metrics."""
         return self.task.builder != Task.builder
 
     @property
     def num_processes(self) -> int:
-        """How many processes train."""
+        """Number of training processes."""
         return hardware.num_processes(self.config, self.machine)
 
     @property
     def keeps_norms(self) -> bool:
-        """Whether each step works out the norm of its gradient: only where something is done about it."""
+        """Whether each step computes the norm of its gradient, which only the check for NaN and infinity needs."""
         return self.config.non_finite.policy != "continue"
 
     @property
     def valid_steps(self) -> int:
-        """Evaluation batches; the last is padded."""
+        """Number of evaluation batches; the last one is padded."""
         return -(-self.sizes.valid // self.config.global_batch)
 
     def facts(self) -> dict[str, Any]:
-        """The plan's figures for a person and for programs; what only a loop of its own will know is None."""
+        """Figures of the plan for display and as JSON; None if only a loop of its own determines the value."""
         facts = self._facts()
         unknown = ("steps_per_epoch", "valid_steps", "total_steps", "train_examples", "valid_examples", "meters")
         return {**facts, **dict.fromkeys(unknown)} if self.has_own_loop else facts

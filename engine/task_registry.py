@@ -46,29 +46,29 @@ def find(name: str) -> Task:
         if not lacking:
             task: Task = cls()
             return task
-    except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
+    except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
         raise NotImported([Problem("task", f'"{name}" cannot be imported: {reason(error)}')]) from error
-    raise Refused([Problem("task", f'"{name}" is no task: {"; ".join(lacking)}')])
+    raise Refused([Problem("task", f'"{name}" is not a task: {"; ".join(lacking)}')])
 
 
 def reason(error: BaseException) -> str:
-    """An exception of the user's own code in one line: its type, and what it says first."""
+    """An exception of user code in one line: its type, and the first line of its message."""
     said = text_of(error).strip().splitlines()
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
 def _lacking(cls: Any) -> list[str]:
-    """What keeps a class from being a task, in words; the types of results are found out when they come."""
+    """Why a class is not a valid task, one reason each; types of results are checked when they are returned."""
     if not isinstance(cls, type) or not issubclass(cls, Task):
-        return ["it is no subclass of engine.task.Task"]
+        return ["it is not a subclass of engine.task.Task"]
     lacking = [
-        f"{name} is no subclass of Options"
+        f"{name} is not a subclass of Options"
         for name in ("data_options", "model_options")
         if not _is_options(getattr(cls, name, None))
     ]
     meters = getattr(cls, "meters", None)
     if not isinstance(meters, tuple) or meters[:1] != ("loss",) or not all(isinstance(name, str) for name in meters):
-        lacking.append('meters is no tuple of names that begins with "loss"')
+        lacking.append('meters is not a tuple of names that begins with "loss"')
     return lacking + [f"{name}() is missing" for name in sorted(cls.__abstractmethods__)]
 
 

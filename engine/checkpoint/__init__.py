@@ -1,1 +1,1 @@
-"""Checkpoints on disk: written whole or not at all, checked by digests, and what may change when a run continues."""
+"""Checkpoints: written atomically, verified by digests, and the rules for resuming a run from one."""

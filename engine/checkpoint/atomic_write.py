@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all. Pure but for the disk."""
+"""Writes files whole or not at all, durably, and verified by reading them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
-    """Writes a file whole or not at all, durably, and returns its size. Raises `OSError`, and what `fill` raises."""
+    """Writes a file atomically and durably, and returns its size in bytes. Raises `OSError`, and what `fill` raises."""
     with _becoming(path) as temporary, os.fdopen(_open(temporary, os.O_WRONLY), "wb") as file:
         fill(file)
         file.flush()
@@ -28,11 +28,11 @@ def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
 
 
 def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
-    """Writes a file whole or not at all, durably, and reads it back before it gets its name.
+    """Writes a file atomically and durably, and reads it back before it gets its name.
 
-    `fill` writes to what it is given, from front to end; `note` is told the digest before the file has its name. What
-    is read back comes from the disk, as far as the system gives up the pages that it holds of it. Raises `OSError`,
-    also where other bytes were read than were written, and what `fill` and `note` raise.
+    `fill` writes to the file it is given, front to end; `note` is called with the digest before the file gets its name.
+    The file is read back from the disk, as far as the system drops its cached pages. Raises `OSError`, also if the
+    bytes read differ from those written, and what `fill` and `note` raise.
     """
     with _becoming(path) as temporary:
         fd = _open(temporary, os.O_RDWR)
@@ -46,13 +46,13 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
             file.seek(0)
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != meant.digest:
-            raise OSError(f"what was read back from the disk is not what was written to it ({size} bytes)")
+            raise OSError(f"the disk returned other bytes than were written ({size} bytes)")
         note(found)
     return Written(size, found)
 
 
 def _open(path: Path, access: int) -> int:
-    """Opens a new file for its owner alone, whatever umask the user's code has set."""
+    """Opens a new file for its owner only, whatever the umask."""
     fd = os.open(path, access | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     os.fchmod(fd, 0o600)
     return fd
@@ -60,18 +60,18 @@ def _open(path: Path, access: int) -> int:
 
 @contextmanager
 def _becoming(path: Path) -> Iterator[Path]:
-    """The name under which a file is made; at the end it becomes `path`. Nothing is left where that is not reached."""
+    """A temporary name that becomes `path` at the end of the block. The file is removed if the block fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         temporary.rename(path)
     finally:
-        # Renaming a name onto another of the same file does nothing, and leaves both.
+        # Renaming a name onto another link of the same file does nothing and leaves both.
         temporary.unlink(missing_ok=True)
 
 
 class _Hashed:
-    """A file that is written from front to end, and the digest of what was meant to be in it."""
+    """A file written front to end, with the digest of its intended content."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -83,7 +83,7 @@ class _Hashed:
         return self._sha256.hexdigest()
 
     def fill(self, fill: Callable[[Any], object]) -> None:
-        """Has it filled. Raises what the disk said, which a writer in native code turns into words of its own."""
+        """Calls `fill`. Raises the error of the disk, which a native writer may replace by one of its own."""
         try:
             fill(self)
         except Exception as error:
@@ -101,19 +101,19 @@ class _Hashed:
             raise
 
     def flush(self) -> None:
-        """Hands over what is buffered."""
+        """Flushes the buffer."""
         self._file.flush()
 
 
 def link(path: Path, name: Path) -> None:
-    """Makes `name` a further name of the file, in place of what it named before, at no moment naming nothing."""
+    """Makes `name` another link of the file, atomically replacing what it named before."""
     with _becoming(name) as temporary:
         temporary.unlink(missing_ok=True)
         os.link(path, temporary)
 
 
 def duplicate(path: Path, name: Path) -> None:
-    """Makes `name` the same as the file: a further name of it, or a durable copy where the file system has none."""
+    """Makes `name` the same as the file: a link, or a durable copy if the file system has no links."""
     try:
         link(path, name)
     except OSError:
@@ -128,7 +128,7 @@ def duplicate(path: Path, name: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable."""
+    """Makes the entries of a directory durable."""
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,9 +1,9 @@
-"""Checkpoints: written whole or not at all, kept by a rule, and refused where they do not fit.
+"""Writes, prunes and reads checkpoints.
 
-`step-N.pt` is written beside its final name, made durable, read back and renamed; `last.pt` and `best.pt` are further
-names of such a file, or copies where the disk has no links. Weights that are not finite are kept apart as
-`non-finite.pt`, and take the place of none. They load on any machine with `torch.load(path, weights_only=True)`; a
-digest of each stands beside them. Must not touch a device.
+`step-N.pt` is written under a temporary name, made durable, read back and renamed; `last.pt` and `best.pt` are links to
+such a file, or copies if the disk has no links. NaN/inf weights go to `non-finite.pt` and never replace a good
+checkpoint. Checkpoints load on any machine with `torch.load(path, weights_only=True)`; their digests are in a file
+beside them. Must not touch a device.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ FORMAT = 1
 LAST = "last.pt"
 BEST = "best.pt"
 NON_FINITE = "non-finite.pt"
-"""The newest weights that are NaN or infinite."""
+"""File of the newest weights with NaN or infinity."""
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
 
 class SaveFailed(Exception):
-    """No checkpoint was written, and the older ones stand; the text says why."""
+    """The checkpoint was not written, and the older ones are unchanged; the text says why."""
 
 
 class Checkpoint(NamedTuple):
-    """What a run goes on from."""
+    """The state that a run resumes from."""
 
     position: Position
     learner: dict[str, Any]
-    """State of network, optimizer, scheduler and the host's random numbers."""
+    """State of network, optimizer, scheduler and the host's random number generators."""
     meters: dict[str, list[float]]
     """Training meters of the running epoch."""
     best: float | None
-    """Best monitored figure so far."""
+    """Best monitored value so far."""
     best_epoch: int = 0
-    """Epoch of it; 0 where there is none."""
+    """Epoch of the best value; 0 if there is none."""
     losses: tuple[tuple[float, float], ...] = ()
-    """Mean training and validation loss of each epoch that has ended."""
+    """Mean training and validation loss of each finished epoch."""
     buffers: frozenset[str] = frozenset()
-    """Names of the weights that are no parameters; not in the file."""
+    """Names of the weights that are not parameters; not in the file."""
     identity: Mapping[str, str] = MappingProxyType({})
-    """`Splits.identity` of the data that it was trained on."""
+    """`Splits.identity` of the training data."""
     new_settings: bool = False
-    """Whether the settings of the optimizer are the configuration's, not those in the state; not in the file."""
+    """Whether the optimizer settings come from the configuration instead of the state; not in the file."""
     notes: tuple[str, ...] = ()
-    """What is not as it was in the run that it continues, a sentence each; not in the file."""
+    """How the run differs from the one that it continues, one sentence each; not in the file."""
 
     @property
     def ends_best_epoch(self) -> bool:
@@ -69,35 +69,35 @@ class Checkpoint(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A checkpoint on disk."""
+    """A checkpoint file."""
 
     path: str
     """Relative to the run directory."""
     bytes: int
     seconds: float
     dropped: tuple[str, ...] = ()
-    """Older checkpoints that were removed for it, relative to the run directory."""
+    """Older checkpoints that were removed, relative to the run directory."""
     sha256: str = ""
-    """Digest of the file, as it was read back."""
+    """Digest of the file, as read back."""
     unfit: str = ""
-    """Which weights in it are NaN or infinite, in words; empty where none is. It is none to go on from then."""
+    """The weights with NaN or infinity, as text; empty if there are none. A run cannot resume from such a file."""
 
 
 class CheckpointStore:
     """The checkpoints of a run."""
 
     def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`identity` is that of the splits."""
+        """`identity` is `Splits.identity` of the run's data."""
         self._directory = run_dir / CHECKPOINTS
         self._plan = plan
         self._identity = identity
         self._periodic: list[Path] = []
         self._asked_for: set[Path] = set()
         self._sums = checksums.read(self._directory)
-        """Of every file here. Of a name that was about to change when a save broke off, both."""
+        """Digests of every file here; both digests of a name whose save was interrupted."""
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
-        """Writes a checkpoint as the last one, and as the best where it is; one that is not finite as neither.
+        """Writes a checkpoint as `last.pt`, and as `best.pt` if it is the best; with NaN/inf weights as neither.
 
         Raises `SaveFailed`.
         """
@@ -122,22 +122,22 @@ class CheckpointStore:
         return Saved(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """What stands in the file."""
+        """The content of the file."""
         return _content(checkpoint, self._plan, self._identity)
 
     def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The network's weights in it."""
+        """The network's weights in the state."""
         found: dict[str, torch.Tensor] = content["learner"]["model"]
         return found
 
     def _note_sum(self, names: list[str], digest: str) -> None:
-        """Writes a digest down for names that its file is about to have, besides those of the files that have them."""
+        """Records a digest for names that the file is about to get, besides those of the current files."""
         self._sums |= {(name, digest) for name in names}
         checksums.write(self._directory, self._sums)
 
     def _settle_sums(self, names: list[str], digest: str) -> None:
-        """The names are its file's now; strikes out what is of no file any more."""
-        # The longer list that was written before says nothing wrong.
+        """The names now belong to the file; removes the digests of replaced files."""
+        # The longer list written before is not wrong.
         with contextlib.suppress(OSError):
             there = {path.name for path in self._directory.iterdir()}
             stand = {(name, known) for name, known in self._sums if name in there}
@@ -147,13 +147,13 @@ class CheckpointStore:
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
 
-        If `resumed` is of the end of the best epoch, its own weights are the best ones: the run may have been killed
-        before it named them `best.pt`. Raises `SaveFailed` if the best weights are missing.
+        If `resumed` was saved at the end of the best epoch, its own weights are the best: the run may have been killed
+        before it linked them as `best.pt`. Raises `SaveFailed` if the best weights are missing.
         """
         path = source.resolve() if resumed.ends_best_epoch else source.resolve().parent / BEST
         try:
             if not resumed.ends_best_epoch and load_best(path) != resumed.best:
-                raise SaveFailed(f"{path} does not hold the weights whose figure was {resumed.best}")
+                raise SaveFailed(f"{path} does not contain the weights with the value {resumed.best}")
             self._note_sum([BEST], checksums.require(path))
             atomic_write.duplicate(path, self._directory / BEST)
             atomic_write.sync_directory(self._directory)
@@ -163,7 +163,7 @@ class CheckpointStore:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
     def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
-        """Drops the oldest periodic ones and says which, but none that was asked for, nor the best, nor the last."""
+        """Removes the oldest periodic checkpoints and returns them; never requested ones, the best or the last."""
         dropped: list[str] = []
         if not periodic:
             self._asked_for.add(path)
@@ -185,7 +185,7 @@ class CheckpointStore:
 
 
 def load(path: Path, plan: Plan) -> Checkpoint:
-    """Reads a checkpoint that goes on under the plan. Raises `Refused` naming every key that differs."""
+    """Reads a checkpoint that can be resumed under the plan. Raises `Refused` with every key that differs."""
     try:
         checksums.require(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -198,7 +198,7 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
-        message = f"{path}: not a checkpoint of this version (format {found} where {FORMAT} is read)"
+        message = f"{path}: not a checkpoint of this version (format {found}, expected {FORMAT})"
         raise Refused([Problem("resume", message)])
     position = Position(**content["position"])
     data = content.get("data")
@@ -222,7 +222,7 @@ def load(path: Path, plan: Plan) -> Checkpoint:
 
 
 def load_best(path: Path) -> float | None:
-    """The best figure that a checkpoint tells. Raises `SaveFailed` where it cannot be read."""
+    """The best value recorded in a checkpoint. Raises `SaveFailed` if it cannot be read."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         figure: float | None = content["best"]
@@ -234,14 +234,16 @@ def load_best(path: Path) -> float | None:
 
 
 def _monitor(plan: Plan) -> list[str]:
-    """What the best figure is of."""
+    """The meter that the best value belongs to."""
     return [plan.config.checkpoint.monitor, plan.config.checkpoint.mode]
 
 
 def _new_criterion(saved: list[str] | None, plan: Plan) -> str:
     was = f"was {saved[0]} ({saved[1]})" if saved else "is not known"
     monitor, mode = _monitor(plan)
-    return f"checkpoint.monitor {was} in the checkpoint and is {monitor} ({mode}) now, so the best epoch is chosen anew"
+    return (
+        f"checkpoint.monitor {was} in the checkpoint and is {monitor} ({mode}) now: the best epoch is determined again"
+    )
 
 
 def _content(checkpoint: Checkpoint, plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What a run may change when it continues from a checkpoint, and what follows from each change.
+"""Rules for resuming a run: which settings may change, and where training continues.
 
-The weights and the state of the optimizer always continue. Cores, batch, `[optim]` and the data of the same number of
-examples may change; the position is counted in examples then, and `Resumption.notes` says that the run is no longer
-exactly the one that was begun. Torch-free, and reads no file.
+The weights and the optimizer state always continue. Cores, batch, `[optim]`, and data with the same number of examples
+may change; the position is then converted by examples, and `Resumption.notes` says that the run is not an exact
+continuation. Reads no file and does not import torch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """How far training is."""
+    """Progress of training."""
 
     epoch: int
-    """Epoch in training."""
+    """The current epoch, from 1."""
     batch: int
-    """Steps of that epoch that are done."""
+    """Steps of the epoch that are done."""
     step: int
     """Steps of the run that are done."""
     evaluating: bool
@@ -36,13 +36,13 @@ class Position(NamedTuple):
 
 
 FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
-"""Keys that may differ: they say how examples are read and how many may fail, and change none that trains."""
+"""Keys that may differ, because they do not affect training: how examples are read and how many may fail."""
 BATCH = frozenset({"data.batch_per_core", "data.batches_per_epoch", "device.cores"})
 """Keys that change which examples a step takes."""
 STATE_KEYS = ("optim.name", "optim.centered")
-"""Keys that change what the optimizer keeps for each parameter."""
+"""Keys that change the optimizer's state per parameter."""
 _SOME_HAVE = frozenset(f"optim.{key}" for keys in (*OPTIMIZER_KEYS.values(), *SCHEDULE_KEYS.values()) for key in keys)
-"""Keys that not every optimizer or schedule has: without one on both sides it is optimizer or schedule that differs."""
+"""Keys that only some optimizers or schedules have; if one side lacks the key, the optimizer or schedule differs."""
 _ABSENT = object()
 
 
@@ -50,15 +50,15 @@ class Resumption(NamedTuple):
     """How a run continues."""
 
     position: Position
-    """Counted in the steps of the run that continues."""
+    """In steps of the resumed run."""
     new_settings: bool
-    """Whether learning rate and other settings of the optimizer are the configuration's, not the checkpoint's."""
+    """Whether optimizer settings such as the learning rate come from the configuration, not from the checkpoint."""
     notes: tuple[str, ...]
-    """What is not as it was, a sentence each; empty where the run continues exactly."""
+    """Differences to the original run, one sentence each; empty if the run continues exactly."""
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
-    """What must be the same for a checkpoint to go on as if nothing had happened, by configuration key."""
+    """The settings that must be equal for an exact continuation, by configuration key."""
     config = plan.config
     options = {f"data.{key}": getattr(plan.data, key) for key in plan.data.__struct_fields__}
     options |= {f"model.{key}": getattr(plan.model, key) for key in plan.model.__struct_fields__}
@@ -75,7 +75,7 @@ def fingerprint(plan: Plan) -> dict[str, Any]:
 
 
 def _optim_fingerprint(optim: OptimConfig) -> dict[str, Any]:
-    """What trains, of `[optim]`: no key that the optimizer or the schedule does not have."""
+    """The settings of `[optim]` that affect training, without keys that the optimizer or schedule does not have."""
     used = {"momentum": optim.used_momentum, "betas": list(optim.betas), "schedule": optim.used_schedule}
     have = {f"optim.{key}" for key in (*OPTIMIZER_KEYS[optim.name], *SCHEDULE_KEYS[optim.used_schedule])}
     values = {f"optim.{key}": used.get(key, getattr(optim, key)) for key in optim.__struct_fields__}
@@ -83,7 +83,7 @@ def _optim_fingerprint(optim: OptimConfig) -> dict[str, Any]:
 
 
 def _with_optim_defaults(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A fingerprint in which keys of `[optim]` that came later have their defaults."""
+    """A fingerprint with defaults for the keys of `[optim]` that were added later."""
     optim = {key.removeprefix("optim."): value for key, value in saved.items() if key.startswith("optim.")}
     known = {key: value for key, value in optim.items() if key in OptimConfig.__struct_fields__}
     others = {key: value for key, value in saved.items() if key.removeprefix("optim.") not in known}
@@ -91,18 +91,19 @@ def _with_optim_defaults(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_of(plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:
-    """What is kept in a checkpoint of the data: `Splits.identity` and, if known, the sizes of the splits."""
+    """The description of the data stored in a checkpoint: `Splits.identity` and, if known, the sizes of the splits."""
     return {"sizes": None if plan.has_own_loop else list(plan.sizes), "identity": dict(identity)}
 
 
 def resumption(
     saved: Mapping[str, Any], data: Mapping[str, Any] | None, position: Position, plan: Plan, path: Path
 ) -> Resumption:
-    """How a checkpoint with the fingerprint `saved`, the `data` it keeps and its `position` continues under the plan.
+    """How a checkpoint with the fingerprint `saved`, the `data` description and the `position` continues under the
+    plan.
 
     Raises `Refused` with every key that must not change.
     """
-    # A key that came later: what was saved before had its default.
+    # A checkpoint from before a key existed had the key's default.
     saved = {"data.batches_per_epoch": None, **_defaults(plan), **_with_optim_defaults(saved)}
     wanted = fingerprint(plan)
     changed = [key for key in saved | wanted if _has_changed(key, saved, wanted)]
@@ -115,7 +116,7 @@ def resumption(
     if not problems and resized and sizes is not None and position.batch and not position.evaluating:
         message = (
             f"{path} was saved in the middle of epoch {position.epoch} of {sizes[0]:,} training examples, and there "
-            f"are {plan.sizes.train:,} now, so which of them that epoch has left is not known; restore the data, or "
+            f"are {plan.sizes.train:,} now, so the rest of that epoch is not known; restore the data, or "
             "resume a checkpoint of the end of an epoch"
         )
         problems.append(Problem("data", message))
@@ -125,7 +126,7 @@ def resumption(
     if resized and sizes is not None:
         notes.append(
             f"the data changed since the checkpoint: {sizes[0]:,} training and {sizes[1]:,} validation examples then, "
-            f"{plan.sizes.train:,} and {plan.sizes.valid:,} now; figures before and after are of different data"
+            f"{plan.sizes.train:,} and {plan.sizes.valid:,} now; values before and after are not comparable"
         )
     moved = position
     if not plan.has_own_loop:
@@ -137,17 +138,17 @@ def resumption(
 
 
 def data_note(saved: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """What of the data is not what the checkpoint was trained on, in a sentence; None where nothing is known to be.
+    """A sentence on how the data differ from those of the checkpoint; None if no difference is known.
 
-    Raises `Refused` where words have other numbers than the weights know.
+    Raises `Refused` if the vocabulary changed, because the weights assign other numbers to the words.
     """
     changed = [name for name in saved if name in found and saved[name] != found[name]]
     if not changed:
         return None
     if "vocabulary" in changed:
         message = (
-            "the training texts changed since the checkpoint, and with them the vocabulary that is made of them, so "
-            "the weights know other words; restore the texts, or begin a new run"
+            "the training texts changed since the checkpoint, and with them the vocabulary built from them, so "
+            "the weights belong to other words; restore the texts, or start a new run"
         )
         raise Refused([Problem("data", message)])
     return (
@@ -165,7 +166,7 @@ def _may_change(key: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], p
     if plan.has_own_loop or key in STATE_KEYS:
         return False
     if key == "optim.momentum" and wanted.get("optim.name") == "rmsprop":
-        # It keeps a buffer only if there is any.
+        # The optimizer has a momentum buffer only if momentum is not 0.
         return bool(saved.get(key)) == bool(wanted.get(key))
     return key in BATCH or key.startswith("optim.")
 
@@ -175,9 +176,9 @@ def _refusal(key: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], path
     was = "was not there" if old is _ABSENT else f"was {old!r}"
     now = "is not there" if new is _ABSENT else f"is {new!r}"
     if key in STATE_KEYS:
-        why = f"the optimizer's state fits that alone; write {key} = {msgspec.json.encode(old).decode()}"
+        why = f"the optimizer's state needs that value; set {key} = {msgspec.json.encode(old).decode()}"
     else:
-        why = "only the same can go on"
+        why = "a resumed run needs the same value"
     return Problem(key, f"it {was} when {path} was saved and {now} now; {why}")
 
 
@@ -191,9 +192,9 @@ def _shown(value: Any) -> str:
 
 
 def _moved(position: Position, saved: Mapping[str, Any], num_train: int, plan: Plan) -> Position:
-    """The position by examples: as many whole batches of the epoch as its examples that were trained on make up.
+    """The position converted by examples: the number of full batches that the examples seen in the epoch make up.
 
-    Steps are counted as if every epoch had had as many as this run's have.
+    Steps are counted as if every epoch had had as many steps as in this run.
     """
     batch = saved["data.batch_per_core"] * saved["device.cores"]
     steps = num_train // batch
@@ -203,7 +204,7 @@ def _moved(position: Position, saved: Mapping[str, Any], num_train: int, plan: P
     if (batch, steps) == (plan.config.global_batch, mine) and position.batch % accumulate == 0:
         return position
     done = mine if position.evaluating else min(position.batch * batch // plan.config.global_batch, mine)
-    # Gradients that wait for an update are not kept, so the position is one after an update.
+    # Accumulated gradients are not saved, so the position must follow an update.
     done -= done % accumulate
     evaluating = position.evaluating or (position.batch > 0 and done == mine)
     return position._replace(batch=done, step=(position.epoch - 1) * mine + done, evaluating=evaluating)
@@ -217,11 +218,11 @@ def _move(old: Position, new: Position, plan: Plan) -> str:
         where = f"{epoch} continues after {new.batch} of its {plan.steps_per_epoch} steps, by the examples it has seen"
     else:
         where = f"it continues at the start of {epoch}"
-    return f"with {plan.steps_per_epoch} steps an epoch now, {where}, and step {old.step} counts as step {new.step}"
+    return f"with {plan.steps_per_epoch} steps per epoch now, {where}, and step {old.step} counts as step {new.step}"
 
 
 def _defaults(plan: Plan) -> dict[str, Any]:
-    """The defaults of the task's own keys, by configuration key."""
+    """Defaults of the task's options, by configuration key."""
     return {
         f"{table}.{field.name}": field.default
         for table, options in (("data", plan.data), ("model", plan.model))

@@ -1,7 +1,7 @@
-"""Weights that a run left behind, put back into the task's network on the CPU.
+"""Loads the weights of a finished run into the task's network on the CPU, for predictions and export.
 
 Reads checkpoints, plain state dicts (`.pt`) and `.safetensors`. Must not import the runtime: importing it replaces
-layers of torch, and a network made then runs on nothing but its devices.
+layers of torch, and a network created after that runs only on its devices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEST = "best.pt"
 SAFETENSORS = ".safetensors"
 LIGHTNING = "lightning"
 OURS = "engine"
-"""The package that the tasks of tputui are in."""
+"""The package of tputui's own tasks."""
 DESCRIPTION_FORMAT = 1
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
@@ -38,7 +38,7 @@ State = dict[str, torch.Tensor]
 
 
 class Workload(NamedTuple):
-    """What the weights belong to."""
+    """The configuration of the weights, with the task and its options."""
 
     config: RunConfig
     task: Task
@@ -47,49 +47,49 @@ class Workload(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Parameters and buffers by name, on the CPU, and what the file tells of them."""
+    """Parameters and buffers by name, on the CPU, with the metadata of the file."""
 
     path: Path
     state: State
     step: int | None
-    """Training steps that made them; None where the file does not tell."""
+    """Training steps of the weights; None if the file has no such record."""
     figure: float | None
-    """What the run's own validation said of them; None where the file does not tell."""
+    """The value of the run's own validation; None if the file has no such record."""
     fingerprint: dict[str, Any] | None
-    """Configuration keys that they were trained under, where the file is a checkpoint."""
+    """Configuration of the training, by key, if the file is a checkpoint."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside exported weights, as `NAME.json`: all that is needed to use them."""
+    """The description beside exported weights, `NAME.json`: everything needed to use them."""
 
     format: int
-    """Version of this description."""
+    """Version of this format."""
     config: dict[str, Any]
-    """The configuration that they were trained under."""
+    """The configuration of the training."""
     cwd: str
-    """Directory in which a user's own modules and relative paths are looked for."""
+    """Directory that the user's modules and relative paths start from."""
     weights: str
-    """File that they were taken from."""
+    """File that the weights were exported from."""
     step: int | None = None
-    """Training steps that made them."""
+    """Training steps of the weights."""
     monitor: str | None = None
-    """Validation meter that `figure` is of."""
+    """Validation meter of `figure`."""
     figure: float | None = None
-    """What the run's own validation said of them."""
+    """The value of the run's own validation."""
 
 
 def description_of(path: Path) -> Path:
-    """Where the description of exported weights lies."""
+    """Path of the description of exported weights."""
     return path.with_suffix(".json")
 
 
 def read(path: Path) -> Weights:
-    """The weights in a file, refused in one sentence where there are none. Raises `Refused`."""
+    """The weights in a file. Raises `Refused` if there are none."""
     content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
         return _of_checkpoint(path, content)
     if not _is_state(content):
-        raise Refused([Problem("weights", f"{path}: holds neither a checkpoint nor a state dict")])
+        raise Refused([Problem("weights", f"{path}: is neither a checkpoint nor a state dict")])
     found = described(path)
     if found is None:
         return Weights(path, dict(content), None, None, None)
@@ -98,7 +98,7 @@ def read(path: Path) -> Weights:
 
 def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
     try:
-        # Lightning's own checkpoints keep the weights beside an empty learner.
+        # Lightning's own checkpoints store the weights beside an empty state_dict.
         state = content["learner"].get("model") or content["state_dict"]
         fingerprint, step = dict(content["fingerprint"]), content["position"]["step"]
         best = content["best"] if path.name == BEST else None
@@ -110,28 +110,28 @@ def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
 
 
 def _is_state(content: object) -> bool:
-    """Whether these are tensors by name."""
+    """Whether the value is a dict of tensors by name."""
     return isinstance(content, Mapping) and bool(content) and all(map(torch.is_tensor, content.values()))
 
 
 class NotMade(Refused):
-    """The task cannot make its network, for want of the files that it was trained on."""
+    """The task cannot create its network because its training files are missing."""
 
 
 class Origin(NamedTuple):
-    """The configuration that weights were trained under; untrusted, like the file that it is from."""
+    """The configuration that weights were trained with; untrusted, like the file it comes from."""
 
     config: RunConfig
     source: str
-    """What to call it in messages."""
+    """Name of its origin for messages."""
     cwd: str | None
-    """Where its relative paths start; nothing is imported from there."""
+    """Directory that relative paths start from; no module is imported from there."""
     run_dir: Path | None
-    """The run that it is from; None for a file of weights by itself."""
+    """The run it belongs to; None for a single file of weights."""
 
 
 def origin(weights: Weights, run_dir: Path | None) -> Origin:
-    """The weights' configuration: from the run, else the checkpoint itself, else the description beside them.
+    """The weights' configuration: from the run, else from the checkpoint, else from the description beside them.
 
     Raises `Refused` or `ConfigError`.
     """
@@ -146,21 +146,21 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
     else:
         found = described(weights.path)
         if found is None:
-            message = f"{weights.path}: does not tell its configuration; name its run, and this file with --weights"
+            message = f"{weights.path}: contains no configuration; name its run, and this file with --weights"
             raise Refused([Problem("weights", message)])
         tables, source, cwd = found.config, str(description_of(weights.path)), found.cwd
     config = from_builtins(tables, source)
     cores = (weights.fingerprint or {}).get("device.cores")
-    # "all" was a number on the machine that trained.
+    # "all" was a number on the training machine.
     return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
 
 
 def workload(found: Origin, code: Path | None) -> Workload:
     """The task with its options.
 
-    Moves to the directory that the run was started in, if it is still there, so that the configuration's own paths
-    are found. Code of the user's own is imported from `code`, the folder that the user named; without it from the
-    current directory, and that only for a run. Raises `Refused`.
+    Changes to the directory that the run was started in, if it still exists, so that relative paths of the
+    configuration work. User code is imported from `code`, the folder that the user gave; otherwise from the current
+    directory, and only for a run. Raises `Refused`.
     """
     if own := _code_named(found.config):
         _allow_code(own, found, code)
@@ -183,11 +183,11 @@ def _code_named(config: RunConfig) -> list[str]:
 
 
 def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
-    """Makes the user's own modules importable and imports them. Raises `Refused` where that is not allowed."""
+    """Makes the user's own modules importable and imports them. Raises `Refused` if that is not allowed."""
     named = f'{found.run_dir or found.source} needs code that is not part of tputui: "{own[0]}"'
     trust = "that runs the code, so only do it if you trust it"
     if code is None and found.run_dir is None:
-        # A file says nothing of where its code is, so the current directory is not the user's choice of code.
+        # A file does not record where its code is, so the current directory is not a choice of the user.
         raise Refused([Problem("task", f"{named}; name its folder with --code DIR; {trust}")])
     folder = Path.cwd() if code is None else code
     if not folder.is_dir():
@@ -199,7 +199,7 @@ def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
             importlib.import_module(module)
         except (user_code.ImportedUserCode, ModuleNotFoundError) as error:
             if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
-                continue  # A package that the user's code needs; whoever finds the task says which.
+                continue  # A package that the user's code needs; the error for the task names it.
             why = f"there is no module {module} in {folder}" if error.name else str(error)
             hint = f"run this in the folder of that code, or name the folder with --code DIR; {trust}"
             raise Refused([Problem("task", f"{named}, and {why}; {hint}")]) from error
@@ -208,23 +208,23 @@ def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
 
 
 def network(work: Workload, weights: Weights) -> torch.nn.Module:
-    """The task's network with the weights in it, for evaluation. Raises `NotMade`, and `Refused` if they do not fit."""
+    """The network with the weights loaded, for evaluation. Raises `NotMade`, and `Refused` if they do not fit."""
     torch.manual_seed(work.config.seed)
     options = work.model
     if isinstance(getattr(options, "weights", None), str):
-        # The weights that training started from are replaced anyway, and their file may be gone.
+        # The initial weights are replaced anyway, and their file may be gone.
         options = msgspec.structs.replace(options, weights="")
     try:
         model = work.task.model(options, work.data)
     except (OSError, ValueError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        raise NotMade([Problem("", f"the network cannot be made: {said}")]) from error
+        raise NotMade([Problem("", f"the network cannot be created: {said}")]) from error
     fill(model, weights)
     return model.eval()
 
 
 def fill(model: torch.nn.Module, weights: Weights) -> None:
-    """Puts the weights in the network. Raises `Refused` if they do not fit."""
+    """Loads the weights into the network. Raises `Refused` if they do not fit."""
     try:
         model.load_state_dict(weights.state)
     except RuntimeError as error:
@@ -234,7 +234,7 @@ def fill(model: torch.nn.Module, weights: Weights) -> None:
 def require_fit(found: Origin, weights: Weights) -> None:
     """Raises `Refused` if the weights are not those of the configured network.
 
-    Imports no code but tputui's, so that of a task of the user's own nothing is known, and nothing is checked.
+    Imports only tputui's own tasks; for other tasks nothing is checked.
     """
     if found.config.task not in task_registry.KNOWN or found.config.task == LIGHTNING:
         return
@@ -252,14 +252,14 @@ def has_safetensors() -> bool:
 
 
 def safetensors_torch() -> Any:
-    """The package's half for torch. Raises `Refused` where it is not installed."""
+    """The `safetensors.torch` module. Raises `Refused` if the package is not installed."""
     if not has_safetensors():
         raise Refused([Problem("weights", f"the package safetensors is not installed, which {SAFETENSORS} files need")])
     return importlib.import_module("safetensors.torch")
 
 
 def _misfit(error: RuntimeError) -> str:
-    """The first thing that torch names, in one line."""
+    """The first problem in an error of torch, as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return lines[1] if len(lines) > 1 else lines[0]
 
@@ -283,13 +283,13 @@ def _read_safetensors(path: Path) -> Any:
     load = safetensors_torch().load_file
     try:
         return load(path)
-    except Exception as error:  # The package's own error is a plain Exception.
+    except Exception as error:  # The error class of the package derives from Exception only.
         message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
         raise Refused([Problem("weights", message)]) from error
 
 
 def described(path: Path) -> Description | None:
-    """What stands beside exported weights; None where nothing does. Raises `Refused` where it is something else."""
+    """The description beside exported weights, or None. Raises `Refused` if the file is something else."""
     beside = description_of(path)
     try:
         found = msgspec.json.decode(beside.read_bytes(), type=Description)
@@ -299,13 +299,13 @@ def described(path: Path) -> Description | None:
         message = f"{beside}: cannot be read as the description of {path.name}: {error}"
         raise Refused([Problem("weights", message)]) from error
     if found.format != DESCRIPTION_FORMAT:
-        message = f"{beside}: is of format {found.format} where {DESCRIPTION_FORMAT} is read"
+        message = f"{beside}: has format {found.format}, expected {DESCRIPTION_FORMAT}"
         raise Refused([Problem("weights", message)])
     return found
 
 
 def _from_fingerprint(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the keys that a checkpoint keeps; the rest does not matter to its weights."""
+    """A configuration with the keys stored in a checkpoint; the other keys do not matter to its weights."""
     tables: dict[str, Any] = {"task": fingerprint.get("task"), "epochs": 1, "seed": fingerprint.get("seed", 0)}
     tables["data"] = {"batch_per_core": 1}
     tables["model"] = {}

@@ -1,13 +1,15 @@
-"""Options of a task, and whether a configuration can be trained: `python -P -m engine.commands.describe TASK`.
+"""Prints the options of a task, or checks whether a configuration can be trained.
+
+    python -P -m engine.commands.describe TASK
 
     TASK                     print the options with types, defaults and documentation as JSON
     TASK --check             read a configuration as JSON on stdin; print its problems and figures as JSON
-    TASK --check --resume P  the same, and whether the checkpoint P goes on under that configuration
-    TASK --check --memory    the same, and the memory that a step is predicted to take on one core
+    TASK --check --resume P  as --check, and whether the checkpoint P can be resumed with the configuration
+    TASK --check --memory    as --check, and the predicted memory of a step on one core
     TASK --layers CONFIG     print the layers of the network in a TOML file: output shapes and parameter counts
 
-Exits with 0 where it could answer, 2 where there is no such task or the input is no configuration. Imports torch
-only to read a checkpoint, to predict memory and to list layers.
+The JSON is that of `tputui.check_result`. Exits with 0 on success, 2 if there is no such task or the input is not a
+configuration. Imports torch only to read a checkpoint, to predict memory and to list layers.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--resume", type=Path, metavar="PATH", help="with --check: also check this checkpoint")
     parser.add_argument("--memory", action="store_true", help="with --check: also predict the memory of a step")
     parser.add_argument("--layers", type=Path, metavar="CONFIG", help="print the layers of a configuration as text")
-    parser.add_argument("--source", default="configuration", help="what to call the configuration in messages")
+    parser.add_argument("--source", default="configuration", help="name of the configuration in messages")
     arguments = parser.parse_args(argv)
     user_code.allow_here()
     answer: str | TaskDescription | CheckResult
     try:
-        # What the user's modules print must not mix with the answer.
+        # Prints of the user's modules must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
             if arguments.check:
                 answer = _check(sys.stdin.buffer.read(), arguments.source, arguments.resume, memory=arguments.memory)
@@ -95,7 +97,7 @@ def _layers(config: RunConfig, source: str) -> str:
     """The table of layers. Raises `Refused`."""
     planned = run_plan.make(config, hardware.find(os.environ), source)
     if planned.has_own_loop:
-        message = "a task with a loop of its own alone knows its network; `tputui show RUN --model` lists its layers"
+        message = "only the task's own loop knows its network; `tputui show RUN --model` lists its layers"
         raise Refused([Problem("task", message)])
     if (lacking := hardware.package_problem()) is not None:
         raise Refused([Problem("", lacking)])
@@ -111,7 +113,7 @@ def _layers(config: RunConfig, source: str) -> str:
 def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
     """The predicted memory of a step, or the reason why it is not available."""
     if planned.has_own_loop:
-        return None, "a task with a loop of its own alone knows its network"
+        return None, "only the task's own loop knows its network"
     try:
         from engine.memory import advice, estimate
 
@@ -122,7 +124,7 @@ def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
             return None, str(error)
     except Refused:
         raise
-    except (Exception, SystemExit) as error:  # Torch may be missing, and to load is the user's own code.
+    except (Exception, SystemExit) as error:  # Torch may be missing, and loading runs the user's own code.
         lacking = hardware.package_problem() if isinstance(error, ImportError) else None
         return None, lacking or task_registry.reason(error)
 
@@ -152,7 +154,7 @@ def _options(cls: type[Options]) -> list[Option]:
 
 
 def _schemas(cls: type[Options]) -> dict[str, Any]:
-    """What each key takes, as JSON schema: bounds, choices, and the default where it has one, made ones included."""
+    """The JSON schema of each key: bounds, choices, and the default if it has one, including those of factories."""
     _, components = msgspec.json.schema_components([cls])
     properties: dict[str, Any] = components[cls.__name__]["properties"]
     for field in msgspec.structs.fields(cls):

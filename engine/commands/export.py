@@ -1,8 +1,8 @@
 """Exports weights for use without tputui: `python -P -m engine.commands.export --weights FILE --to FILE`.
 
-`tputui export` starts it. Writes a state dict (`.pt`, `.safetensors`), reads it back and compares, and puts beside it
-what the weights belong to. Must import neither the runtime nor code that the run names. Exits with 0 written,
-2 refused, 3 failed.
+Started by `tputui export`. Writes a state dict (`.pt`, `.safetensors`), reads it back and compares, and writes a
+description beside it. Must import neither the runtime nor code that the run names. Exits with 0 if written, 2 refused,
+3 failed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tputui.telemetry import rundir
 
 
 def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
-    """Writes the weights in `source` to `to`, and what they belong to beside it. Raises `Refused`."""
+    """Writes the weights in `source` to `to`, and their description beside it. Raises `Refused`."""
     target = to.absolute()
     _check_free(target)
     learned = weights.read(source)
     origin = weights.origin(learned, run_dir)
     weights.require_fit(origin, learned)
-    # Each with memory of its own: what shares memory is saved once, and cannot be saved as safetensors at all.
+    # Each with its own memory: shared memory is saved once, and cannot be saved as safetensors at all.
     state = {name: value.clone().contiguous() for name, value in learned.state.items()}
     try:
         size = _write(target, state)
         described = msgspec.json.format(msgspec.json.encode(_description(learned, origin, source)))
         rundir.write_atomically(weights.description_of(target), described)
     except OSError as error:
-        raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; name another --to")]) from error
+        raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; choose another --to")]) from error
     return {
         "path": str(target),
         "description": str(weights.description_of(target)),
@@ -51,22 +51,22 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
 
 
 def _check_free(target: Path) -> None:
-    """Raises `Refused` where what is written beside the weights would take the place of something else."""
+    """Raises `Refused` if the description would overwrite another file."""
     beside = weights.description_of(target)
     if beside == target:
-        raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is what is told of them")])
+        raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is their description")])
     try:
         described = weights.described(target)
     except Refused as error:
-        message = f"{beside}: is no description of weights, and would be overwritten; name another --to"
+        message = f"{beside}: is not a description of weights and would be overwritten; choose another --to"
         raise Refused([Problem("", message)]) from error
     if target.exists() and described is None:
-        message = f"{target}: exists and was not written by export ({beside.name} is missing); name another --to"
+        message = f"{target}: exists and was not written by export ({beside.name} is missing); choose another --to"
         raise Refused([Problem("", message)])
 
 
 def _write(target: Path, state: State) -> int:
-    """Writes the file whole or not at all, once what was written reads as it is to be."""
+    """Writes the file whole or not at all, after verifying that it reads back as written."""
     temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     try:
         temporary.touch(mode=0o600)
@@ -85,14 +85,14 @@ def _write(target: Path, state: State) -> int:
 
 
 def _compare(found: State, wanted: State, target: Path) -> None:
-    """Raises where a file does not hold what was written; a disk or a full quota may do that."""
+    """Raises if a file differs from what was written; a bad disk or a full quota may cause that."""
     differing = [name for name in wanted if name not in found or not _same(found[name], wanted[name])]
     if differing or len(found) != len(wanted):
-        raise RuntimeError(f"{target}: reads otherwise than it was written: {', '.join(differing[:3])}")
+        raise RuntimeError(f"{target}: differs from what was written when read back: {', '.join(differing[:3])}")
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether all bits are the same, those of a NaN included."""
+    """Whether all bits are equal, including those of NaN."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -P -m engine.commands.export", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run with the configuration")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)

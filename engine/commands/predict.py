@@ -1,7 +1,7 @@
 """Predicts on the CPU with the weights of a run: `python -P -m engine.commands.predict --weights FILE --out FILE`.
 
-`tputui predict` starts it. Must not import the runtime, so that it runs where there is none, with any batch size.
-Exits with 0 predicted, 2 refused, 3 failed; what it tells goes to --tell-fd, see `engine.commands.protocol`.
+Started by `tputui predict`. Must not import the runtime, so that it runs on machines without it, with any batch size.
+Exits with 0 if predicted, 2 refused, 3 failed; reports on --tell-fd, see `engine.commands.protocol`.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ NO_LABELS = "No labels in input: metrics skipped"
 
 
 class PredictRequest(NamedTuple):
-    """What is to be predicted, and where to."""
+    """The examples to predict, and where to write."""
 
     weights: Path
     run_dir: Path | None
     source: Path | None
-    """A user's file; None where a split of the run is asked for."""
+    """The user's file; None if a split of the run is predicted."""
     split: str | None
     out: str | None
-    """File to write, or - for standard output; None is `predictions` with the ending of its form."""
+    """File to write, or - for standard output; None is `predictions` with the suffix of its format."""
     form: str
     batch: int
     code: Path | None = None
-    """Folder that the user's own code is in, if they named one."""
+    """Folder of the user's own code, if they gave one."""
     labels: Path | None = None
     """`.npy` file with the labels of `source`."""
     force: bool = False
-    """Whether `out` may be a file that exists."""
+    """Whether an existing file may be overwritten."""
 
     @property
     def what(self) -> str:
-        """The examples, in words."""
+        """The examples, for messages."""
         return f"the split {self.split}" if self.split is not None else str(self.source)
 
 
 class PredictionScorer:
-    """What the predictions are worth, where the examples come with their labels."""
+    """Meters and scores of the predictions, if the examples have labels."""
 
     def __init__(self, task: Task, *, must: bool) -> None:
-        """`must`: the examples have labels, so that a missing one is a fault."""
+        """`must`: the examples have labels, so a missing label is an error."""
         self.why_not: str | None = None
         self._task = task
         self._must = must
@@ -75,7 +75,7 @@ class PredictionScorer:
         self._judged: dict[str, list[npt.NDArray[Any]]] = {}
 
     def add(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> None:
-        """Takes a batch in."""
+        """Adds a batch."""
         if self.why_not is not None:
             return
         try:
@@ -93,7 +93,7 @@ class PredictionScorer:
         self._count += len(next(iter(outcomes.values())))
 
     def figures(self) -> dict[str, float] | None:
-        """Means over the examples by meter, then the task's scores; None where nothing could be judged."""
+        """Means over the examples by meter, then the task's scores; None if no example had labels."""
         if self.why_not is not None or not self._count:
             return None
         means = {name: total / self._count for name, total in self._sums.items()}
@@ -102,7 +102,7 @@ class PredictionScorer:
 
 
 class LeftOut:
-    """Examples of a split that cannot be used: as many as training may leave out are left out here too."""
+    """Examples of a split that cannot be used; as many as in training may be left out."""
 
     def __init__(self, limit: int, teller: ProgressWriter) -> None:
         self._limit = limit
@@ -110,7 +110,8 @@ class LeftOut:
         self._count = 0
 
     def add(self, bad: BadExample, *, known: bool) -> None:
-        """Leaves one more out. Raises `Refused` where it may not be, or is none of those asked for (not `known`)."""
+        """Leaves one more out. Raises `Refused` if the limit is exceeded or the example was not requested (not
+        `known`)."""
         self._count += 1
         if not known or self._count > self._limit:
             raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
@@ -118,7 +119,7 @@ class LeftOut:
 
 
 def predict(asked: PredictRequest, teller: ProgressWriter) -> dict[str, Any]:
-    """Predicts, writes the table and says what came of it. Raises `Refused`."""
+    """Predicts, writes the table and returns a summary. Raises `Refused`."""
     learned = weights.read(asked.weights)
     origin = weights.origin(learned, asked.run_dir)
     if origin.config.task == weights.LIGHTNING:
@@ -127,7 +128,9 @@ def predict(asked: PredictRequest, teller: ProgressWriter) -> dict[str, Any]:
     work = weights.workload(origin, asked.code)
     model, examples = _made(work, learned, asked, teller)
     if "torch_xla" in sys.modules:
-        teller.note("the task's modules import torch_xla, which replaces layers of torch: a GRU fails on the CPU then")
+        teller.note(
+            "the task's modules import torch_xla, which replaces layers of torch: GRU layers fail on the CPU then"
+        )
     began = time.monotonic()
     judge = PredictionScorer(work.task, must=asked.split in ("train", "valid"))
     with open_table(out, asked.form) as table:
@@ -145,13 +148,16 @@ def predict(asked: PredictRequest, teller: ProgressWriter) -> dict[str, Any]:
 
 
 def _lightning(learned: Weights, origin: Origin, asked: PredictRequest) -> dict[str, Any]:
-    """What a LightningModule logs on a split; of its predictions nothing is known, so no rows are written."""
+    """The values that a LightningModule logs on a split. No rows are written, because its predictions have no known
+    form."""
     how = "--split valid and --split test evaluate its own loaders"
     if asked.split is None:
-        message = f"a LightningModule reads no files of yours here; {how}, and load_from_checkpoint loads it elsewhere"
+        message = (
+            f"predict cannot pass your files to a LightningModule; {how}, and load_from_checkpoint loads it elsewhere"
+        )
         raise Refused([Problem(INPUT, message)])
     if asked.out is not None:
-        raise Refused([Problem("--out", f"of a LightningModule no rows are written; {how}")])
+        raise Refused([Problem("--out", f"no rows are written for a LightningModule; {how}")])
     work = weights.workload(origin, asked.code)
     from engine.lightning.evaluation import evaluate
     from engine.lightning.user_module import LightningData, LightningModel
@@ -167,13 +173,13 @@ def _lightning(learned: Weights, origin: Origin, asked: PredictRequest) -> dict[
         "seconds": time.monotonic() - began,
         "batch": work.config.global_batch,
         "figures": found.figures or None,
-        "figures_reason": None if found.figures else "the module logs nothing there",
+        "figures_reason": None if found.figures else "the module logs no values on this split",
         **_about(learned, work.config, asked),
     }
 
 
 def _about(learned: Weights, config: RunConfig, asked: PredictRequest) -> dict[str, Any]:
-    """Which weights were used on what, and what the run itself said of them."""
+    """The weights and the examples used, and the figure that the run itself recorded for the weights."""
     monitor = config.checkpoint.monitor
     return {
         "of": asked.split or str(asked.source),
@@ -187,14 +193,14 @@ def _about(learned: Weights, config: RunConfig, asked: PredictRequest) -> dict[s
 
 
 def _free(asked: PredictRequest) -> str:
-    """Where to write, as an absolute path or `-`. Raises `Refused` if that would overwrite something."""
+    """The output as an absolute path or `-`. Raises `Refused` if it would overwrite something."""
     if asked.out == STDOUT:
         return STDOUT
     path = Path(asked.out if asked.out is not None else f"predictions.{asked.form}").absolute()
     if path.exists() and not path.is_file():
-        raise Refused([Problem("", f"{path}: is not a regular file; name another --out, or - for standard output")])
+        raise Refused([Problem("", f"{path}: is not a regular file; choose another --out, or - for standard output")])
     if path.exists() and not asked.force:
-        raise Refused([Problem("", f"{path}: exists; name another --out, or overwrite it with --force")])
+        raise Refused([Problem("", f"{path}: exists; choose another --out, or overwrite it with --force")])
     return str(path)
 
 
@@ -203,24 +209,26 @@ def _made(
 ) -> tuple[torch.nn.Module, Dataset]:
     """The network and the examples.
 
-    Splits that train and validate come first, since the task learns from them what its network is to be; other
-    examples come last, since they may be read by what the weights hold, such as a vocabulary.
+    Training and validation splits are loaded first, because the task configures its network by them; other examples are
+    loaded last, because reading them may need the contents of the weights, such as a vocabulary.
     """
     if asked.split in ("train", "valid"):
         examples = _split(work, asked.split)
         return weights.network(work, learned), examples
     if getattr(work.data, "balanced", False):
-        # The loss of the validation weighs labels by how frequent they are in the training rows.
+        # The validation loss weighs labels by their frequency in the training rows.
         try:
             _split(work, "train")
         except Refused as refused:
-            teller.note(f"the loss is not balanced as in validation, for want of the training labels: {refused}")
+            teller.note(
+                f"the loss is not balanced as in validation, because the training labels are not available: {refused}"
+            )
     model = weights.network(work, learned)
     return model, _unseen(work, asked)
 
 
 def _split(work: Workload, split: str) -> Dataset:
-    """A split that the run saw. Raises `Refused`."""
+    """A split of the run. Raises `Refused`."""
     try:
         splits = work.task.load(work.data, work.config.seed)
     except (OSError, ValueError, BadExample) as error:
@@ -236,16 +244,18 @@ def _unseen(work: Workload, asked: PredictRequest) -> Dataset:
             return task.test_split(work.data)
         return task.inputs(_with_labels(work, asked.labels), asked.source)
     except NotImplementedError:
-        lacking = f'the task "{name}" reads no files of yours: it has no inputs(); --split valid works'
+        lacking = f'the task "{name}" cannot predict files: it does not define inputs(); --split valid works'
         if asked.source is None:
-            lacking = f'the task "{name}" has no test split: it has no test_split(); name a file of examples instead'
+            lacking = (
+                f'the task "{name}" has no test split: it does not define test_split(); name a file of examples instead'
+            )
         raise Refused([Problem("--split test" if asked.source is None else INPUT, lacking)]) from None
     except (OSError, ValueError, BadExample) as error:
         raise _refusal(asked.what, error) from error
 
 
 def _with_labels(work: Workload, labels: Path | None) -> Options:
-    """The task's options, whose file of labels is the input's and not that of training. Raises `Refused`."""
+    """The task's options with the labels file of the input instead of the training one. Raises `Refused`."""
     if hasattr(work.data, "labels_file"):
         return msgspec.structs.replace(work.data, labels_file="" if labels is None else str(labels))
     if labels is not None:
@@ -260,7 +270,7 @@ def _refusal(what: str, error: Exception) -> Refused:
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
-    """On the host, in a format that numpy knows."""
+    """A copy on the host, in a dtype that numpy supports."""
     return {
         name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
         for name, value in tensors.items()
@@ -280,7 +290,7 @@ def _fill(
     left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
     with contextlib.closing(Reader(examples, work.config.data.workers)) as reader:
         for wanted in _batches(total, asked.batch):
-            # The mode is a thread's own, and what is made in it cannot be filled by other threads, which decode.
+            # Inference mode is per thread, and its tensors cannot be written by the threads that decode.
             indices, batch = _fetch(reader, wanted, left_out, asked)
             if not len(indices):
                 continue
@@ -301,7 +311,7 @@ def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
 def _fetch(
     reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: PredictRequest
 ) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
-    """The examples at `indices`, and at which of them: those that cannot be used are left out as far as they may."""
+    """The usable examples at `indices`, and their indices; bad examples are left out up to the limit."""
     try:
         while len(indices):
             try:
@@ -322,7 +332,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -P -m engine.commands.predict", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run that tells the configuration")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run with the configuration")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--input", type=Path, metavar="FILE")
     what.add_argument("--split", choices=SPLITS)
@@ -334,7 +344,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=64, metavar="N")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
-    # Made absolute, since the directory changes to the run's.
+    # Absolute, because the working directory changes to the run's.
     source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
     asked = PredictRequest(
         args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force

@@ -1,4 +1,4 @@
-"""Predictions written row by row: CSV, JSON lines, or the raw arrays as `.npz`; a file whole or not at all.
+"""Writes predictions row by row as CSV or JSON lines, or as raw arrays in `.npz`. A file appears whole or not at all.
 
 Must not import torch.
 """
@@ -21,18 +21,18 @@ from engine.errors import Problem, Refused
 
 STDOUT = "-"
 WIDEST = 256
-"""Most values an example that are still a row."""
+"""Maximum number of values per example in a row."""
 EXAMPLE = "example"
-"""The first column: the example's place in the input, from 0."""
+"""The first column: the example's index in the input, from 0."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class PredictionWriter:
-    """Rows of predictions on their way into a file."""
+    """Writes rows of predictions to a file."""
 
     raw = False
-    """Whether it takes predictions as they are, instead of columns for a person."""
+    """Whether it takes raw predictions instead of readable columns."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.rows = 0
@@ -40,7 +40,7 @@ class PredictionWriter:
         self._file = file
 
     def add(self, indices: npt.NDArray[np.int64], arrays: Arrays) -> None:
-        """Adds the rows of a batch: [examples] or [examples, values] by name. Raises `Refused`."""
+        """Writes the rows of a batch: [n] or [n, values] by name. Raises `Refused`."""
         flat = {EXAMPLE: indices, **_flat(arrays, len(indices))}
         if not self.columns:
             self.columns = list(flat)
@@ -49,17 +49,17 @@ class PredictionWriter:
         self.rows += len(indices)
 
     def close(self) -> None:
-        """Writes what is left to write."""
+        """Writes what is buffered."""
 
     def _head(self) -> None:
-        """Writes what stands before the first row."""
+        """Writes what precedes the first row."""
 
     def _body(self, cells: list[list[Any]]) -> None:
         raise NotImplementedError
 
 
 class CsvWriter(PredictionWriter):
-    """A header, then a line a row."""
+    """A header, then one line per row."""
 
     def _head(self) -> None:
         self._lines([self.columns])
@@ -70,12 +70,12 @@ class CsvWriter(PredictionWriter):
     def _lines(self, rows: list[Any]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        # A file may be called by bytes that are no text.
+        # A file name may be bytes that are not text.
         self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 class JsonWriter(PredictionWriter):
-    """An object a line; a float that is not finite is "NaN", "Infinity" or "-Infinity"."""
+    """One JSON object per line; a float that is not finite is "NaN", "Infinity" or "-Infinity"."""
 
     def _body(self, cells: list[list[Any]]) -> None:
         for row in zip(*cells, strict=True):
@@ -84,7 +84,7 @@ class JsonWriter(PredictionWriter):
 
 
 class ArrayWriter(PredictionWriter):
-    """The predictions as they are, by name, [examples, ...]; held in memory until the end."""
+    """Raw predictions by name, [n, ...]; held in memory until the end."""
 
     raw = True
 
@@ -93,14 +93,14 @@ class ArrayWriter(PredictionWriter):
         self._parts: dict[str, list[npt.NDArray[Any]]] = {}
 
     def add(self, indices: npt.NDArray[np.int64], arrays: Arrays) -> None:
-        """Keeps the arrays of a batch."""
+        """Stores the arrays of a batch."""
         for name, values in {EXAMPLE: indices, **arrays}.items():
             self._parts.setdefault(name, []).append(values)
         self.columns = list(self._parts)
         self.rows += len(indices)
 
     def close(self) -> None:
-        """Writes everything."""
+        """Writes the file."""
         np.savez_compressed(self._file, **{name: np.concatenate(parts) for name, parts in self._parts.items()})  # type: ignore[arg-type]
 
 
@@ -109,12 +109,12 @@ FORMS: dict[str, type[PredictionWriter]] = {"csv": CsvWriter, "jsonl": JsonWrite
 
 @contextlib.contextmanager
 def open_table(out: str, form: str) -> Iterator[PredictionWriter]:
-    """A table into the file `out`, which appears under its name once all is written; `-` is standard output.
+    """Writes a table to `out`, which appears under its name when it is complete; `-` is standard output.
 
-    Raises `Refused` where it cannot be written.
+    Raises `Refused` if it cannot be written.
     """
     if out == STDOUT:
-        # The descriptor itself: Python's own stdout was turned away from the data.
+        # The file descriptor: Python's own stdout is redirected to keep prints out of the data.
         with os.fdopen(os.dup(1), "wb") as file:
             table = FORMS[form](file)
             yield table
@@ -133,14 +133,14 @@ def open_table(out: str, form: str) -> Iterator[PredictionWriter]:
     except OSError as error:
         if error.filename is not None and Path(os.fsdecode(error.filename)) != temporary:
             raise
-        raise Refused([Problem("", f"{path}: cannot be written: {error.strerror}; name another --out")]) from error
+        raise Refused([Problem("", f"{path}: cannot be written: {error.strerror}; choose another --out")]) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def _flat(arrays: Arrays, rows: int) -> Arrays:
-    """One column a value: what has several values an example is numbered."""
+    """One column per value; several values per example are numbered."""
     flat: Arrays = {}
     for name, values in arrays.items():
         if values.ndim == 0 or len(values) != rows:
@@ -148,7 +148,7 @@ def _flat(arrays: Arrays, rows: int) -> Arrays:
             raise Refused([Problem("task", f'columns() returned "{name}" of shape {shape} for {rows} examples')])
         wide = values.reshape(rows, -1)
         if wide.shape[1] > WIDEST:
-            message = f'"{name}" has {wide.shape[1]:,} values an example, too many for a row; write --out FILE.npz'
+            message = f'"{name}" has {wide.shape[1]:,} values per example, too many for a row; use --out FILE.npz'
             raise Refused([Problem("", message)])
         if values.ndim == 1:
             flat[name] = values

@@ -1,11 +1,11 @@
-"""What an engine command tells the command that started it: JSON objects, one a line, on a descriptor of their own.
+"""Reports of an engine command to the process that started it: JSON objects, one per line, on a separate descriptor.
 
-    {"rows": 512, "of": 1797}   how far it is
+    {"rows": 512, "of": 1797}   progress
     {"note": "..."}             a sentence for the user
-    {"result": {...}}           what came of it; the last line
-    {"error": "..."}            why nothing came of it; the last line
+    {"result": {...}}           the result; the last line
+    {"error": "..."}            why there is no result; the last line
 
-Standard output stays free for data, and standard error for what libraries print. Must not import torch.
+Standard output stays free for data, and standard error for prints of libraries. Must not import torch.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ PROGRESS_INTERVAL_S = 2.0
 
 
 class ProgressWriter:
-    """Writes what there is to tell."""
+    """Writes the reports of a command."""
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`fd` is where the lines go: a pipe that the starting command reads, or 2."""
+        """`fd` is the descriptor to write to: a pipe of the starting process, or 2."""
         self._fd = fd
         self._clock = clock
         self._progress_at = clock()
 
     def progress(self, rows: int, of: int) -> None:
-        """Tells how far it is, at most every other second."""
+        """Reports progress, at most every other second."""
         now = self._clock()
         if now - self._progress_at >= PROGRESS_INTERVAL_S:
             self._progress_at = now
             self._write({"rows": rows, "of": of})
 
     def note(self, text: str) -> None:
-        """Tells the user something; the work goes on."""
+        """Reports a sentence for the user; the work continues."""
         self._write({"note": text})
 
     def result(self, value: dict[str, Any]) -> None:
-        """Tells what came of it."""
+        """Reports the result."""
         self._write({"result": value})
 
     def error(self, text: str) -> None:
-        """Tells why nothing came of it."""
+        """Reports why there is no result."""
         self._write({"error": text})
 
     def _write(self, fact: dict[str, Any]) -> None:
         left = msgspec.json.encode(fact) + b"\n"
-        # Nobody may be listening any more; the work itself does not depend on that.
+        # The reader may be gone; the work does not depend on it.
         with contextlib.suppress(BrokenPipeError):
             while left:
                 left = left[os.write(self._fd, left) :]
 
 
 def serve(teller: ProgressWriter, work: Callable[[], dict[str, Any]]) -> ExitCode:
-    """Does the work, tells its result or its error, and gives the exit code: 0, 2 refused, 3 failed."""
+    """Does the work, reports its result or its error, and returns the exit code: 0, 2 refused, 3 failed."""
     try:
-        # What the user's modules print must not mix with the data.
+        # Prints of the user's modules must not mix with the data.
         with contextlib.redirect_stdout(sys.stderr):
             teller.result(work())
     except (Refused, ConfigError) as error:
         teller.error(str(error))
         return ExitCode.USAGE
     except BrokenPipeError:
-        # The reader of the data has enough.
+        # The reader of the data needs no more.
         return ExitCode.DONE
     except Exception as error:
         traceback.print_exc()

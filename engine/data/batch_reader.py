@@ -79,7 +79,7 @@ def automatic(dataset: Dataset) -> int:
 
 def checked(batch: Any, count: int) -> dict[str, torch.Tensor]:
     """Returns the batch if it is what `Dataset.fetch` must return for `count` indices. Raises `WrongBatch`."""
-    need = "it must return a dict of tensors by name, each with one row an example"
+    need = "it must return a dict of tensors by name, each with one row per example"
     if not isinstance(batch, dict) or not batch:
         raise WrongBatch(f"fetch() returned {_called(batch)}; {need}")
     for name, value in batch.items():
@@ -173,7 +173,7 @@ class BadExampleBudget:
         """Counts one example. Raises `TooManyBad` if the limit is exceeded."""
         if self._spent >= self._limit:
             allowed = f"{self._limit} may be left out (data.max_bad_rows)" if self._limit else "none may be left out"
-            raise TooManyBad(f"{bad}; {allowed}: mend it, or raise data.max_bad_rows") from bad
+            raise TooManyBad(f"{bad}; {allowed}: fix it, or raise data.max_bad_rows") from bad
         self._spent += 1
         self._tell(split, bad, self._spent, self._limit)
 
@@ -197,7 +197,7 @@ class BadExamples:
         self._budget.spend(self._split, bad)
         self._bad.add(bad.index)
         if len(self._bad) == self._num_examples:
-            raise TooManyBad(f"not one {self.what} example is left; the last: {bad}")
+            raise TooManyBad(f"no usable {self.what} example is left; the last error: {bad}")
 
     def around(self, share: BatchShare) -> BatchShare:
         """The share with each bad example replaced by the next usable one; in an evaluation the replacement counts as

@@ -59,7 +59,7 @@ def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
     """
     values = _array(data) if data.startswith(NPY) else _stored(data)
     if values.ndim != 2:
-        raise Unreadable(f"a depth map is [height, width], and this is {list(values.shape)}")
+        raise Unreadable(f"a depth map must be [height, width], but this one is {list(values.shape)}")
     known = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
     return resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
 
@@ -136,7 +136,7 @@ def _opened(data: bytes) -> Any:
             raise Unreadable("PostScript is a program, not an image; save it as PNG")
         return ImageOps.exif_transpose(found)
     except UnidentifiedImageError as error:
-        raise Unreadable("this is no image of a known format") from error
+        raise Unreadable("unknown image format") from error
     except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
         raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
 
@@ -158,7 +158,7 @@ def _array(data: bytes) -> npt.NDArray[Any]:
     except (ValueError, EOFError, OSError, MemoryError) as error:
         raise Unreadable(f"the array cannot be read: {_first_line(error)}") from error
     if array.dtype.kind not in "iuf":
-        raise Unreadable("the array holds no numbers")
+        raise Unreadable("the array is not numeric")
     return array
 
 

@@ -111,18 +111,18 @@ def _check_header(columns: list[str], name: str, separator: str) -> None:
     if any("\0" in column or "\ufffd" in column for column in columns):
         refuse(f"{name} cannot be read as a table: {NOT_UTF8}")
     if any("\r" in column for column in columns):
-        refuse(f"{name} ends its lines with a carriage return alone; save it with the line ends of Unix or Windows")
+        refuse(f"{name} has carriage returns as line ends; save it with Unix or Windows line ends")
     if len({column.strip() for column in columns}) < len(columns):
-        refuse(f"{name} has two columns of one name: {', '.join(columns[:20])}")
+        refuse(f"{name} has two columns of the same name: {', '.join(columns[:20])}")
     if len(columns) == 1 and not separator:
         for found, written in ((";", ";"), ("\t", "\\t"), ("|", "|")):
             if found in columns[0]:
-                refuse(f'{name} seems to have "{written}" between its cells; write data.separator = "{written}"')
+                refuse(f'{name} seems to be separated by "{written}"; set data.separator = "{written}"')
 
 
 def _reason(error: str) -> str:
     if "more fields" in error:
-        return "a row has more cells than the header; put a text that holds the separator in double quotes"
+        return "a row has more cells than the header; quote text that contains the separator"
     if "utf-8" in error:
         return NOT_UTF8
     return error.strip().splitlines()[0]
@@ -159,7 +159,7 @@ def located(source: str) -> str:
         refuse(f"data.source: {error.args[0]}")
     place = cache.root(os.environ) / entry.name
     if not cache.is_there(entry, place):
-        refuse(f"data.source: the set {name} is not there; `tputui data fetch {name}` gets it")
+        refuse(f"data.source: the data set {name} was not fetched; run `tputui data fetch {name}`")
     return str(place / file)
 
 
@@ -180,7 +180,7 @@ def read_folders(options: SourceOptions) -> Raw:
     parts = [name for name in _folders(root) if name.lower() in SPLITS]
     found = [(split, row) for split in parts or [""] for row in _class_rows(root / split)]
     if not found:
-        refuse(f"{options.source} holds no images in a folder for each class, such as {options.source}/cat/1.png")
+        refuse(f"{options.source} has no folders of images named by class, such as {options.source}/cat/1.png")
     frame = pl.DataFrame({FOLDER_LABEL: [row[0] for _, row in found], FOLDER_SPLIT: [split for split, _ in found]})
     return _raw(options.source, root, frame, [row[1] for _, row in found])
 
@@ -200,7 +200,7 @@ def read_images(source: str, classes: Collection[str] = ()) -> Raw:
         return _raw(source, path.parent, pl.DataFrame({FOLDER_LABEL: [""]}), [str(path)])
     paths = _images(_root(source))
     if not paths:
-        refuse(f"{source} holds no images; known are {', '.join(IMAGES)}")
+        refuse(f"{source} has no images; supported are {', '.join(IMAGES)}")
     labels = [_class_of(Path(one).relative_to(path).parts, classes) for one in paths]
     return _raw(source, path, pl.DataFrame({FOLDER_LABEL: labels}), paths)
 
@@ -300,7 +300,7 @@ def mapped(name: str) -> npt.NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         refuse(f"{name} cannot be read as .npy: {error}")
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
-        refuse(f"{name} must hold one array of numbers with a row for each example")
+        refuse(f"{name} must hold one numeric array with one row per example")
     return array
 
 
@@ -308,5 +308,5 @@ def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
     """The array in the file `name`, which must have `count` rows, as `source` has."""
     array = mapped(name)
     if len(array) != count:
-        refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; each row needs its own")
+        refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; the numbers of rows must be equal")
     return array

@@ -25,7 +25,7 @@ Weights = npt.NDArray[np.float64]
 def folds_of(rows: Rows, options: SplitOptions, seed: int) -> Ints:
     """[rows] the fold in which each row validates, from 0 to `options.folds` - 1. Raises `ValueError`."""
     if len(rows) < options.folds:
-        refuse(f"data.folds: {len(rows)} rows cannot be cut into {options.folds} folds")
+        refuse(f"data.folds: {len(rows)} rows cannot be split into {options.folds} folds")
     return _cut(rows, options, seed, np.ones(options.folds) / options.folds)
 
 
@@ -33,7 +33,7 @@ def held_out(rows: Rows, options: SplitOptions, seed: int) -> npt.NDArray[np.boo
     """[rows] whether each row is held out for validation. Raises `ValueError`."""
     share = options.valid_fraction
     if len(rows) < 2:
-        refuse("one row cannot be cut into training and validation")
+        refuse("one row cannot be split into training and validation")
     parts = _cut(rows, options, seed, np.array([1 - share, share]))
     return np.asarray(parts == 1)
 
@@ -64,7 +64,7 @@ def _cut(rows: Rows, options: SplitOptions, seed: int, shares: Weights) -> Ints:
         refuse(f'data.group: folds_by = "{by}" needs the column of the group')
     groups, codes = np.unique(rows.groups, return_inverse=True)
     if len(groups) < len(shares):
-        refuse(f"data.folds_by: {len(groups)} groups cannot be cut into {len(shares)} parts")
+        refuse(f"data.folds_by: {len(groups)} groups cannot be split into {len(shares)} parts")
     return _packed(strata, codes.astype(np.int64), order, shares)
 
 
@@ -131,7 +131,7 @@ def _leak(rows: Rows, one: int, other: int) -> str:
     assert rows.groups is not None
     name = rows.group_names[int(rows.groups[one])] if rows.group_names else str(rows.groups[one])
     first, second = rows.names.place(min(one, other)), rows.names.place(max(one, other))
-    return f'group "{name}" is torn apart: {first} and {second}'
+    return f'group "{name}" is split: {first} and {second}'
 
 
 def rare(rows: Rows, num_parts: int) -> list[str]:

@@ -77,7 +77,7 @@ class ImageCache:
     def arithmetic(self) -> str:
         """Why rows are kept or not, as a sentence."""
         per_row = sum(layer.row_bytes for layer in self._layers.values())
-        verdict = "kept in memory" if self.caches else "decoded anew each epoch"
+        verdict = "kept in memory" if self.caches else "decoded again in each epoch"
         return (
             f"{len(self.rows):,} examples of {per_row:,} bytes are {self.needed_bytes / MIB:,.1f} MiB; "
             f"cache_mb = {self._options.cache_mb:,}: {verdict}"
@@ -159,7 +159,7 @@ def _regular(path: str, flags: int) -> int:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, "it is no regular file", path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:

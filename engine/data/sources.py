@@ -102,7 +102,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
     said = texts(raw, options.split_column, "split_column").str.to_lowercase()
     which = np.flatnonzero(said.is_in(list(TEST)).fill_null(False).to_numpy())
     if not len(which):
-        refuse(f'{source}: no row says "test" in column {options.split_column}, so there is no test split')
+        refuse(f'{source}: no row has "test" in column {options.split_column}, so there is no test split')
     return _with_what_is_there(raw.take(which), _for_predictions(options), classes)
 
 
@@ -155,7 +155,7 @@ def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
         return False
     if empty.any():
         column, row = np.argwhere(empty)[0]
-        what = "label every row, or remove the labels of all to predict without metrics"
+        what = "label every row, or remove all labels to predict without metrics"
         refuse(f"{raw.names.place(int(row), names[column])}: the label is empty and others are not; {what}")
     return True
 
@@ -176,7 +176,7 @@ def split_rows(options: SourceOptions, seed: int) -> SplitRows:
     notes = list(rows.notes)
     if rows.split is not None:
         if options.fold is not None:
-            refuse("data.fold: the source says by itself what trains and what validates; leave fold away")
+            refuse("data.fold: the source has its own split into training and validation; remove fold")
         valid = rows.split
         torn = leaks(rows, rows.split)
     elif rows.folds is not None or options.fold is not None:
@@ -228,7 +228,7 @@ def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
     else:
         said = ", ".join(f"{rows.label_names[place]} = {held[0, place]:g}" for place in alike[:SHOWN_IN_NOTE])
         said += f" and {len(alike) - SHOWN_IN_NOTE} more labels alike" if len(alike) > SHOWN_IN_NOTE else ""
-    without = "there is nothing to learn of it" if what == "training" else "it has no AUC"
+    without = "there is nothing to learn" if what == "training" else "it has no AUC"
     return [f"every row of {what} has {said}, so {without}"]
 
 
@@ -239,16 +239,16 @@ def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str
     if options.allow_leaks:
         of = "group is" if len(torn) == 1 else "groups are"
         some = listed(torn[:SHOWN_IN_NOTE])
-        return [f"{len(torn):,} {of} in training and in validation, which flatters the figures: {some}"]
+        return [f"{len(torn):,} {of} in training and in validation, which makes the scores too good: {some}"]
     given = options.split_column if rows.split is not None else options.fold_column if rows.folds is not None else ""
-    advice = f"mend the column {given}" if given else "take folds_by = group or stratified_group"
+    advice = f"fix the column {given}" if given else "take folds_by = group or stratified_group"
     refuse(f"data.group: {listed(torn)}; {advice}, or allow it with allow_leaks = true")
 
 
 def _refuse_unknown(source: str) -> None:
     path = Path(source).expanduser()
     if not source.lower().endswith(SUFFIXES) and path.exists():
-        refuse(f"data.source: {source} is no table, known by its name: {', '.join(SUFFIXES)}")
+        refuse(f"data.source: {source} is not a table; the file name must end in one of {', '.join(SUFFIXES)}")
 
 
 SAMPLES_MAX = 2_000

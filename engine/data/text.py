@@ -83,12 +83,12 @@ class Vocabulary:
         try:
             held = json.loads(path.read_text("utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            refuse(f"{path} is no vocabulary: {error}")
+            refuse(f"{path} is not a vocabulary: {error}")
         words = held.get("words") if isinstance(held, dict) and held.get("first") == FIRST_WORD else None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            refuse(f'{path} is no vocabulary: it must hold {{"first": {FIRST_WORD}, "words": [...]}}')
+            refuse(f'{path} is not a vocabulary: it must hold {{"first": {FIRST_WORD}, "words": [...]}}')
         if len(set(words)) < len(words):
-            refuse(f"{path} is no vocabulary: a word stands there twice")
+            refuse(f"{path} is not a vocabulary: a word occurs twice")
         return cls(words)
 
 

@@ -97,7 +97,7 @@ def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
             refuse(f"{path} is cut short in record {number}; copy it again")
         size, check = struct.unpack("<QI", head)
         if masked_crc(head[:8]) != check:
-            refuse(f"{path} is no TFRecord file, or is damaged in record {number}, byte {at}")
+            refuse(f"{path} is not a TFRecord file, or it is damaged in record {number}, byte {at}")
         if at + HEAD_BYTES + size + FOOT_BYTES > len(data):
             refuse(f"{path} is cut short in record {number}; copy it again")
         yield at + HEAD_BYTES, size
@@ -193,9 +193,9 @@ def _fields(data: View, start: int, end: int) -> Iterator[tuple[int, Blob | int]
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise Malformed("the record is damaged, or no tf.train.Example")
+            raise Malformed("the record is damaged or not a tf.train.Example")
         if at + size > end:
-            raise Malformed("the record is damaged, or no tf.train.Example")
+            raise Malformed("the record is damaged or not a tf.train.Example")
         yield field, Blob(at, size)
         at += size
 
@@ -209,7 +209,7 @@ def _varint(data: View, at: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise Malformed("the record is damaged, or no tf.train.Example")
+    raise Malformed("the record is damaged or not a tf.train.Example")
 
 
 def _wrong(row: dict[str, Any], options: ImageData) -> tuple[str, str] | None:
@@ -232,7 +232,7 @@ def _raw(
     bad: list[tuple[int, str, str]],
 ) -> Raw:
     if not rows:
-        refuse(f"{options.source} holds no record")
+        refuse(f"{options.source} has no records")
     names = sorted({name for row in rows for name in row})
     small = {name: [_small(row.get(name)) for row in rows] for name in names if name != options.image}
     frame = pl.DataFrame({name: pl.Series(name, cells, strict=False) for name, cells in small.items()})

@@ -68,7 +68,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
     )
     rows = whole if keep.all() else take(whole, np.flatnonzero(keep))
     if not len(rows):
-        refuse(f"{raw.source} holds no row that can be used")
+        refuse(f"{raw.source} has no usable row")
     return rows
 
 
@@ -196,9 +196,7 @@ def _folds(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
     numbers = cells.cast(pl.Float64, strict=False).fill_null(-1).to_numpy()
     right: npt.NDArray[np.bool_] = (numbers >= 0) & (numbers < 1000) & (np.floor(numbers) == numbers)
     wrong = np.flatnonzero(~right & cells.is_not_null().to_numpy())
-    findings.add(
-        wrong, options.fold_column, [f"{cells[int(row)]} is no fold: whole numbers from 0 are" for row in wrong]
-    )
+    findings.add(wrong, options.fold_column, [f"{cells[int(row)]} is not a fold: use integers from 0" for row in wrong])
     return np.where(right, numbers, 0).astype(np.int64)
 
 
@@ -233,7 +231,7 @@ def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels
     """The labels of the columns that the options name. Raises `ValueError` if a column is missing."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names:
-        refuse("data.label: names no column")
+        refuse("data.label: no column is named")
     if options.label_kind == "class":
         if len(names) != 1:
             refuse(f'data.label: label_kind = "class" takes one column, and {len(names)} are named')
@@ -250,7 +248,7 @@ def _label_values(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.ND
     with np.errstate(over="ignore"):
         right = np.isin(values, (0.0, 1.0)) if kind == "binary" else np.isfinite(values.astype(np.float32))
     wrong = np.flatnonzero(~right & ~empty)
-    need = "is not 0 or 1" if kind == "binary" else "is no finite number"
+    need = "is not 0 or 1" if kind == "binary" else "is not a finite number"
     findings.add(wrong, name, [f"{cells[int(row)]} {need}" for row in wrong])
     return np.where(right & ~empty, values, 0).astype(np.float32)
 
@@ -274,7 +272,7 @@ def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -
 
 def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> Labels:
     if len(set(classes)) < len(classes):
-        refuse("data.classes: a name stands there twice")
+        refuse("data.classes: a name occurs twice")
     keys = pl.Series(list(classes), dtype=pl.String)
     found = cells.replace_strict(keys, pl.Series(range(len(classes)), dtype=pl.Int64), default=-1)
     values = found.fill_null(-1).to_numpy().astype(np.int64)
@@ -292,7 +290,7 @@ def _numbered_classes(
     most = num_classes or int(min(np.max(numbers, where=whole, initial=0), MOST_CLASSES - 1)) + 1
     right = whole & (numbers >= 0) & (numbers < most)
     wrong = np.flatnonzero(~right & cells.is_not_null().to_numpy())
-    need = f"a class from 0 to {most - 1}" if num_classes else "a class: whole numbers from 0 are"
+    need = f"a class from 0 to {most - 1}" if num_classes else "a class: use integers from 0"
     findings.add(wrong, name, [f"{cells[int(row)]} is not {need}" for row in wrong])
     values = np.where(right, numbers, 0).astype(np.int64)
     classes = tuple(str(number) for number in range(most))
@@ -340,7 +338,7 @@ def _feature_values(raw: Raw, name: str, options: ArrayData, findings: RowErrors
     numbers = cells.cast(pl.Float64, strict=False)
     if not options.features and numbers.null_count() == len(numbers) > cells.null_count():
         message = f'{raw.source}: the column "{name}" holds text, not numbers'
-        refuse(f"{message}; name the columns of numbers under data.features")
+        refuse(f"{message}; name the numeric columns in data.features")
     empty = cells.is_null().to_numpy()
     with np.errstate(over="ignore"):
         values = numbers.to_numpy().astype(np.float64).astype(np.float32)

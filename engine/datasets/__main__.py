@@ -42,9 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(failure.code, str(failure))
     except OSError as error:
         where = error.filename or cache.root(os.environ)
-        return _fail(ExitCode.ENVIRONMENT, f"{where}: {error.strerror or error}; nothing half-made was kept")
+        return _fail(ExitCode.ENVIRONMENT, f"{where}: {error.strerror or error}; incomplete files were removed")
     except KeyboardInterrupt:
-        return _fail(ExitCode.INTERRUPTED, "interrupted; nothing half-made was kept")
+        return _fail(ExitCode.INTERRUPTED, "interrupted; incomplete files were removed")
     sys.stdout.write(json.dumps(answer) + "\n")
     return ExitCode.DONE
 

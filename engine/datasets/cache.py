@@ -111,5 +111,5 @@ def check_free(place: Path) -> None:
     if place.is_dir() and ((place / SOURCE).is_file() or not any(place.iterdir())):
         return
     if place.exists():
-        words = f"{place} holds something else; name another folder with --to, or move it away"
+        words = f"{place} contains other files; choose another folder with --to, or move it away"
         raise CannotFetch(ExitCode.USAGE, words)

@@ -171,7 +171,7 @@ _FASHION = Package(
 _PH2 = (
     "The patches are cut from the PH2 dermoscopy images, which are for research and education only; the package's MIT "
     "licence does not change that. Do not redistribute them. The label tells similar from dissimilar patches of one "
-    "lesion; it is no diagnosis."
+    "lesion; it is not a diagnosis."
 )
 _IMDB = (
     "The texts are the training half of the Large Movie Review Dataset (Maas et al., 2011), reviews that users of IMDb "

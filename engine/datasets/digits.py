@@ -63,7 +63,7 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
 
     body = gzip.decompress(path.read_bytes())
     if body[:3] != bytes([0, 0, _IDX_UINT8]):
-        raise ValueError(f"{path.name} is no idx file of bytes")
+        raise ValueError(f"{path.name} is not an idx file of bytes")
     num_axes = body[3]
     shape = np.frombuffer(body, ">u4", num_axes, offset=4)
     return np.frombuffer(body, np.uint8, offset=4 + 4 * num_axes).reshape(shape)

@@ -36,7 +36,7 @@ write into; returns sentences about what was done."""
 def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
     """Puts a set at `place`; False if it is there already. Raises `CannotFetch` and `OSError`."""
     if cache.is_there(entry, place):
-        tell(f"{entry.name} is there already: {place}; remove that folder to fetch it again")
+        tell(f"{entry.name} is already in {place}; remove that folder to fetch it again")
         return False
     cache.check_free(place)
     _check_needs(entry)
@@ -73,7 +73,7 @@ def source_text(entry: DatasetEntry, notes: list[str]) -> str:
 def _check_needs(entry: DatasetEntry) -> None:
     missing = [wanted for module, wanted in entry.needs if importlib.util.find_spec(module) is None]
     if missing:
-        words = f"{entry.name}: preparing it needs {' and '.join(missing)}; type `pip install {' '.join(missing)}`"
+        words = f"{entry.name}: preparing it needs {' and '.join(missing)}; run `pip install {' '.join(missing)}`"
         raise CannotFetch(ExitCode.ENVIRONMENT, words)
 
 
@@ -115,8 +115,8 @@ def check_digest(package: Package, path: Path) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != package.sha256:
         words = (
-            f"{package.spec}: {path.name} is not the file that was looked at: its sha256 is {found}, expected "
-            f"{package.sha256}; the download was cut or the package was changed, and nothing of it was kept"
+            f"{package.spec}: {path.name} is not the expected file: its sha256 is {found}, expected "
+            f"{package.sha256}; the download is incomplete or the package was changed; nothing was kept"
         )
         raise CannotFetch(ExitCode.DAMAGED, words)
 
@@ -130,9 +130,9 @@ def _prepare(entry: DatasetEntry) -> Prepare:
 _FAKE_SETUPTOOLS = Path(__file__).parent / "fake_setuptools"
 """Holds a `setuptools` that pip uses in place of the package's own setup.py."""
 _NOT_HERE = {
-    "pip": "pip is not in this environment; type `python -m ensurepip`",
-    "npm": "npm is not on this machine; install Node.js, which brings it",
-    "apt-get": "apt-get is not on this machine; this package comes from Debian",
+    "pip": "pip is not in this environment; run `python -m ensurepip`",
+    "npm": "npm is not installed; it comes with Node.js",
+    "apt-get": "apt-get is not installed; this package comes from Debian",
 }
 
 
@@ -152,7 +152,7 @@ def installed_file(package: Package) -> Path:
     folders = list(found.submodule_search_locations or ()) if found is not None else []
     path = Path(folders[0], rest) if folders else None
     if path is None or not path.is_file():
-        raise ToolFailed(f"{package.wanted[0]} is not here; type `pip install '{package.spec}'`")
+        raise ToolFailed(f"{package.wanted[0]} is not installed; run `pip install '{package.spec}'`")
     return path
 
 
@@ -187,7 +187,7 @@ def _run(package: Package, argv: list[str], folder: Path) -> None:
     )
     if done.returncode != 0:
         why = _reason(done.stderr.decode("utf-8", "replace") + done.stdout.decode("utf-8", "replace"))
-        raise ToolFailed(f"{package.spec}: {_tool(package)} cannot download it: {why}; is its package index in reach?")
+        raise ToolFailed(f"{package.spec}: {_tool(package)} cannot download it: {why}; is the package index reachable?")
 
 
 def _environment(package: Package) -> dict[str, str]:
@@ -228,7 +228,7 @@ def unpack(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
             with tarfile.open(archive) as tar:
                 _untar(tar, wanted, into)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        words = f"{archive.name} cannot be unpacked: {str(error) or 'it ends too early'}; nothing of it was kept"
+        words = f"{archive.name} cannot be unpacked: {str(error) or 'it is truncated'}; nothing was kept"
         raise CannotFetch(ExitCode.DAMAGED, words) from None
 
 
@@ -237,7 +237,7 @@ def _untar(tar: tarfile.TarFile, wanted: tuple[str, ...], into: Path) -> None:
         if not member.isdir() and _matches(member.name, wanted):
             safe = tarfile.data_filter(member, str(into))
             if not safe.isreg():
-                raise tarfile.ExtractError(f'"{member.name}" is no plain file')
+                raise tarfile.ExtractError(f'"{member.name}" is not a regular file')
             tar.extract(safe, into, filter="data")
 
 
@@ -249,7 +249,7 @@ def _unzip(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
             mode = member.external_attr >> 16
             path = PurePosixPath(member.filename)
             if path.is_absolute() or ".." in path.parts or (stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
-                raise zipfile.BadZipFile(f'"{member.filename}" is no plain file inside the folder')
+                raise zipfile.BadZipFile(f'"{member.filename}" is not a regular file inside the folder')
             target = into / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with file.open(member) as source, target.open("wb") as made:
@@ -266,7 +266,7 @@ def _deb_members(archive: Path) -> Iterator[tarfile.TarFile]:
     """The files of a Debian package as a tar stream; `dpkg-deb` decompresses it and writes no files."""
     tool = shutil.which("dpkg-deb")
     if tool is None:
-        raise ToolFailed("dpkg-deb is not on this machine; this package comes from Debian")
+        raise ToolFailed("dpkg-deb is not installed; this package comes from Debian")
     with subprocess.Popen(
         [tool, "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:

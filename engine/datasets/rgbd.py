@@ -156,7 +156,7 @@ def _read_counts(path: Path) -> npt.NDArray[np.uint16]:
 def _camera(path: Path) -> Camera:
     found = xml.etree.ElementTree.parse(path).find("camera")
     if found is None:
-        raise ValueError(f"{path.name}: no camera in it")
+        raise ValueError(f"{path.name}: it has no camera parameters")
     fx, fy, cx, cy = (float(found.findtext(key, "nan")) for key in ("px", "py", "u0", "v0"))
     return Camera(fx, fy, cx, cy)
 

@@ -1,6 +1,6 @@
-"""What is said of the predicted memory: the event, the warning before the start, and the page after out-of-memory.
+"""Reports the predicted memory: the event, the warning before the start, and the page after running out of memory.
 
-Must not hold training up: what cannot be predicted is said in one sentence, and training goes on.
+Must not delay training: if no prediction is available, one sentence says so, and training continues.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from engine.task import Dataset, Plan
 from tputui.telemetry import events as ev
 
 HEADROOM = 0.9
-"""Share of the limit that a setting is to stay below to be called fitting."""
+"""A setting fits if it needs less than this share of the limit."""
 FULL_ROW = 8
-"""The TPU computes 8 examples at a time; a batch of another number wastes a part."""
+"""The TPU processes 8 examples at a time; a batch that is not a multiple wastes a part."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|Ran out of memory in memory space|std::bad_alloc", re.I)
 _ASKED = re.compile(r"allocating (\d+) bytes", re.I)
@@ -29,7 +29,7 @@ _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", re.I)
 
 
 class MemoryAdvice(NamedTuple):
-    """A prediction, and what is needed to predict other settings."""
+    """A prediction, and the inputs to predict other settings."""
 
     plan: Plan
     batch: Shapes
@@ -46,7 +46,7 @@ def make(plan: Plan, dataset: Dataset) -> MemoryAdvice:
 
 
 def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> MemoryAdvice | None:
-    """Predicts, and tells it in the journal, with a warning where a core has less. None where it cannot be told."""
+    """Predicts the memory and emits the event, with a warning above the limit. None if it cannot be predicted."""
     try:
         forecast = make(plan, dataset)
         emit(ev.MemoryPredicted(t=time.time(), core=event(forecast)))
@@ -59,7 +59,7 @@ def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> Me
 
 
 def event(forecast: MemoryAdvice) -> ev.MemoryForecast:
-    """As it stands in the journal."""
+    """The event of the journal, in bytes per core."""
     predicted, settings = forecast.predicted, forecast.settings
     return ev.MemoryForecast(
         total_bytes=predicted.total,
@@ -79,26 +79,26 @@ def event(forecast: MemoryAdvice) -> ev.MemoryForecast:
 
 
 def warning(forecast: MemoryAdvice) -> str | None:
-    """One sentence where a core has less than is predicted, with what would help. Raises `Unpredictable`."""
+    """A warning if the prediction exceeds a core's limit, with settings that would help. Raises `Unpredictable`."""
     limit = forecast.limit
     if limit.bytes is None or forecast.predicted.total <= limit.bytes:
         return None
     helps = "; ".join(f"{key} would take {size(total)}" for key, total, _ in _helps(forecast, limit.bytes, 1.0))
     return (
-        f"a step is predicted to take {size(forecast.predicted.total)} a core, which has {size(limit.bytes)} "
+        f"a step is predicted to take {size(forecast.predicted.total)} per core, which has {size(limit.bytes)} "
         f"({limit.what})" + (f": {helps}" if helps else "")
     )
 
 
 def explain(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
-    """A page for out-of-memory: what is big, and the settings that would help. None for any other error."""
+    """The page for an out-of-memory error: biggest parts, and settings that would help. None for any other error."""
     said = text_of(error)
     if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
         return None
     first = next((line.strip() for line in said.splitlines() if _OUT_OF_MEMORY.search(line)), type(error).__name__)
     head = f"out of memory: {first[:200]}"
     if forecast is None:
-        return f"{head}\nThe memory could not be predicted. A smaller data.batch_per_core takes less of it."
+        return f"{head}\nThe memory could not be predicted. Try a smaller data.batch_per_core."
     used, has = _in_words_of(said)
     limit = has or forecast.limit.bytes
     scale = used / forecast.predicted.total if used else 1.0
@@ -114,7 +114,7 @@ def explain(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
 
 
 def size(num_bytes: float) -> str:
-    """A number of bytes for a person."""
+    """A number of bytes as text."""
     for unit in ("B", "KiB", "MiB"):
         if num_bytes < 1024:
             return f"{num_bytes:.4g} {unit}"
@@ -125,12 +125,12 @@ def size(num_bytes: float) -> str:
 class _Help(NamedTuple):
     setting: str
     total: float
-    """Bytes a core would take."""
+    """Predicted bytes per core."""
     note: str
 
 
 def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[_Help]:
-    """The settings that would help, with what a core would take. Raises `Unpredictable`."""
+    """Settings that would help, with their bytes per core. Raises `Unpredictable`."""
     settings = forecast.settings
 
     def total(changed: Settings) -> float:
@@ -140,7 +140,7 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
         now, half = total(settings), total(settings._replace(batch=max(1, settings.batch // 2)))
         each = (now - half) / (settings.batch - max(1, settings.batch // 2))
         batch = _fitting(settings.batch, now, each, limit)
-        note = "" if limit is None or now - (settings.batch - batch) * each <= limit else "still too much alone"
+        note = "" if limit is None or now - (settings.batch - batch) * each <= limit else "not enough on its own"
         yield _Help(f"data.batch_per_core = {batch}", now - (settings.batch - batch) * each, note)
     if not settings.bf16:
         yield _Help('device.precision = "bf16"', total(settings._replace(bf16=True)), "")
@@ -150,7 +150,7 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
 
 
 def _fitting(batch: int, now: float, each: float, limit: int | None) -> int:
-    """The greatest smaller batch that fits, in whole rows where it can be; half of it where no limit is known."""
+    """The largest smaller batch that fits, a multiple of 8 if possible; half the batch if no limit is known."""
     if limit is None or each <= 0:
         return max(1, batch // 2)
     fits = int(batch - (now - HEADROOM * limit) // each - 1)
@@ -169,7 +169,7 @@ def _table(forecast: MemoryAdvice) -> list[str]:
         (f"optimizer ({forecast.plan.config.optim.name})", predicted.optimizer),
         (f"inputs ({forecast.plan.config.data.prefetch_batches} batches ahead)", predicted.inputs),
     ]
-    lines = [f"predicted for a core: {size(predicted.total)}{of}, at batch {settings.batch} in {precision}"]
+    lines = [f"predicted per core: {size(predicted.total)}{of}, at batch {settings.batch} in {precision}"]
     lines += [f"  {name:<28} {size(part):>10}" for name, part in sorted(parts, key=lambda part: -part[1])]
     return lines + [f"    {share.name:<40} {size(share.bytes):>10}" for share in predicted.biggest]
 
@@ -184,14 +184,14 @@ def _odd(num_bytes: int | None) -> list[str]:
     if num_bytes is None:
         return []
     return [
-        f"one allocation of {size(num_bytes)} was asked for, more than all of the above: an operation of the task "
-        "makes it on the way; look for one whose result is that large"
+        f"one allocation of {size(num_bytes)} was requested, more than all of the above: an operation of the task "
+        "has an intermediate result of that size"
     ]
 
 
 def _advice(helps: list[_Help], limit: int | None) -> list[str]:
     lines = (
-        ["what would help, each by itself:"] if helps else ["no setting would help; use more cores of a larger kind"]
+        ["settings that would help, each by itself:"] if helps else ["no setting would help; use larger or more cores"]
     )
     for setting, total, note in helps:
         fits = "" if limit is None else ", fits" if total <= limit else ", does not fit"
@@ -200,7 +200,7 @@ def _advice(helps: list[_Help], limit: int | None) -> list[str]:
 
 
 def _in_words_of(error: str) -> tuple[float | None, int | None]:
-    """What the compiler says it would use, and what there is."""
+    """The compiler's figures for needed and available memory, if the error has them."""
     found = _USED.search(error)
     if found is None:
         return None, None

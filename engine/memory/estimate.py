@@ -1,8 +1,8 @@
-"""Memory of a training step, predicted before the first one: what a core holds, and what is biggest.
+"""Predicts the memory of a training step per core before the first step.
 
-The step is walked through with fake tensors, which have shapes and no memory: nothing is allocated, compiled or run.
-What autograd keeps for the backward pass is counted as it stands after tracing. The compiler reuses and recomputes, so
-that the truth may be less; its working space and fragmentation are left out, so that it may be more.
+The step is traced with fake tensors, which have shapes and no memory: nothing is allocated, compiled or run. Tensors
+that autograd saves for the backward pass are counted. The compiler reuses and recomputes, so the real figure may be
+lower; its working space and fragmentation are not included, so it may be higher.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from engine.task import Dataset, Plan
 from engine.task_registry import reason
 
 BIGGEST = 3
-"""How many modules are named."""
+"""Number of modules that are listed."""
 TRIES = 16
-"""How many examples are tried for one that can be read."""
+"""Number of examples that are tried to find a readable one."""
 OPTIMIZER_COPIES = {"adam": 2, "adamw": 2, "sgd": 0, "rmsprop": 1}
-"""Values of state for each parameter; `sgd` and `rmsprop` have one more with momentum."""
+"""Optimizer state values per parameter; `sgd` and `rmsprop` have one more with momentum."""
 _LOSS = "loss and metrics"
 
 
@@ -38,38 +38,38 @@ class Unpredictable(Exception):
 
 
 class Share(NamedTuple):
-    """What a module keeps for the backward pass."""
+    """Activations that a module saves for the backward pass."""
 
     name: str
     bytes: int
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes on one core."""
+    """Predicted bytes on one core."""
 
     parameters: int
     """Parameters and buffers."""
     gradients: int
-    """Of one batch, and the sum over the batches before it where several make an update."""
+    """Gradients of one batch, and their sum over batches if gradients are accumulated."""
     optimizer: int
     """State of the optimizer."""
     activations: int
-    """What is kept from the forward for the backward pass, and the block that is recomputed with most of it."""
+    """Activations saved for the backward pass, and the block with the most recomputed ones."""
     inputs: int
-    """The batch in use and those that are kept ready."""
+    """The current batch and the prefetched ones."""
     telemetry: int
-    """The register of the steps that were not reported yet."""
+    """The buffer of step results that were not reported yet."""
     biggest: tuple[Share, ...]
-    """Modules with most activations."""
+    """Modules with the most activations."""
 
     @property
     def total(self) -> int:
-        """Everything together."""
+        """Sum of all parts."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.inputs + self.telemetry
 
 
 class TensorShape(NamedTuple):
-    """A tensor of a batch without its first dimension."""
+    """Dtype and shape of a batch tensor without its first dimension."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype
@@ -79,22 +79,23 @@ Shapes = dict[str, TensorShape]
 
 
 class Settings(NamedTuple):
-    """What a footprint is predicted for."""
+    """The settings of a prediction."""
 
     batch: int
-    """Examples a core takes each step."""
+    """Examples per core and step."""
     bf16: bool
     rematerialise: bool
 
 
 def settings(plan: Plan) -> Settings:
-    """As the configuration says."""
+    """As in the configuration."""
     device = plan.config.device
     return Settings(plan.config.batch_per_core, device.precision == "bf16", getattr(device, "rematerialise", False))
 
 
 def shapes(dataset: Dataset) -> Shapes:
-    """What a batch is made of, by one example. Raises `Unpredictable`, and `Refused` where `fetch` returns no batch."""
+    """The tensors of a batch by name, from one example. Raises `Unpredictable`, and `Refused` if `fetch` returns no
+    batch."""
     why = "there is no training example"
     for index in range(min(TRIES, len(dataset))):
         try:
@@ -104,16 +105,16 @@ def shapes(dataset: Dataset) -> Shapes:
             continue
         except WrongBatch as error:
             raise Refused([Problem("task", f"load(): the training dataset's {error}")]) from error
-        except Exception as error:  # The task's own code; training tells of it in full.
+        except Exception as error:  # The task's own code; training reports the error in full.
             raise Unpredictable(f"training example {index} cannot be read: {reason(error)}") from error
         return {name: TensorShape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}
     raise Unpredictable(why)
 
 
 def measure(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
-    """The footprint of a step under the settings. Raises `Unpredictable`.
+    """The memory of a step under the settings. Raises `Unpredictable`.
 
-    On fake XLA tensors, whose casts in bf16 are the device's; where the network's own code cannot go with them, on
+    Uses fake XLA tensors, whose bf16 casts are those of the device; if the network's own code does not support them,
     fake CPU tensors.
     """
     with torch.random.fork_rng(devices=[]):
@@ -124,19 +125,19 @@ def measure(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
                 return _measure(plan, batch, chosen, "cpu")
             except Refused as refused:
                 raise Unpredictable(str(refused)) from on_xla
-            except Exception as error:  # The task's own code; training tells of it in full.
+            except Exception as error:  # The task's own code; training reports the error in full.
                 raise unpredictable(error) from error
 
 
 def unpredictable(error: Exception) -> Unpredictable:
-    """Why a step cannot be walked through, by what the task's own code raised."""
+    """Why a step cannot be traced, from an error of the task's own code."""
     if "UninitializedParameter" in str(error):
         return Unpredictable("the network has lazy layers; give them their number of inputs")
-    return Unpredictable(f"the step cannot be walked through without data: {reason(error)}")
+    return Unpredictable(f"the step cannot be traced without data: {reason(error)}")
 
 
 def tensors(shapes: Shapes, batch: int, device: str) -> dict[str, torch.Tensor]:
-    """A batch of such shapes; to be called under fake tensors."""
+    """A batch with these shapes; must be called under fake tensors."""
     return {
         name: torch.empty((batch, *shape.sizes), dtype=shape.dtype, device=device) for name, shape in shapes.items()
     }
@@ -144,7 +145,7 @@ def tensors(shapes: Shapes, batch: int, device: str) -> dict[str, torch.Tensor]:
 
 def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> MemoryEstimate:
     with FakeTensorMode(allow_non_fake_inputs=True):
-        # Made where it is to be: moving fake parameters to another kind of device is not possible.
+        # Created on the target device: fake parameters cannot be moved to another kind of device.
         with torch.device(device):
             model = plan.task.model(plan.model, plan.data).train()
         given = tensors(batch, chosen.batch, device)
@@ -163,7 +164,7 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Memory
     ready = plan.config.data.prefetch_batches + 1
     return MemoryEstimate(
         parameters=sum(map(_bytes, held)),
-        # Those of the batches before stay while a batch is computed.
+        # The sum of earlier gradients stays while a batch is computed.
         gradients=gradients * (2 if plan.config.optim.accumulate > 1 else 1),
         optimizer=gradients * _optimizer_copies(plan),
         activations=count.total,
@@ -174,30 +175,30 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Memory
 
 
 class Count:
-    """Counts what autograd keeps, each piece of memory once, by module."""
+    """Counts the tensors that autograd saves, each storage once, by module."""
 
     def __init__(self, held: Sequence[torch.Tensor]) -> None:
-        """`held`: what is counted elsewhere."""
+        """`held`: storages that are counted elsewhere."""
         self._seen = {_memory(tensor) for tensor in held}
         self._kept: list[Any] = []
-        """Fake memory that is given up may be given out again under the same identity."""
+        """Keeps storages alive: freed fake memory may be reused under the same identity."""
         self._by_name: dict[str, int] = {}
         self._names = [_LOSS]
         self._again = 0
 
     @property
     def total(self) -> int:
-        """Bytes kept, with the most that one recomputed block takes."""
+        """Bytes saved, plus the maximum of one recomputed block."""
         return sum(self._by_name.values()) + self._again
 
     def biggest(self) -> tuple[Share, ...]:
-        """Names with most bytes."""
+        """The modules with the most bytes."""
         ranked = sorted(self._by_name.items(), key=lambda pair: (-pair[1], pair[0]))
         return tuple(Share(name, size) for name, size in ranked[:BIGGEST] if size)
 
     @contextlib.contextmanager
     def by_module(self, model: nn.Module, blocks: list[str]) -> Iterator[None]:
-        """Counts while it is open. What is kept inside of a block is put down to the block."""
+        """Counts while the context is open. Tensors saved inside a block are attributed to the block."""
         names = _names(model, blocks)
         handles = []
         for module, name in names.items():
@@ -211,7 +212,7 @@ class Count:
                 handle.remove()
 
     def recomputed(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Calls a block of which only the arguments are kept; see `remat`."""
+        """Calls a block that saves only its arguments; see `remat`."""
         for value in given:
             if torch.is_tensor(value):
                 self._keep(value)
@@ -242,7 +243,7 @@ class Count:
 
 
 def _names(model: nn.Module, blocks: list[str]) -> dict[nn.Module, str]:
-    """What each module's activations are put down to: the block around it, else itself with its type."""
+    """The name that each module's activations are attributed to: its block, else the module with its type."""
     names: dict[nn.Module, str] = {}
     for name, module in model.named_modules():
         around = next((block for block in blocks if name == block or name.startswith(f"{block}.") or not block), None)

@@ -1,4 +1,4 @@
-"""The table of a network's layers: recorded by hooks while a step is traced, so nothing is run for it.
+"""Records the layers of a network with hooks while a step is traced; no extra forward pass is run.
 
 Must not read a tensor's values.
 """
@@ -18,27 +18,27 @@ from tputui.telemetry.layer_table import LAYERS_MAX, Layer, LayerTable
 
 NAME_MAX = 160
 SHAPES_MAX = 4
-"""Tensors of one layer whose shapes are kept."""
+"""Maximum number of tensors per layer whose shapes are recorded."""
 
 
 class Recorder:
-    """Follows a network until its first step was traced."""
+    """Records the calls of a network's modules until its first step is traced."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._listed = {name: module for name, module in model.named_modules() if _is_listed(module)}
         self._shapes: dict[int, list[list[int]]] = {}
-        """By identity of the module: what its first call returned, in the order of these calls."""
+        """Output shapes of the first call, by module identity, in call order."""
         self._handles = [module.register_forward_hook(self._called) for module in self._listed.values()]
 
     def close(self) -> None:
-        """Follows no longer."""
+        """Removes the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def table(self, batch: int) -> LayerTable:
-        """What was recorded; `batch` is how many examples went through the network."""
+        """The recorded table; `batch` is the number of examples of the step."""
         order = {identity: place for place, identity in enumerate(self._shapes)}
         listed = sorted(self._listed.items(), key=lambda pair: order.get(id(pair[1]), len(order)))
         layers = [
@@ -60,12 +60,12 @@ class Recorder:
         )
 
     def _called(self, module: nn.Module, _args: Any, result: Any) -> None:
-        # A block that is computed again for the backward pass is called twice.
+        # A rematerialised block is called a second time in the backward pass.
         self._shapes.setdefault(id(module), [list(tensor.shape) for tensor in _tensors(result)][:SHAPES_MAX])
 
 
 def of(plan: Plan, dataset: Dataset) -> LayerTable:
-    """The table of a configuration, by a batch of one core that has shapes and no data. Raises `Unpredictable`."""
+    """The table of a configuration, traced with a fake batch of one core. Raises `Unpredictable`."""
     shapes, batch = estimate.shapes(dataset), plan.config.batch_per_core
     with torch.random.fork_rng(devices=[]):
         try:
@@ -83,7 +83,7 @@ def _is_listed(module: nn.Module) -> bool:
 
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:
-    # What two layers share has one identity.
+    # Modules shared by two layers have one identity.
     return sum({id(parameter): parameter.numel() for parameter in parameters}.values())
 
 

@@ -1,8 +1,8 @@
-"""Rematerialisation: blocks of a network keep their inputs alone for the backward pass, and are computed again there.
+"""Rematerialisation: blocks of a network save only their inputs and are computed again in the backward pass.
 
-Parameters keep their names and values, evaluation is not touched, draws are repeated exactly, and running statistics
-are updated once. Plain torch's own checkpoint does none of it here: XLA sees the same operations twice and computes
-them once. Must not import the runtime: the caller says how a call is recomputed.
+Parameters keep their names and values, evaluation is unchanged, random draws are repeated exactly, and running
+statistics are updated once. torch's own checkpoint has no effect on XLA, which sees the same operations twice and
+computes them once. Must not import the runtime: the caller passes the function that recomputes a call.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from engine.task import Task
 
 KEY = "device.rematerialise"
 LONGEST = 4
-"""Most heavy layers of a plain row of layers that are one block; a longer row is cut."""
+"""Maximum number of heavy layers in a block of plain layers; longer sequences are cut."""
 
 Recompute = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
-"""Calls a function with arguments, and keeps only the arguments for the backward pass."""
+"""Calls a function with arguments, and saves only the arguments for the backward pass."""
 
 
 class Block(NamedTuple):
-    """What is computed again as one."""
+    """A unit that is computed again."""
 
     name: str
-    """Its place in the network, as parameters are named."""
+    """Its path in the network, as in parameter names."""
     module: nn.Module
     pieces: list[list[nn.Module]]
-    """Where the module is a row of layers that is cut: its pieces. Else empty."""
+    """The pieces of a sequence of layers that is cut; else empty."""
 
 
 def blocks(task: Task, model: nn.Module) -> list[Block]:
     """The blocks of a network: those that the task names (`blocks(model)`), else the stages of its containers.
 
-    In an `nn.Sequential` or `nn.ModuleList` each member that has layers of its own is a block, and so is a row of
-    plain layers; a long row is cut into about the square root of its heavy layers. Raises `Refused`.
+    In an `nn.Sequential` or `nn.ModuleList` each member with layers of its own is a block, and so is a run of plain
+    layers; a long run is cut into about the square root of its heavy layers. Raises `Refused`.
     """
     chosen = task.blocks(model)
     if chosen is None:
         return list(_within(model, ""))
     names = {module: name for name, module in model.named_modules()}
     if not all(isinstance(module, nn.Module) and module in names for module in chosen):
-        raise Refused([Problem("task", "blocks() returned what is no module of the network")])
+        raise Refused([Problem("task", "blocks() returned a module that is not part of the network")])
     return [Block(names[module], module, []) for module in chosen]
 
 
 def apply(found: Sequence[Block], recompute: Recompute) -> None:
-    """Has the blocks computed again in the backward pass. A block that is so already stays as it is."""
+    """Makes the blocks recompute in the backward pass. A block that does so already is left as it is."""
     for name, module, pieces in found:
         if isinstance(getattr(module.forward, "__self__", None), _Recomputed):
             continue
@@ -65,7 +65,7 @@ def apply(found: Sequence[Block], recompute: Recompute) -> None:
 
 
 class _Recomputed:
-    """Stands for the forward pass of a block."""
+    """Replaces the forward pass of a block."""
 
     def __init__(self, name: str, forward: Callable[..., Any], modules: list[nn.Module], recompute: Recompute) -> None:
         self._name = name
@@ -74,15 +74,15 @@ class _Recomputed:
         self._recompute = recompute
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's own forward pass; nothing but its arguments is kept where gradients are wanted."""
+        """The block's own forward pass, which saves only its arguments if gradients are needed."""
         given = (*args, *kwargs.values())
         tensors = [value for value in given if torch.is_tensor(value)]
-        # Gradients would not find their way to tensors inside of other arguments.
+        # Gradients would not reach tensors inside other arguments.
         if not torch.is_grad_enabled() or not tensors or any(map(_holds_tensors, given)):
             return self._forward(*args, **kwargs)
-        # The runtime passes no gradients on where no argument has any, those of the block's parameters included.
+        # The runtime passes no gradients on if no argument needs any, not even to the block's parameters.
         lure = torch.zeros((), device=tensors[0].device, requires_grad=True)
-        # The arguments themselves are not to be held by the function: it lives as long as the step's results.
+        # The function must not hold the arguments: it lives as long as the step's results.
         num_plain, names, passes = len(args), list(kwargs), [0]
 
         def run(_: torch.Tensor, *values: Any) -> Any:
@@ -94,18 +94,18 @@ class _Recomputed:
         return self._recompute(run, (lure, *given))
 
     def _checked(self, result: Any) -> Any:
-        """The result, where gradients find their way back through it. Raises `Refused`."""
+        """The result, if gradients can flow back through it. Raises `Refused`."""
         if torch.is_tensor(result) or (isinstance(result, tuple) and all(map(torch.is_tensor, result))):
             return result
         message = (
-            f"the block {self._name} returns {type(result).__name__}, and only tensors can be recomputed; "
+            f"the block {self._name} returns {type(result).__name__}, but only tensors can be recomputed; "
             "name other blocks in the task's blocks(), or leave the key out"
         )
         raise Refused([Problem(KEY, message)])
 
     @contextlib.contextmanager
     def _unrecorded(self) -> Iterator[None]:
-        """Running statistics saw this batch already."""
+        """Leaves running statistics unchanged: they were updated by the first computation."""
         norms = [
             module
             for root in self._modules
@@ -122,7 +122,7 @@ class _Recomputed:
 
 
 class _Chain(_Recomputed):
-    """Stands for the forward pass of a row of layers that is cut into pieces."""
+    """Replaces the forward pass of a sequence of layers that is cut into pieces."""
 
     def __init__(self, pieces: list[_Recomputed]) -> None:
         self._pieces = pieces
@@ -145,7 +145,7 @@ def _row(layers: list[nn.Module]) -> Callable[[Any], Any]:
 
 
 def _within(module: nn.Module, prefix: str) -> Iterator[Block]:
-    """Blocks below a module, none of them inside of another."""
+    """Blocks below a module, never nested."""
     if _is_container(module) and _learns(module) and not any(map(_has_parts, module.children())):
         yield Block(prefix, module, _pieces(module))
         return
@@ -159,7 +159,7 @@ def _within(module: nn.Module, prefix: str) -> Iterator[Block]:
 
 
 def _pieces(row: nn.Module) -> list[list[nn.Module]]:
-    """A long row of layers, cut before heavy ones into pieces of like numbers of them. Else none."""
+    """The pieces of a long sequence of layers, cut before heavy layers into about equal parts; else empty."""
     layers = list(row.children())
     if type(row) is not nn.Sequential:
         return []

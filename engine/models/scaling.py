@@ -57,7 +57,8 @@ def problems(options: ScaledModel, channels: int) -> list[Problem]:
     """Problems with `mean` and `std` that do not have one number per channel."""
     return [
         Problem(
-            f"model.{key}", f"it has {len(values)} numbers for {channels} channels; give {channels}, or one for all"
+            f"model.{key}",
+            f"it has {len(values)} numbers for {channels} channels; give {channels}, or one for all channels",
         )
         for key, values in of(options)._asdict().items()
         if len(values) not in (1, channels)

@@ -28,7 +28,7 @@ class LSTM(nn.LSTM):
         """As `nn.LSTM`. Raises `ValueError` if `proj_size` is set."""
         super().__init__(*args, **kwargs)
         if self.proj_size:
-            raise ValueError("the scan LSTM has no projection; leave proj_size at 0 and put a linear layer behind it")
+            raise ValueError("the scan LSTM has no projection; leave proj_size at 0 and add a linear layer after it")
 
     def forward(self, sequence: Any, state: State | None = None) -> tuple[Any, State]:
         """Output [time, n, directions * hidden] and the last (h, c), each [layers * directions, n, hidden].
@@ -38,7 +38,7 @@ class LSTM(nn.LSTM):
         """
         if isinstance(sequence, nn.utils.rnn.PackedSequence):
             if sequence.data.device.type == "xla":
-                raise TypeError("the scan LSTM takes no packed sequence on XLA; pad it and mask what comes out")
+                raise TypeError("the scan LSTM takes no packed sequence on XLA; pad it and mask the output")
         elif sequence.device.type == "xla":
             return self._on_xla(sequence, state)
         plain: Any = super()
@@ -191,7 +191,7 @@ def _unrolled(module: nn.Module) -> str | None:
     # The runtime replaces nn.GRU with a scan of its own, and keeps the original for bidirectional layers.
     gru: Any = nn.GRU
     if isinstance(module, getattr(gru, "_orig", gru)) and module.bidirectional:
-        return "nn.GRU of both directions"
+        return "bidirectional nn.GRU"
     return None
 
 

@@ -47,7 +47,11 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
         unlike = [name for name, value in heads.items() if value.shape != own[name].shape]
         if unlike:
             shapes = _shapes(unlike, heads, own)
-            setattr(model, NEW_HEAD, f"{key}: the last layer of {path} does not fit and starts anew: {_named(shapes)}")
+            setattr(
+                model,
+                NEW_HEAD,
+                f"{key}: the last layer of {path} does not fit and is newly initialised: {_named(shapes)}",
+            )
         else:
             kept |= heads
     missing = [name for name in own if name not in kept and not name.startswith(head)]
@@ -71,7 +75,7 @@ def new_head(model: nn.Module) -> list[str]:
 
 
 def _shapes(names: list[str], found: State, own: State) -> list[str]:
-    return [f"{name} is {list(found[name].shape)} where {list(own[name].shape)} fits" for name in names]
+    return [f"{name} is {list(found[name].shape)}, expected {list(own[name].shape)}" for name in names]
 
 
 def _read(path: Path, key: str) -> _Content:
@@ -81,7 +85,7 @@ def _read(path: Path, key: str) -> _Content:
     except OSError as error:
         raise Refused([Problem(key, f"{path} cannot be read: {error.strerror or error}")]) from error
     except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        message = f"{path} is no file of weights that torch.save wrote; save the network's state_dict()"
+        message = f"{path} is not a weights file of torch.save; save the network's state_dict()"
         raise Refused([Problem(key, message)]) from error
     from_run = isinstance(found, dict) and isinstance(found.get("learner"), dict)
     if from_run:
@@ -91,7 +95,7 @@ def _read(path: Path, key: str) -> _Content:
         if isinstance(found, dict) and isinstance(found.get(name), dict):
             found = found[name]
     if not isinstance(found, dict) or not found or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise Refused([Problem(key, f"{path} holds no weights by name; save the network's state_dict()")])
+        raise Refused([Problem(key, f"{path} has no named weights; save the network's state_dict()")])
     return _Content(found, from_run)
 
 

@@ -1,1 +1,1 @@
-"""The training process itself: hardware, requests, heartbeats, stacks and crash reports."""
+"""The training process: hardware, requests, heartbeats, stacks and crash reports."""

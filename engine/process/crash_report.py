@@ -1,6 +1,6 @@
-"""What broke training, as a fact: which kind, in whose code, with as much of the traceback as tells something.
+"""Builds the event for an error that ends a rank: kind, message, traceback and user frames.
 
-Made once where an error ends a rank. Must not raise, whatever the error is.
+Must not raise, whatever the error is.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from tputui.config import ConfigError
 from tputui.telemetry import events as ev
 
 TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
-"""Errors whose sentence is all there is to say: where in the code it was found tells nothing more of a user's data or
-configuration."""
+"""Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""
 TRACEBACK_CHARS_MAX = 131_072
 _Made = TypeVar("_Made")
 
 
 def failure(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
-    """The fact that an error ended a rank; `who` stands before its message."""
+    """The event for an error that ended a rank; `who` is put before the message."""
     return ev.FailureRaised(
         t=time.time(),
         error=type(error).__name__,
@@ -38,7 +37,7 @@ def failure(error: BaseException, progress: Progress, who: str = "") -> ev.Failu
 
 
 def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
-    """What `make` gives, or `otherwise` if it raises: the error may be of a class whose every method raises."""
+    """The result of `make`, or `otherwise` if it raises: every method of the error's class may raise."""
     try:
         return make()
     except BaseException:  # noqa: BLE001, RUF100 - the error itself is being reported
@@ -46,16 +45,16 @@ def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback of what broke, as far as it tells more than the sentence."""
+    """The traceback, if it adds information to the message."""
     refusal = _refused_import(error)
     if refusal is not None and refusal.__cause__ is not None:
-        # The user's module broke, and the lines of it are what they look for.
+        # The user's own module failed; its traceback is what they need.
         return "".join(traceback.format_exception(refusal.__cause__))
     return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
 
 
 def kind_of(error: BaseException) -> ev.FailureKind:
-    """How it broke."""
+    """The kind of failure."""
     if isinstance(error, ImportError) or _refused_import(error) is not None:
         return "import"
     if isinstance(error, Refused | ConfigError):
@@ -68,7 +67,7 @@ def kind_of(error: BaseException) -> ev.FailureKind:
 
 
 def _refused_import(error: BaseException) -> NotImported | None:
-    """The refusal of a module that does not import, which may have been gathered with others."""
+    """The refusal of a module that does not import, possibly chained with others."""
     link: BaseException | None = error
     while isinstance(link, Refused):
         if isinstance(link, NotImported):

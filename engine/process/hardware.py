@@ -1,7 +1,7 @@
-"""Which cores this machine has, found without opening a device, and the environment that opens the right ones.
+"""Detects cores, their memory and package versions without opening a device, and the environment that opens the cores.
 
-Torch-free: the strict check asks it before anything starts. Must not touch `os.environ`; the worker applies what
-`environment` returns before it imports the runtime.
+Does not import torch: the check before a run uses it. Must not change `os.environ`; the worker applies the variables of
+`environment` before it imports the runtime.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tputui.config import RunConfig
 from tputui.environment import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
 
 METRICS_SAMPLES = "8"
-"""Samples that the runtime keeps of each metric. Only totals are read, and every read copies the samples too."""
+"""Samples that the runtime keeps per metric. Only totals are used, and every read copies the samples."""
 
 
 class Machine(NamedTuple):
-    """What there is to train on."""
+    """The devices of this machine."""
 
     device: str
     """`TPU` or `CPU`."""
     chips: int
-    """TPU chips; 0 without."""
+    """Number of TPU chips; 0 on a CPU."""
     cores_per_chip: int
-    """Cores of a chip; 0 without."""
+    """Cores per chip; 0 on a CPU."""
     reason: str | None
-    """Why it is not a TPU, where it is not one."""
+    """Why no TPU is used; None on a TPU."""
     warning: str | None = None
-    """That a TPU seems to be here and is not used, and why; None where nothing suggests one."""
+    """Why a TPU that seems to be present is not used; None if there is no sign of one."""
 
     @property
     def tpu_cores(self) -> int:
@@ -41,9 +41,9 @@ class Machine(NamedTuple):
 
 
 def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path = DEV) -> Machine:
-    """The TPU chips on the PCI bus, else virtual cores, with a warning where a TPU seems to be here all the same.
+    """The TPU chips on the PCI bus, else virtual cores, with a warning if the machine seems to have a TPU.
 
-    `PJRT_DEVICE=CPU` in the environment asks for virtual cores.
+    `PJRT_DEVICE=CPU` in the environment selects virtual cores.
     """
     found = pci_chips(pci_devices)
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
@@ -66,7 +66,7 @@ def _cpu(reason: str, warning: str | None) -> Machine:
 
 
 def resolved(config: RunConfig, machine: Machine) -> RunConfig:
-    """The configuration with the number of cores that `device.cores = "all"` is on this machine."""
+    """The configuration with `device.cores = "all"` replaced by this machine's number of cores."""
     return config.on_cores(machine.tpu_cores or config.device.virtual_cores)
 
 
@@ -87,20 +87,20 @@ def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
 
 
 def num_processes(config: RunConfig, machine: Machine) -> int:
-    """How many processes train: one, or under `replica` one for each core, on a TPU one for each chip."""
+    """The number of training processes: one, or under `replica` one per core, on a TPU one per chip."""
     if config.num_cores == 1 or config.device.strategy != "replica":
         return 1
     return machine.chips if machine.device == "TPU" else config.num_cores
 
 
 def device_index(config: RunConfig, machine: Machine) -> int:
-    """Index, among the devices that the process sees, of the core of a run on one core."""
+    """The device index, within the process, of the core of a run on one core."""
     core = config.core_ids[0]
     return core % machine.cores_per_chip if machine.device == "TPU" else core
 
 
 def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
-    """Whether the machine has the cores that the configuration names."""
+    """Problems if the machine does not have the configured cores."""
     cores = config.device.cores
     there = machine.tpu_cores or config.device.virtual_cores
     what = "TPU cores" if machine.device == "TPU" else "virtual cores (device.virtual_cores)"
@@ -108,7 +108,7 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     if isinstance(cores, list):
         if cores[0] < there:
             return []
-        message = f'{cores} names a core that is not there: this machine has {there} {what}; write {one}, or "all"'
+        message = f'{cores} names a missing core: this machine has {there} {what}; write {one}, or "all"'
     elif cores == "all":
         return []
     elif cores > there:
@@ -116,21 +116,21 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
         message = f"{cores} is more than the {there} {what} of this machine; write {fewer} or {one}"
     elif machine.device == "TPU" and cores not in (1, there):
         drives = "a process on every chip drives" if config.device.strategy == "replica" else "one process drives"
-        message = f'{cores} cannot be had: {drives} all {there} {what} or one; write {there}, "all", 1 or {one}'
+        message = f'{cores} is not possible: {drives} all {there} {what} or one; write {there}, "all", 1 or {one}'
     else:
         return []
     return [Problem("device.cores", message)]
 
 
 def require_packages() -> None:
-    """Raises `Unable` where training cannot be tried."""
+    """Raises `Unable` if the installed packages cannot train."""
     why_not = package_problem()
     if why_not is not None:
         raise Unable(why_not)
 
 
 def package_problem() -> str | None:
-    """Why training cannot be tried, with what to type; None where it can."""
+    """Why the installed torch and torch_xla cannot train, and the command to run; None if they can. No imports."""
     return version_problem(installed("torch"), installed("torch_xla"))
 
 
@@ -144,20 +144,20 @@ HBM_PER_CORE = {
     ("0x006f", None): 32 * GIB,  # v6e
     ("0x0076", None): 96 * GIB,  # v7x: 192 a chip of two cores
 }
-"""Bytes of a core by PCI device id, and by the subsystem's where that tells two chips apart."""
+"""Bytes per core by PCI device id, and by subsystem id if that distinguishes two chips."""
 
 
 class MemoryLimit(NamedTuple):
-    """What a core may use."""
+    """Memory available to one core."""
 
     bytes: int | None
-    """None where it is not known."""
+    """None if unknown."""
     what: str
-    """What the figure is, or why there is none."""
+    """What the figure is, or why it is unknown."""
 
 
 def memory_limit(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVICES) -> MemoryLimit:
-    """What one core has: its HBM, or its share of the host's free memory, which virtual cores have between them."""
+    """The memory of one core: its HBM, or for virtual cores an equal share of the host's free memory."""
     if machine.device == "CPU":
         free = psutil.virtual_memory().available
         return MemoryLimit(
@@ -168,11 +168,11 @@ def memory_limit(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVIC
         hbm = HBM_PER_CORE.get((device, subsystem)) or HBM_PER_CORE.get((device, None))
         if hbm is not None:
             return MemoryLimit(hbm, "the HBM of a core")
-    return MemoryLimit(None, "this kind of chip is not known, and so its memory is not")
+    return MemoryLimit(None, "the memory of this kind of chip is not known")
 
 
 def _chip_identity(directory: Path) -> tuple[str, str]:
-    """Device and subsystem id of a TPU chip; empty for anything else."""
+    """Device and subsystem id of a TPU chip; empty strings for any other device."""
     try:
         if int((directory / "vendor").read_text(), 16) != GOOGLE:
             return "", ""

@@ -1,6 +1,6 @@
-"""The worker's main thread: signals, heartbeat and requests, alive while the loop is inside a long compile.
+"""The worker's main thread: handles signals, heartbeats and requests while the loop may be inside a long compile.
 
-Must not touch a device: everything here answers within a fraction of a second whatever the loop does.
+Must not touch a device: it responds within a fraction of a second whatever the loop does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLOSE_TIMEOUT_S = 3.0
 
 
 class WorkerMonitor:
-    """Looks after a training that runs in another thread."""
+    """Monitors the training that runs in another thread."""
 
     def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: RequestQueue) -> None:
         self._compiling_since: Callable[[], float | None] = lambda: None
@@ -45,31 +45,31 @@ class WorkerMonitor:
         self._next_heartbeat = 0.0
 
     def catch_signals(self) -> None:
-        """From now on SIGTERM and SIGINT ask for a stop with a save; SIGHUP, a lost terminal, is nothing to us."""
+        """Installs the handlers: SIGTERM and SIGINT request a stop with a save; SIGHUP (a lost terminal) is ignored."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def follow(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
-        """From now on there is a loop: since when (monotonic) it has been inside the compiler, and which requests it
-        has answered."""
+        """Connects the loop: since when (monotonic) it has been inside the compiler, and which requests it has
+        answered."""
         self._compiling_since = compiling_since
         self._served = served
 
     def until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
-        """Watches until the loop has ended; `besides` is what else to look at each time."""
+        """Polls until the loop has ended; `besides` is called each time."""
         while not ended.wait(POLL_INTERVAL_S):
             self.look()
             besides()
         self.look()
 
     def look(self) -> None:
-        """Beats the heart where it is due, and passes new requests on with a receipt."""
+        """Sends a heartbeat if due, and passes new requests on with a receipt."""
         doing = self.beat()
         self._pass_on(doing)
 
     def beat(self) -> Activity:
-        """Beats the heart where it is due; gives what the loop is doing."""
+        """Sends a heartbeat if due; returns what the loop is doing."""
         doing = self._doing()
         now = time.monotonic()
         if now >= self._next_heartbeat:
@@ -104,14 +104,14 @@ class WorkerMonitor:
                 self._end_now(request)
 
     def _tell_stacks(self, request: requests.Request, step: int) -> None:
-        """Answered from this thread, whatever the loop does, and with the step of the stacks: it goes on meanwhile."""
+        """Answers a request for stacks from this thread, with the current step; training continues."""
         path = self._stacks.tell(request)
         self._reporter.emit(
             ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
         )
 
     def refuse_unserved(self, why: str, *, besides: str = "") -> None:
-        """Answers every request that the loop did not get to."""
+        """Refuses every request that the loop did not serve."""
         for request in self._open.values():
             if request.id not in self._served and request.id != besides:
                 self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
@@ -124,7 +124,7 @@ class WorkerMonitor:
         self._signals.append(signal.Signals(number).name)
 
     def _signalled(self) -> list[requests.Request]:
-        """Signals as requests. They get a file as every request does, unless the disk refuses it."""
+        """Turns signals into requests, with a file as for any other request unless the disk refuses it."""
         arrived: list[requests.Request] = []
         while self._signals:
             name = self._signals.pop(0)
@@ -148,7 +148,7 @@ class WorkerMonitor:
 
 
 def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
-    """Closes the journal and ends the process at once: the runtime's own threads are not waited for."""
+    """Closes the journal and ends the process at once, without waiting for the runtime's threads."""
     close(reporter)
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -157,13 +157,13 @@ def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
 
 
 def close(reporter: Reporter) -> None:
-    """Writes what is left to write, and says on stderr what the disk did not take: no journal can tell of that.
+    """Flushes the journal, and reports on stderr what could not be written.
 
-    The supervisor passes on what is printed, in a journal of its own.
+    The supervisor records stderr in a journal of its own.
     """
     reporter.close(CLOSE_TIMEOUT_S)
     if lost := reporter.num_unwritten:
-        why = reporter.failure or f"the disk did not take them within {CLOSE_TIMEOUT_S:g} s"
+        why = reporter.failure or f"the disk did not write them within {CLOSE_TIMEOUT_S:g} s"
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"tputui: the last {lost} facts of {reporter.writer} are in no journal: {why}\n")
+            sys.stderr.write(f"tputui: the last {lost} events of {reporter.writer} are in no journal: {why}\n")
             sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Where the Python code of this process is: every thread's stack while it runs, and the calls that led to an error.
+"""Stacks of this process: of every thread on request or signal, and the user's calls that led to an error.
 
-The interpreter's lock is free while the loop is inside the compiler or waits in native code, so another thread reads
-its stack there and disturbs nothing. Files of code are never opened: the disk they are on may be what hangs.
+The interpreter's lock is free while the loop compiles or waits in native code, so another thread can read its stack
+there without disturbing it. Source files are never opened: a hanging disk may be the cause.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
 
 FOLDER = "stacks"
-"""Folder of the run in which the stacks lie."""
+"""Folder in the run directory for the stacks."""
 _TRAINING = "trainer.py"
 
 
@@ -37,13 +37,14 @@ class StackReporter:
         self._inbox = requests.Inbox(run_dir)
 
     def look(self) -> None:
-        """Answers what was asked since the last look; for a process that is asked nothing else."""
+        """Answers new requests; for a process that handles no other requests."""
         for request in self._inbox.poll():
             if request.kind == "stacks":
                 self.tell(request)
 
     def tell(self, request: requests.Request) -> str | None:
-        """Tells the stacks as a fact and as a file; gives the file, relative to the run directory, if there is one."""
+        """Emits the stacks as an event and writes them to a file; returns its path relative to the run directory, if
+        written."""
         threads = of_threads()
         path = self._write(f"{request.id}-{self._reporter.writer}.txt", as_text(threads))
         self._reporter.emit(
@@ -68,8 +69,8 @@ class StackReporter:
 
 
 def tell_on_signal(run_dir: Path, writer: str) -> None:
-    """From now on SIGUSR1 has the interpreter print every stack into a file of its own, even while native code holds
-    the interpreter and no thread of Python can answer."""
+    """Makes SIGUSR1 print every stack into a file, even while native code holds the interpreter's lock and no Python
+    thread can respond."""
     try:
         (run_dir / FOLDER).mkdir(mode=0o700, exist_ok=True)
         path = run_dir / FOLDER / f"{writer}.signal"
@@ -81,17 +82,17 @@ def tell_on_signal(run_dir: Path, writer: str) -> None:
 
 
 def of_threads() -> list[ThreadStack]:
-    """Every thread of this process, first those that train, then those in the user's code, then the rest."""
+    """Every thread of this process: training threads first, then those in user code, then the rest."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = [
-        ThreadStack(name=names.get(ident, "a thread of native code"), frames=_frames(frame))
+        ThreadStack(name=names.get(ident, "a native thread"), frames=_frames(frame))
         for ident, frame in sys._current_frames().items()
     ]
     return sorted(found, key=_rank)[:THREADS_MAX]
 
 
 def of_error(error: BaseException) -> list[CodeFrame]:
-    """The calls in the user's own code that led to an error, the newest of what broke first at the top."""
+    """The calls in user code that led to an error, innermost first, beginning with the newest exception."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -102,7 +103,7 @@ def of_error(error: BaseException) -> list[CodeFrame]:
 
 
 def as_text(threads: list[ThreadStack]) -> str:
-    """The stacks as they stand in a file, whole."""
+    """All stacks as text for a file."""
     return "\n".join(line for stack in threads for line in _lines(stack))
 
 
@@ -128,7 +129,7 @@ def _frames(frame: FrameType) -> list[CodeFrame]:
 
 
 def _raised_in(trace: TracebackType | None) -> list[CodeFrame]:
-    """The calls of a traceback, the newest first."""
+    """The calls of a traceback, innermost first."""
     return [_code_frame(frame, line) for frame, line in traceback.walk_tb(trace)][::-1]
 
 

@@ -1,8 +1,8 @@
-"""Where a user's own modules may be imported from while somebody else's run is open.
+"""Restricts where a user's own modules may be imported from while an untrusted run is open.
 
 A run and a file of weights are untrusted input, and they name a task as `module:Class`. If they chose the folder as
-well, opening a run would execute its author's code. So the folder is the user's choice, and what came along with the
-run is not imported. Must not import torch.
+well, opening a run would execute its author's code. So the user chooses the folder, and no module inside the run is
+imported. Must not import torch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tputui.telemetry import rundir
 
 
 class ImportedUserCode(ImportError):
-    """A module came along with the run; the text says which file."""
+    """A module is inside the run; the text names its file."""
 
 
 class Guard(MetaPathFinder):
-    """Finds modules as Python does, and refuses files in some folders, whatever package leads there."""
+    """Finds modules as Python does, but refuses files in certain folders, whichever package leads there."""
 
     def __init__(self, is_shut: Callable[[str], bool]) -> None:
-        """`is_shut` says whether a folder, as an absolute path without links, may hold no code."""
+        """`is_shut` returns whether a folder, an absolute path without links, must not contain code."""
         self._is_shut = is_shut
 
     def find_spec(
@@ -41,14 +41,14 @@ class Guard(MetaPathFinder):
             and spec.origin is not None
             and self._is_shut(os.path.dirname(os.path.realpath(spec.origin)))
         ):
-            raise ImportedUserCode(f"{spec.origin} came along with the run")
+            raise ImportedUserCode(f"{spec.origin} is inside the run")
         return spec
 
 
 def allow(folder: Path, run_dir: Path | None) -> None:
-    """Modules are imported from `folder` too from now on, after all others, so that they never hide ours.
+    """Adds `folder` to the end of the import path, so that its modules never hide others.
 
-    None is imported from `run_dir`, nor from the subfolder of `folder` that `run_dir` is in: a folder without
+    No module is imported from `run_dir`, nor from the subfolder of `folder` that contains `run_dir`: a folder without
     `__init__.py` is a package as well, so a run in `folder/copied/runs/x` could name `copied.code:Task`.
     """
     sys.path.append(str(folder))
@@ -58,20 +58,20 @@ def allow(folder: Path, run_dir: Path | None) -> None:
 
 
 def allow_here() -> None:
-    """As `allow` for the current directory, where the task may be one that a listed run names: none is imported from
-    inside any run."""
+    """As `allow` for the current directory, if the task may be named by a listed run: no module is imported from inside
+    any run."""
     sys.path.append(os.getcwd())
     _install(Guard(_is_in_run))
 
 
 def _install(guard: Guard) -> None:
-    # Before the finder that it stands in for, which stays: package metadata is read through it.
+    # Before PathFinder, which stays: package metadata is read through it.
     sys.meta_path.insert(sys.meta_path.index(PathFinder), guard)
 
 
 @functools.cache
 def _is_in_run(folder: str) -> bool:
-    """Whether the folder is a run or inside one; a stray `run.json` of somebody else does not make it one."""
+    """Whether the folder is a run or inside one; an unrelated `run.json` does not make it one."""
     for place in (Path(folder), *Path(folder).parents):
         if (place / rundir.MANIFEST).is_file():
             with contextlib.suppress(rundir.RunNotFound):
@@ -81,7 +81,7 @@ def _is_in_run(folder: str) -> bool:
 
 
 def _shut(folder: Path, run_dir: Path) -> Path:
-    """The folder that came with the run, as far as that can be seen from `folder`."""
+    """The folder that came with the run, as seen from `folder`."""
     if folder in run_dir.parents:
         return folder / run_dir.relative_to(folder).parts[0]
     return run_dir

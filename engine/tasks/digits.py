@@ -126,7 +126,7 @@ class Digits(Task):
 
         pixels, labels = _from_npy(source) if source.suffix == ".npy" else _from_csv(source)
         if pixels.ndim not in (2, 3) or math.prod(pixels.shape[1:]) != SIDE * SIDE:
-            raise ValueError(f"{source}: an array of {list(pixels.shape)} is no list of {SIDE} x {SIDE} images")
+            raise ValueError(f"{source}: an array of {list(pixels.shape)} is not a list of {SIDE} x {SIDE} images")
         wrong = ~((pixels >= 0) & (pixels <= PIXEL_MAX)).reshape(len(pixels), -1)
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
@@ -158,7 +158,7 @@ def _from_csv(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | N
     with source.open(newline="") as file:
         head, *rows = list(csv.reader(file)) or [[]]
     if not rows:
-        raise ValueError(f"{source}: holds no row; its first row names the columns, and each one below is an image")
+        raise ValueError(f"{source}: no rows; the first row names the columns, and each row below is an image")
     labelled = [place for place, name in enumerate(head) if name == "label"]
     pixels, labels = [], []
     for number, row in enumerate(rows, start=1):
@@ -172,5 +172,5 @@ def _from_csv(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | N
         pixels.append([value for place, value in enumerate(values) if place not in labelled])
     wrong = next((row for row, label in enumerate(labels, start=1) if label not in range(NUM_CLASSES)), None)
     if wrong is not None:
-        raise ValueError(f"{source}: row {wrong}: the label is no digit from 0 to {NUM_CLASSES - 1}")
+        raise ValueError(f"{source}: row {wrong}: the label is not a digit from 0 to {NUM_CLASSES - 1}")
     return np.array(pixels), np.array(labels, dtype=np.int64) if labelled else None

@@ -55,9 +55,9 @@ class Labelled(Task):
         """Sizes of the splits. Raises `Refused` if there is no label column, or an option does not fit the kind of
         labels."""
         if not data.label:
-            raise Refused([Problem("data.label", "it names no column, so there is nothing to tell of an example")])
+            raise Refused([Problem("data.label", "no column is named, so there is nothing to predict")])
         if self._numbers and getattr(data, "balanced", False):
-            raise Refused([Problem("data.balanced", 'labels of the kind "float" are not rare or frequent; remove it')])
+            raise Refused([Problem("data.balanced", "float labels cannot be balanced; remove it")])
         return sources.sizes(data, seed)
 
     def num_folds(self, data: SourceOptions) -> int:

@@ -79,7 +79,7 @@ class MaskDepth(Task):
     model_options: ClassVar[type[Options]] = MaskDepthModel
     meters: ClassVar[tuple[str, ...]] = ("loss", "mask_loss", "depth_loss", "iou", "depth_mae")
     pictures_legend: ClassVar[str] = (
-        "depth: dark blue is 0, yellow the most of the example (of nearness: far and near); gray checks: not known"
+        "depth: dark blue is 0, yellow the example's maximum (nearness: far to near); gray checks: unknown"
     )
 
     def __init__(self) -> None:

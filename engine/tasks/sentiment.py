@@ -67,9 +67,9 @@ class Sentiment(Labelled):
         """Sizes of the splits in the table."""
         assert isinstance(data, SentimentData)
         if self._binary and not isinstance(data.label, str):
-            raise Refused([Problem("data.label", "a sentiment is one binary label: name one column of 0 and 1")])
+            raise Refused([Problem("data.label", "the label of a sentiment is binary: name one column of 0 and 1")])
         if data.pad != "right":
-            raise Refused([Problem("data.pad", "the LSTM reads from the left, so texts are padded on the right")])
+            raise Refused([Problem("data.pad", "the LSTM needs padding on the right")])
         return super().sizes(data, seed)
 
     def load(self, data: SentimentData, seed: int) -> Splits:
@@ -137,7 +137,7 @@ class Sentiment(Labelled):
     def _known_words(self) -> Vocabulary:
         words = self._net.words.words if self._net is not None else ()
         if not words:
-            raise ValueError("the weights hold no vocabulary; take those that a run of this task saved")
+            raise ValueError("the weights contain no vocabulary; use weights saved by a run of this task")
         return Vocabulary(words)
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -59,7 +59,7 @@ class Tabular(Labelled):
         """Sizes of the splits. Raises `Refused` if an option does not fit the source."""
         assert isinstance(data, TabularData)
         if not data.source.lower().endswith((file_readers.SUFFIX, *SUFFIXES)):
-            message = f"name a table ({', '.join(SUFFIXES)}) or the .npy file of the features, [rows, features]"
+            message = f"name a table ({', '.join(SUFFIXES)}) or a .npy file of features, [rows, features]"
             raise Refused([Problem("data.source", message)])
         wrong = ("features",) if data.is_array else ("labels_file", "groups_file")
         where = "a .npy file has no columns" if data.is_array else "a table has columns: name them by label and group"
@@ -101,7 +101,7 @@ class Tabular(Labelled):
             return arrays.inputs(self._with_features(data), source, self.classes)
         found, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
         if found.num_features != taken:
-            raise ValueError(f"{source} holds {found.num_features:,} features a row, and {data.source} holds {taken:,}")
+            raise ValueError(f"{source} has {found.num_features:,} features per row, {data.source} has {taken:,}")
         return found
 
     def test_split(self, data: TabularData) -> Dataset:

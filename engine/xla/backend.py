@@ -1,7 +1,7 @@
-"""The only module that knows torch_xla: devices, sharding, sync, reads and the runtime's counters.
+"""The only module that imports torch_xla: devices, sharding, sync, reads and the runtime's counters.
 
-Importing it imports the runtime, which reads its environment then; `engine.worker` sets that first. Another
-runtime is supported by another module with these functions. Nothing here keeps state of a run.
+Importing it imports the runtime, which reads its environment at that time; `engine.worker` sets the variables before.
+Another runtime can be supported by another module with these functions. Holds no state of a run.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ import torch_xla.utils.checkpoint as xc
 
 NANOSECONDS = 1e-9
 _AXIS = "cores"
-# Most of the runtime is untyped, and some of it typed wrongly.
+# Most of the runtime is untyped, and some of it is typed incorrectly.
 _runtime: Any = vars(torch_xla)["_XLAC"]
 _send: Any = xm.send_cpu_data_to_device
 _memory_info: Any = xm.get_memory_info
 _metrics: Any = met
-# What `met.counter_value` calls: a step reads some twenty of them.
+# The function behind `met.counter_value`, which a step calls about twenty times.
 _counter: Callable[[str], int | None] = _runtime._xla_counter_value
 _random: Any = xm
 _checkpoint: Any = xc.checkpoint
 _model: Any = xm
-# The package gives the function under this name where the module is wanted.
+# The package exports a function under the name of this module.
 _scan: Any = importlib.import_module("torch_xla.experimental.scan")
 Tensors = tuple[torch.Tensor, ...]
 Cell = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 SCALAR_READS = "aten::_local_scalar_dense"
-"""Counter of `.item()`, `float()`, `if tensor`: the runtime lists it with the fallbacks, and it is none."""
+"""Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
 
 
 class Counters(NamedTuple):
-    """Totals of the runtime since the process began."""
+    """Totals of the runtime since the start of the process."""
 
     compiles: int
     compile_s: float
@@ -58,31 +58,31 @@ class Counters(NamedTuple):
     fallbacks: dict[str, int]
     scalar_reads: int
     read_s: float
-    """Time of the transfers from the device, with the wait for what they read."""
+    """Seconds in transfers from the device, including the wait for the tensors."""
 
 
 class Reads(NamedTuple):
-    """Transfers from the device that this module made, since the process began."""
+    """Transfers from the device by this module since the start of the process."""
 
     transfers: int
     seconds: float
 
 
 class Ticks(NamedTuple):
-    """Counters that move with every program, at a fraction of a microsecond each."""
+    """Counters that change with every program, and cost a fraction of a microsecond each."""
 
     compiled: int
     """Programs compiled: rises after each compilation."""
     missed: int
-    """Graphs that were not in the compiler's cache: rises before each compilation of a graph."""
+    """Graphs missing in the compiler's cache: rises before each compilation of a graph."""
     cached: int
-    """Graphs that were."""
+    """Graphs found in the cache."""
     scalar_reads: int
 
 
 class Compiles(NamedTuple):
-    """How often the compiler was entered for a graph, how many programs it made, and the time inside. Programs that
-    only gather a sharded tensor for a read are made without being entered as a graph."""
+    """Compiler entries for graphs, programs compiled, and seconds inside. A program that only gathers a sharded tensor
+    for a read is compiled without an entry for a graph."""
 
     begun: int
     done: int
@@ -90,23 +90,23 @@ class Compiles(NamedTuple):
 
 
 class CoreMesh:
-    """All devices of the process as one line of cores."""
+    """All devices of the process as a one-dimensional mesh."""
 
     def __init__(self, num_cores: int) -> None:
-        """Raises `RuntimeError` where that is not the number of devices."""
+        """Raises `RuntimeError` if the number of devices differs."""
         there = xr.global_runtime_device_count()
         if there != num_cores:
-            raise RuntimeError(f"the runtime has {there} devices where {num_cores} cores are to train")
+            raise RuntimeError(f"the runtime has {there} devices, but {num_cores} cores are configured")
         self._mesh = xs.Mesh(np.arange(num_cores), (num_cores,), (_AXIS,))
         self._rows = _RowSpec(self._mesh)
         self._marks: dict[tuple[int, int], Any] = {}
 
     def put(self, tensors: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-        """Moves host tensors to the device in one transfer, their first dimension shared out among the cores."""
+        """Moves host tensors to the device in one transfer, with their first dimension sharded over the cores."""
         return _put(tensors, device, self._rows)
 
     def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Says that dimension `dim` of the tensor is shared out among the cores.
+        """Shards dimension `dim` of the tensor over the cores.
 
         The runtime's own `mark_sharding` looks for jax on the disk at every call: 0.4 to 1.3 ms against 0.01.
         """
@@ -119,7 +119,7 @@ class CoreMesh:
 
 
 class _RowSpec:
-    """Shards the first dimension of tensors of any rank; the runtime's own type fits one rank only."""
+    """Shards the first dimension of tensors of any rank; the runtime's own class supports one rank only."""
 
     minibatch = False
 
@@ -143,10 +143,10 @@ _own = Reads(0, 0.0)
 
 
 def use_spmd() -> None:
-    """From now on the devices of this process are one; before any of them is used.
+    """Switches the process to SPMD; must be called before any device is used.
 
-    The runtime's own scan, which its `nn.GRU` is made of, asks jax to give gradients the sharding of what they belong
-    to. Without jax it would fail where the compiler's own propagation does.
+    The runtime's own scan, which its `nn.GRU` uses, asks jax to give gradients the sharding of their tensors, and fails
+    without jax. Here it leaves the sharding to the compiler's propagation.
     """
     xr.use_spmd()
     if importlib.util.find_spec("jax") is None:
@@ -154,14 +154,14 @@ def use_spmd() -> None:
 
 
 def device(index: int | None = None) -> torch.device:
-    """The device, or the one of that index, made the default of the calling thread. Opens it: may raise."""
+    """The default device, or the one with that index as the calling thread's default. Opens it: may raise."""
     chosen: torch.device = torch_xla.device() if index is None else torch_xla.device(index)
     _runtime._xla_set_default_device(str(chosen))
     return chosen
 
 
 def kind() -> str:
-    """What the devices are: `CPU` or `TPU`."""
+    """`CPU` or `TPU`."""
     return str(xr.device_type())
 
 
@@ -171,31 +171,32 @@ def put(tensors: list[torch.Tensor], target: torch.device) -> list[torch.Tensor]
 
 
 def sync() -> None:
-    """Compiles what was traced on the calling thread's device, if it is new, and starts it."""
+    """Compiles the traced program of the calling thread's device if it is new, and starts it."""
     torch_xla.sync()
 
 
 def wait() -> None:
-    """Returns when the devices have nothing left to do."""
+    """Waits until the devices are idle."""
     xm.wait_device_ops()
 
 
 def seed(value: int, target: torch.device) -> None:
-    """Seeds what the device draws next. The runtime moves its state at every sync, so it is set at every step."""
+    """Seeds the device's random numbers. The runtime advances its state at every sync, so it is set at every step."""
     xm.set_rng_state(value, str(target))
 
 
 def scan(cell: Cell, carry: Tensors, xs: Tensors, *, reverse: bool = False) -> tuple[Tensors, Tensors]:
-    """Runs `carry, y = cell(carry, x)` for each row `x` of `xs` as one loop on the device, however many rows there are.
+    """Runs `carry, y = cell(carry, x)` for each row `x` of `xs` [rows, ...] as one loop on the device, for any number
+    of rows.
 
     Returns the last carry and the rows `y`, stacked; from the last row to the first with `reverse`. No gradient flows:
-    the caller defines it, because the runtime's own keeps every part of the carry, weights too, for each row.
-    What the cell needs of tensors must be in the carry.
+    the caller defines it, because the runtime's own saves every part of the carry, including weights, for each row.
+    Tensors that the cell needs must be in the carry.
     """
 
     def flat(now: list[torch.Tensor], row: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         after, out = cell(tuple(now), tuple(row))
-        # A tensor that passes unchanged would be input and output of the loop's body at once.
+        # A tensor that passes unchanged would be input and output of the loop body at once.
         return [torch.clone(new) if any(new is old for old in now) else new for new in after], list(out)
 
     with torch.no_grad():
@@ -204,26 +205,26 @@ def scan(cell: Cell, carry: Tensors, xs: Tensors, *, reverse: bool = False) -> t
 
 
 def reduce_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Traces the mean of every gradient over all devices of all processes. Never run, for want of a TPU."""
+    """Traces the mean of every gradient over all devices of all processes. Never run, for lack of a TPU."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     _model.all_reduce(_model.REDUCE_SUM, gradients, scale=1.0 / xr.world_size())
 
 
 def drop_temporary_directory() -> None:
-    """Removes the empty directory that torch makes for RPC modules while the runtime is imported. The processes of a
-    run end without Python's own end, so that it would stay behind after every one of them."""
+    """Removes the empty directory that torch creates for RPC modules while the runtime is imported. Processes of a run
+    exit without Python's cleanup, so each would leave one behind."""
     made = getattr(sys.modules.get("torch.distributed.nn.jit.instantiator"), "_TEMP_DIR", None)
     if made is not None:
         made.cleanup()
 
 
 def launch(train: Callable[[int], None], process: int, num_processes: int) -> None:
-    """Calls `train` in a thread for each device of this process, with the device's index, and returns when all are
-    through. `train` must not raise.
+    """Calls `train` with the device index in one thread per device of this process, and returns when all have ended.
+    `train` must not raise.
 
-    Each of the processes calls it, as `torch_xla.launch` makes its own processes do; started by command line they have
-    a parent that sees the first of them break, and they end with it. On a TPU one process drives one chip. That half
-    was never run, for want of a TPU.
+    Each process calls it, as `torch_xla.launch` lets its own processes do; started by command line, the processes have
+    a parent that sees the first failure and ends the others. On a TPU one process drives one chip. The TPU branch was
+    never run, for lack of a TPU.
     """
     if kind() == "CPU":
         train(0)
@@ -238,11 +239,11 @@ def launch(train: Callable[[int], None], process: int, num_processes: int) -> No
 
 
 def recomputed(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    """`function(*given)`, of which only the arguments are kept for the backward pass, where it is called again. What
-    it draws is the same both times. At least one argument must want a gradient.
+    """Calls `function(*given)` and saves only its arguments for the backward pass, where it is called again with the
+    same random draws. At least one argument must require a gradient.
 
-    The runtime's own repetition of draws asks the default device of the calling thread, and the backward pass has a
-    thread of its own, which knows of no other device than the first.
+    The runtime's own repetition of random draws uses the default device of the calling thread, and the backward pass
+    has its own thread, whose default is the first device.
     """
     target = str(next(value.device for value in given if torch.is_tensor(value)))
     drawn: list[int] = []
@@ -262,14 +263,14 @@ def recomputed(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
 
 
 def read(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """One transfer from the device. The tensor must be synced and in one piece; see `read_shards`."""
+    """Copies a tensor to the host in one transfer. It must be synced and unsharded; see `read_shards`."""
     with _own_read():
         values: npt.NDArray[Any] = tensor.cpu().numpy()
     return values
 
 
 def read_all(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies of synced tensors, each in one piece, on the host; one transfer."""
+    """Copies synced, unsharded tensors to the host in one transfer."""
     if not tensors:
         return []
     with _own_read():
@@ -278,7 +279,8 @@ def read_all(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def read_shards(tensors: list[torch.Tensor], dim: int) -> list[npt.NDArray[Any]]:
-    """One transfer of synced tensors that are shared out in `dim`. A plain read would compile a program each time."""
+    """Copies synced tensors that are sharded in `dim` to the host in one transfer. A plain read would compile a program
+    each time."""
     if not tensors:
         return []
     with _own_read():
@@ -287,13 +289,13 @@ def read_shards(tensors: list[torch.Tensor], dim: int) -> list[npt.NDArray[Any]]
 
 
 def to_host(state: Any) -> Any:
-    """A copy of nested state with every tensor on the host; one transfer. Right after a sync it compiles nothing."""
+    """A copy of nested state with every tensor on the host, in one transfer. Right after a sync it compiles nothing."""
     with _own_read():
         return xm._maybe_convert_to_cpu(state)
 
 
 def reads() -> Reads:
-    """The transfers from the device that the functions above made."""
+    """The number of transfers from the device by the functions above."""
     return _own
 
 
@@ -308,12 +310,12 @@ def _own_read() -> Iterator[None]:
 
 
 def ticks() -> Ticks:
-    """Four counters of the runtime. Anyone in the process may set them back to 0 (`metrics.clear_counters()`)."""
+    """Four counters of the runtime. Any code in the process may reset them (`metrics.clear_counters()`)."""
     return Ticks(compiled(), _count("UncachedCompile"), _count("CachedCompile"), _count(SCALAR_READS))
 
 
 def compiled() -> int:
-    """How many programs were compiled. Read in 0.3 us, where a metric that is full takes 80."""
+    """The number of compiled programs. Takes 0.3 us, reading a full metric 80."""
     return _counter("CreateCompileHandles") or 0
 
 
@@ -324,13 +326,13 @@ def compiles() -> Compiles:
 
 
 def fallbacks() -> dict[str, int]:
-    """Operations that ran on the host CPU for want of a lowering, with their counts."""
+    """Operations that ran on the host CPU because they have no lowering, with their counts."""
     names = [name for name in _metrics.executed_fallback_ops() if name != SCALAR_READS]
     return {name.removeprefix("aten::"): _count(name) for name in names}
 
 
 def counters() -> Counters:
-    """Everything the runtime counts that a run reports."""
+    """All counters of the runtime that a run reports."""
     executes = [_totals(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
     compile_count, compile_ns = _totals("CompileTime")
     read_count, read_ns = _totals("TransferFromDeviceTime")
@@ -350,7 +352,7 @@ def counters() -> Counters:
 
 
 def memory(target: torch.device) -> dict[str, int]:
-    """`bytes_used`, `bytes_limit` and `peak_bytes_used` of one device. Raises `RuntimeError` where it cannot tell."""
+    """`bytes_used`, `bytes_limit` and `peak_bytes_used` of one device. Raises `RuntimeError` if not available."""
     info: dict[str, int] = _memory_info(str(target))
     return info
 
@@ -361,11 +363,11 @@ def _put(tensors: list[torch.Tensor], target: torch.device, sharding: _RowSpec |
 
 
 def _totals(name: str) -> tuple[int, float]:
-    """Count and sum of a metric; the runtime does not know a name before its first use."""
+    """Count and sum of a metric, which does not exist before its first use."""
     data = _metrics.metric_data(name)
     return (int(data[0]), float(data[1])) if data else (0, 0.0)
 
 
 def _count(name: str) -> int:
-    """A counter; the runtime does not know a name before its first use, nor after it was set back."""
+    """A counter, which does not exist before its first use or after a reset."""
     return _counter(name) or 0

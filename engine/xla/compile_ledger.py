@@ -1,8 +1,8 @@
-"""Which compiles, executions and reads count against a run, and what the user is told of them. Pure.
+"""Counts recompiles, executions and reads of a run, and writes the warnings about them. Pure.
 
-A program has warm-up runs, in which every shape should be seen. Whatever is compiled later is a recompile, wherever in
-the process it happens: at the program's own sync, inside its trace (an operation without a lowering, `.item()`), or
-outside any program. The sentences name what was observed and no cause that was not.
+A program has warm-up runs, in which every shape should occur. Any later compilation is a recompile, wherever in the
+process it happens: at the program's own sync, inside its trace (an operation without a lowering, `.item()`), or outside
+any program. Warnings name what was observed, never a guessed cause.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 STEPS = ("step", "accumulate")
-"""The programs that end a training step; the first of them every run has."""
+"""Programs that end a training step; every run has the first."""
 AT_SYNC = "sync"
-"""Where a program's own graph is compiled; every other place is a section of the loop."""
+"""The place of a program's own graph; every other place is a section of the loop."""
 ENGINE_SECTIONS = frozenset({"report", "save"})
-"""Sections in which the engine alone is at work: what it reads there is not the task's."""
+"""Sections of the engine alone: reads there are not the task's."""
 NOT_STEPS = ENGINE_SECTIONS | {"evaluate"}
-"""Sections that belong to no training step."""
+"""Sections outside of training steps."""
 FIRST_TOLD = 3
-"""So many recompiles of a kind are told one by one; later ones at the 10th, the 100th, ..."""
+"""Number of recompiles of a kind that are reported one by one; later only the 10th, the 100th, ..."""
 EXCESS_STEPS = 5
-"""Steps, at least, that are looked at before their executions and reads are judged."""
+"""Minimum number of steps before their executions and reads are judged."""
 EXCESS = 0.5
-"""Executions above the expected ones, or scalar reads, a step: from here on the user is warned."""
+"""Executions above the expected number, or scalar reads, per step that cause a warning."""
 READS_HOW = ".item(), float(), if tensor"
 
 
 class Total:
-    """A running total over a counter that anyone may set back to 0: a fall is a reset, not a negative count."""
+    """A running total of a counter that any code may reset: a decrease is a reset, not a negative count."""
 
     def __init__(self) -> None:
         self.value = 0.0
         self._newest = 0.0
 
     def read(self, now: float) -> float:
-        """Takes the counter's present value; returns what was added since the last one."""
+        """Takes the current value of the counter; returns the increase since the last call."""
         added = now - self._newest if now >= self._newest else now
         self._newest = now
         self.value += added
@@ -43,7 +43,7 @@ class Total:
 
 
 class Meanwhile(NamedTuple):
-    """What else happened while a program was traced."""
+    """Other work during the trace of a program."""
 
     scalar_reads: int = 0
     fallbacks: Collection[str] = ()
@@ -56,7 +56,7 @@ class Meanwhile(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Training steps after warm-up, and what they did."""
+    """Counts of the training steps after warm-up."""
 
     steps: int = 0
     executes: int = 0
@@ -73,7 +73,7 @@ class Steps(NamedTuple):
         )
 
     def since(self, earlier: Steps) -> Steps:
-        """Without those that were counted earlier."""
+        """Without the counts of `earlier`."""
         return Steps(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
@@ -86,28 +86,28 @@ class _Compiled:
 
 
 class CompileLedger:
-    """The books of one process."""
+    """The counts of one process."""
 
     def __init__(self, warm_up: Mapping[str, int]) -> None:
-        """`warm_up` names the programs, with the runs in which each may be compiled."""
+        """`warm_up` maps each program to the number of runs in which it may compile."""
         self.recompiles = 0
         """Programs compiled after warm-up."""
         self.steps = Steps()
         self._warm_up = warm_up
         self._runs = dict.fromkeys(warm_up, 0)
         self._fresh: dict[str, tuple[int, float]] = {}
-        """By place: programs compiled since the last run, and the seconds of it."""
+        """By place: programs compiled since the last run, and their seconds."""
         self._kinds: dict[tuple[str, str], _Compiled] = {}
         self._judged = Steps()
         self._warned = False
 
     def is_warm(self, name: str) -> bool:
-        """Whether the newest run of a program came after its warm-up."""
+        """Whether the newest run of a program was after its warm-up."""
         return self._runs[name] > self._warm_up[name]
 
     def compiled(self, place: str, programs: int, seconds: float) -> str | None:
-        """Notes programs that were compiled in a place. Returns a warning where that is due at once; what belongs to a
-        program is judged when that has run."""
+        """Records programs compiled in a place. Returns a warning if it is due at once; compilations of a program are
+        judged after its run."""
         if place not in ENGINE_SECTIONS:
             before, before_s = self._fresh.get(place, (0, 0.0))
             self._fresh[place] = before + programs, before_s + seconds
@@ -117,7 +117,7 @@ class CompileLedger:
         return self._recompiled("", place, programs, seconds, f"{_programs(programs)} compiled in {place}", "")
 
     def ran(self, name: str, meanwhile: Meanwhile) -> list[str]:
-        """Notes a run of a program. Returns the warnings that are due."""
+        """Records a run of a program. Returns the warnings that are due."""
         self._runs[name] += 1
         fresh, self._fresh = self._fresh, {}
         if not self.is_warm(name):
@@ -126,15 +126,15 @@ class CompileLedger:
         return [text for text in told if text is not None]
 
     def stepped(self, name: str, executes: int, expected_executes: int, scalar_reads: int) -> None:
-        """Notes what a training step did that ended with a program; those of its warm-up are left out."""
+        """Records the counts of a training step that ended with a program; steps of its warm-up are ignored."""
         if self.is_warm(name):
             self.steps = self.steps.plus(executes, expected_executes, scalar_reads)
 
     def excess(self, fallbacks: Collection[str], waited_s: float) -> str | None:
-        """A warning, once, where the steps execute more programs than they should or read single values.
+        """A warning, once, if the steps execute too many programs or read single values.
 
-        `fallbacks` are the operations that ran on the host CPU, `waited_s` is what the host has waited for the task's
-        reads, so far.
+        `fallbacks` are the operations that ran on the host CPU, `waited_s` the seconds that the host has waited for the
+        task's reads so far.
         """
         newest = self.steps.since(self._judged)
         if self._warned or newest.steps < EXCESS_STEPS:
@@ -151,11 +151,11 @@ class CompileLedger:
         if reads > 0:
             parts.append(f"{reads:.1f} scalar reads a step ({READS_HOW})")
         if fallbacks:
-            parts.append(f"on the host CPU for want of a lowering: {', '.join(sorted(fallbacks))}")
+            parts.append(f"on the host CPU because they have no lowering: {', '.join(sorted(fallbacks))}")
         return "; ".join([*parts, f"the host has waited {_took(waited_s)} for reads so far"])
 
     def _belongs(self, name: str, place: str, programs: int, seconds: float, meanwhile: Meanwhile) -> str | None:
-        """A compile that belongs to the newest run of a program."""
+        """Records a compilation in the newest run of a program."""
         run = f'program "{name}", run {self._runs[name]}'
         if place == AT_SYNC:
             why = "; its graph differs from every earlier one in a shape, a type, a constant or an operation"
@@ -165,7 +165,7 @@ class CompileLedger:
         return self._recompiled(name, place, programs, seconds, what, str(meanwhile))
 
     def _recompiled(self, name: str, place: str, programs: int, seconds: float, what: str, more: str) -> str | None:
-        """Counts a recompile, and gives the sentence about it where one is due."""
+        """Counts a recompile, and returns a sentence if one is due."""
         self.recompiles += programs
         kind = self._kinds.setdefault((name, place), _Compiled())
         kind.times += 1

@@ -1,4 +1,4 @@
-"""Device memory of the cores, or why it cannot be read. Must never make a number up, nor hold training up."""
+"""Reads the device memory of the cores, or reports why it is not available. Must not delay training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from engine.xla import backend
 from tputui.telemetry.events import HbmReading, MemorySampled
 
-CPU_REASON = "the CPU device does not tell its memory; see the memory of the worker process"
+CPU_REASON = "not available on CPU devices; see worker RSS"
 SILENT = "the TPU's metric service has not answered"
 
 
@@ -32,7 +32,7 @@ class DeviceMemory:
         try:
             info = backend.memory(self._device)
         except RuntimeError as error:
-            return _none(f"the runtime does not tell: {error}")
+            return _none(f"not available from the runtime: {error}")
         (core,) = self._core_ids
         reading = HbmReading(
             core=core,
@@ -44,13 +44,13 @@ class DeviceMemory:
 
 
 Usage = list[tuple[int, int]]
-"""Bytes in use and bytes there are, by core."""
+"""Bytes in use and total bytes, by core."""
 
 
 def ask_service() -> Usage:
-    """Asks the metric service of the TPU runtime, which one process that drives all cores cannot ask itself. Has no
-    timeout of its own, and raises what it likes."""
-    # Comes with the TPU's own packages.
+    """Queries the metric service of the TPU runtime, which a process that drives all cores cannot query directly. Has
+    no timeout of its own, and may raise any exception."""
+    # Installed with the TPU's own packages.
     from tpu_info import device, metrics  # type: ignore[import-not-found, unused-ignore]
 
     chip, _ = device.get_local_chips()
@@ -58,7 +58,7 @@ def ask_service() -> Usage:
 
 
 class Service:
-    """Keeps one question to the metric service under way, and the newest answer at hand."""
+    """Keeps one query to the metric service running, and the newest answer available."""
 
     def __init__(self, core_ids: list[int], ask: Callable[[], Usage] = ask_service) -> None:
         self._core_ids = core_ids
@@ -67,7 +67,7 @@ class Service:
         self._thread: threading.Thread | None = None
 
     def sample(self) -> MemorySampled:
-        """The newest answer, never waited for; asks the next question where the last one was answered."""
+        """The newest answer, without waiting; starts the next query if the last one is answered."""
         newest = self._newest
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._question, name="tputui-hbm", daemon=True)
@@ -77,12 +77,12 @@ class Service:
     def _question(self) -> None:
         try:
             usage = self._ask()
-        except Exception as error:  # noqa: BLE001, RUF100 - whatever the service raises is the reason that is shown
+        except Exception as error:  # noqa: BLE001, RUF100 - whatever the service raises is shown as the reason
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._newest = _none(f"the TPU's metric service cannot be asked: {first}")
+            self._newest = _none(f"the TPU's metric service failed: {first}")
             return
         if len(usage) != len(self._core_ids):
-            self._newest = _none(f"the TPU's metric service tells of {len(usage)} cores, not {len(self._core_ids)}")
+            self._newest = _none(f"the TPU's metric service reports {len(usage)} cores, not {len(self._core_ids)}")
             return
         readings = [
             HbmReading(core=core, used_bytes=used, limit_bytes=limit, peak_bytes=0)

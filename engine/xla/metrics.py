@@ -1,7 +1,7 @@
-"""Runs the traced programs, and reads the runtime's counters around them: what was compiled, executed and read.
+"""Runs the traced programs, and records what the runtime compiled, executed and read around them.
 
-The counters are of the whole process, so nothing is missed that happens outside a sync. They are read at every change
-of section; a counter costs 0.3 us there, and the metrics behind them are read only when one has moved. Must not read a
+The counters are those of the whole process, so work outside a sync is included. They are read at every change of
+section; a counter costs 0.3 us, and the metrics behind them are read only when a counter has changed. Must not read a
 tensor.
 """
 
@@ -16,11 +16,11 @@ from engine.xla.compile_ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS
 from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
-"""Runs in which a program may be compiled: the first step makes the optimizer's state, the second uses it."""
+"""Runs in which a program may compile: the first step creates the optimizer's state, the second uses it."""
 
 
 class ProgramCounters:
-    """Runs what was traced, and keeps the books on the compiler. Used by the loop's thread."""
+    """Runs traced programs and counts compilations. Used by the loop's thread."""
 
     def __init__(
         self,
@@ -30,8 +30,9 @@ class ProgramCounters:
         *,
         leads: bool = True,
     ) -> None:
-        """`warn` gets a sentence about recompiles and about steps that read the device; `warm_up` names the programs,
-        with their first runs. Where several processes run the same program, one of them `leads` and warns for all."""
+        """`warn` is called with sentences about recompiles and about steps that read the device; `warm_up` maps program
+        names to their number of warm-up runs. If several processes run the same program, the one that `leads` warns for
+        all."""
         self._sections = sections
         self._warn = warn
         self._leads = leads
@@ -39,7 +40,7 @@ class ProgramCounters:
         self._compiles, self._compile_s = Total(), Total()
         self._cached, self._compiled, self._scalar_reads = Total(), Total(), Total()
         self._others: dict[str, Total] = {}
-        """What is only reported, by name."""
+        """Values that are only reported, by name."""
         self._newest_compiled = 0
         self._ticks = backend.Ticks(0, 0, 0, 0)
         self._looked = time.monotonic()
@@ -52,11 +53,11 @@ class ProgramCounters:
 
     @property
     def compile_s(self) -> float:
-        """Time spent inside the compiler so far."""
+        """Seconds inside the compiler so far."""
         return self._compile_s.value
 
     def seconds(self) -> float:
-        """The same, after a look at the counter of compiled programs."""
+        """As `compile_s`, after reading the counter of compiled programs."""
         compiled = backend.compiled()
         if compiled != self._newest_compiled:
             self._newest_compiled = compiled
@@ -65,7 +66,7 @@ class ProgramCounters:
         return self._compile_s.value
 
     def entered(self, section: str) -> None:
-        """The loop has entered a section."""
+        """Called when the loop enters a section."""
         if section in NOT_STEPS or self._section in NOT_STEPS:
             self._tick()
         self._section = section
@@ -88,19 +89,19 @@ class ProgramCounters:
             self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
 
     def compiling_since(self) -> float | None:
-        """Since when (monotonic) the loop has been inside the compiler; None where it is not. For any thread."""
+        """Since when (monotonic) the loop has been inside the compiler; None if it is not. For any thread."""
         before, now = self._ticks, backend.ticks()
         return self._looked if now.missed - before.missed > max(0, now.compiled - before.compiled) else None
 
     def warn_of_steps(self) -> None:
-        """Warns, once, where the steps execute more programs than they should or read single values."""
+        """Warns, once, if the steps execute too many programs or read single values."""
         counters, own = backend.counters(), backend.reads()
         waited_s = max(0.0, self._total("read_s", counters.read_s) - own.seconds)
         if (text := self._ledger.excess(counters.fallbacks, waited_s)) is not None and self._leads:
             self._warn(text)
 
     def totals(self) -> XlaMetricsRead:
-        """The counters as a fact: totals since the process began, whoever sets the runtime's own back meanwhile."""
+        """The event with the counters: totals since the start of the process, even if the runtime's own are reset."""
         self.seconds()
         counters = backend.counters()
         return XlaMetricsRead(
@@ -126,7 +127,7 @@ class ProgramCounters:
         return total.value
 
     def _take_compiles(self) -> None:
-        """Puts down what was compiled since the last look, in the section where that was."""
+        """Records compilations since the last call, for the section in which they happened."""
         now = backend.compiles()
         programs, seconds = int(self._compiles.read(now.done)), self._compile_s.read(now.seconds)
         if not programs:
@@ -136,7 +137,7 @@ class ProgramCounters:
             self._warn(text)
 
     def _tick(self) -> None:
-        """Counts what was executed and read since the last tick, for the section that is over."""
+        """Records executions and reads since the last call, for the section that ended."""
         self._ticks = now = backend.ticks()
         executes = int(self._cached.read(now.cached) + self._compiled.read(now.compiled))
         reads = int(self._scalar_reads.read(now.scalar_reads))
@@ -148,7 +149,7 @@ class ProgramCounters:
             self._reads_since_run += reads
 
     def _meanwhile(self) -> Meanwhile:
-        """What was read, and what ran on the host, since the last run."""
+        """Reads, and operations on the host CPU, since the last run."""
         reads, self._reads_since_run = self._reads_since_run, 0
         before, self._fallbacks = self._fallbacks, backend.fallbacks()
         return Meanwhile(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])

@@ -89,7 +89,7 @@ def test_a_missing_tool_is_one_sentence_after_the_terms(registry: Registry, tmp_
     assert (said.code, said.out) == (7, "")
     lines = said.err.splitlines()
     assert lines[1] == "tputui: licence: MIT"
-    assert lines[-1] == "tputui: npm is not on this machine; install Node.js, which brings it"
+    assert lines[-1] == "tputui: npm is not installed; it comes with Node.js"
     assert list((tmp_path / "data").iterdir()) == []
 
 

@@ -61,7 +61,7 @@ def test_an_output_that_exists_is_overwritten_only_by_force(trained: Run, tmp_pa
     again = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
     assert again.code == 2
     assert one_sentence(again) == (
-        f"tputui: {tmp_path}/predictions.csv: exists; name another --out, or overwrite it with --force"
+        f"tputui: {tmp_path}/predictions.csv: exists; choose another --out, or overwrite it with --force"
     )
     assert (tmp_path / "predictions.csv").read_text() == "mine"
     assert tputui("predict", trained.dir, "--split", "valid", "--force", cwd=tmp_path).code == 0
@@ -170,7 +170,7 @@ def refusal(*words: str | Path, cwd: Path) -> str:
 def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     said = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
-    assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is no list of 8 x 8 images"
+    assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
     assert "name another --out" in refusal(
         "predict", trained.dir, "--split", "valid", "--out", "no/where.csv", cwd=tmp_path
     )

@@ -124,14 +124,14 @@ def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one
             checkpoint_files.load(folder / name, planned())
         (problem,) = refused.value.problems
         assert problem.sentence == (
-            f"resume: {folder / name}: its bytes are not those that were saved, by their sha256 in SHA256SUMS; "
-            f"{folder}/step-00000001.pt is sound: name that one instead"
+            f"resume: {folder / name}: its bytes changed since it was saved, according to its sha256 in SHA256SUMS; "
+            f"{folder}/step-00000001.pt is intact: use that one instead"
         )
         flip(folder / "last.pt", place)
     assert checkpoint_files.load(folder / name, planned()).position.step == 2
     flip(folder / "best.pt", size // 2)
     flip(folder / "last.pt", size // 2)
-    with pytest.raises(Refused, match="none beside it is sound"):
+    with pytest.raises(Refused, match="no intact checkpoint is beside it"):
         checkpoint_files.load(folder / name, planned())
 
 
@@ -159,7 +159,7 @@ def test_a_best_one_that_was_damaged_is_not_taken_over(store: CheckpointStore, t
     torch.save(content, tmp_path / "checkpoints" / "best.pt")
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
-    with pytest.raises(SaveFailed, match="its bytes are not those that were saved"):
+    with pytest.raises(SaveFailed, match="its bytes changed since it was saved"):
         CheckpointStore(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
 
 

@@ -93,7 +93,7 @@ def test_a_compile_in_every_step_is_warned_of_a_few_times_and_truly(median: Run)
     assert not any("has changed" in text for text in warnings)
     [excess] = [text for text in warnings if "executions a step" in text]
     assert excess.startswith(
-        "3.0 executions a step where 1 is expected; on the host CPU for want of a lowering: median"
+        "3.0 executions a step where 1 is expected; on the host CPU because they have no lowering: median"
     )
 
 

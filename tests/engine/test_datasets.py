@@ -113,7 +113,7 @@ def test_a_second_fetch_says_that_it_is_there_and_touches_nothing(registry: Regi
 
     assert not fetch(entry, place, told.append)
 
-    assert told == [f"numbers is there already: {place}; remove that folder to fetch it again"]
+    assert told == [f"numbers is already in {place}; remove that folder to fetch it again"]
     assert place.stat().st_mtime_ns == made_at
 
 

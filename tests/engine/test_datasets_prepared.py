@@ -310,7 +310,7 @@ class TestGlyphs:
     def test_another_file_is_no_idx(self, tmp_path: Path) -> None:
         (tmp_path / "made.gz").write_bytes(gzip.compress(b"PNG and more"))
 
-        with pytest.raises(ValueError, match=r"made\.gz is no idx file of bytes"):
+        with pytest.raises(ValueError, match=r"made\.gz is not an idx file of bytes"):
             digits.read_idx(tmp_path / "made.gz")
 
 

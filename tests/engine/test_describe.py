@@ -158,9 +158,9 @@ IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
         ("raise SystemExit('usage: mytask')", "task", "SystemExit: usage: mytask"),
         ("Line = 1 / 0", "task", "ZeroDivisionError"),
         (TASK.replace("    meters:", "    def __init__(self, x): ...\n    meters:"), "task", "TypeError"),
-        ("class Line: ...", "task", "it is no subclass of engine.task.Task"),
+        ("class Line: ...", "task", "it is not a subclass of engine.task.Task"),
         (TASK.replace("def sizes", "def syzes"), "task", "sizes() is missing"),
-        (TASK.replace('("loss",)', '"loss"'), "task", 'meters is no tuple of names that begins with "loss"'),
+        (TASK.replace('("loss",)', '"loss"'), "task", 'meters is not a tuple of names that begins with "loss"'),
         (TASK.replace(IN_SIZES, "        return {}['images']"), "task", "sizes() failed: KeyError: 'images'"),
         (TASK.replace(IN_SIZES, "        return 'many'"), "task", "sizes() returned 'many'"),
         (TASK.replace(IN_SIZES, "        open('/nonexistent/images')"), "data", "/nonexistent/images: No such file"),
@@ -191,7 +191,7 @@ def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
             "data",
             'b.csv has no column "kinds" (data.label); did you mean "kind"?',
         ),
-        ({"source": "b.csv", "folds": 9, "fold": 0}, "data.folds", "2 rows cannot be cut into 9 folds"),
+        ({"source": "b.csv", "folds": 9, "fold": 0}, "data.folds", "2 rows cannot be split into 9 folds"),
     ],
 )
 def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
 @pytest.mark.parametrize(
     ("override", "key", "words"),
     [
-        ("task=os:getcwd", "task", '"os:getcwd" is no task: it is no subclass of engine.task.Task'),
+        ("task=os:getcwd", "task", '"os:getcwd" is not a task: it is not a subclass of engine.task.Task'),
         ("task=digitz", "task", 'did you mean "digits"?'),
         ("model.chanels=8", "model.chanels", 'did you mean "channels"?'),
         ("data.valid_fracton=0.1", "data.valid_fracton", 'did you mean "valid_fraction"?'),
@@ -264,7 +264,7 @@ def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
     (problem,) = hardware.core_problems(config.load(DIGITS, ["device.cores=4"]), tpu)
     assert problem == Problem(
         "device.cores",
-        '4 cannot be had: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
+        '4 is not possible: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
     )
 
 

@@ -123,7 +123,7 @@ def test_the_rows_that_say_test_are_evaluated_by_split_test(tmp_path: Path) -> N
     assert (tmp_path / "split.csv").read_text() == (tmp_path / "given.csv").read_text()
     untested = photos(tmp_path / "untested", splits=("train", "valid"))
     other = saved(tmp_path, text=IMAGES.format(source=untested, keys=CLASS_KEYS), name="other")
-    assert 'no row says "test" in column split' in refused(other, split="test")
+    assert 'no row has "test" in column split' in refused(other, split="test")
     plain = saved(tmp_path, text=IMAGES.format(source=untested, keys=""), name="plain")
     assert "data.split_column is not set, so there is no test split" in refused(plain, split="test")
 
@@ -239,7 +239,7 @@ def test_a_file_that_exists_is_overwritten_only_by_force(tmp_path: Path) -> None
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
     (tmp_path / "out.csv").write_text("mine")
     said = refused(run_dir, split="valid", force=False)
-    assert said == f"{tmp_path}/out.csv: exists; name another --out, or overwrite it with --force"
+    assert said == f"{tmp_path}/out.csv: exists; choose another --out, or overwrite it with --force"
     assert (tmp_path / "out.csv").read_text() == "mine"
     (tmp_path / "folder").mkdir()
     assert "is not a regular file" in refused(run_dir, out="folder", split="valid", force=True)
@@ -267,8 +267,8 @@ def test_the_best_weights_of_a_run_start_another_one_with_their_last_layer_where
     assert torch.equal(net.fc.weight, head)
     (said,) = new_head(net)
     assert said == (
-        f"model.weights: the last layer of {first} does not fit and starts anew: fc.weight is [3, 48] where [5, 48] "
-        "fits, fc.bias is [3] where [5] fits"
+        f"model.weights: the last layer of {first} does not fit and is newly initialised: fc.weight is [3, 48], "
+        "expected [5, 48], fc.bias is [3], expected [5]"
     )
     # What training started from is not needed to use what came of it.
     first.unlink()

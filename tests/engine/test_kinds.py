@@ -153,7 +153,7 @@ def test_an_empty_table_and_unknown_columns_are_refused_in_a_sentence(tmp_path: 
     (tmp_path / "houses.csv").write_text("")
     assert "is empty; its first row must name the columns" in problem(TABLE, tmp_path)
     (tmp_path / "houses.csv").write_text("house,area,street,rooms,price\n")
-    assert "holds no row that can be used" in problem(TABLE, tmp_path)
+    assert "has no usable row" in problem(TABLE, tmp_path)
     assert 'did you mean "rooms"?' in problem(TABLE, folder, 'data.features=["romos"]')
     assert "data.balanced" in problem(TABLE, folder, "data.balanced=true")
     assert "data.labels_file" in problem(TABLE, folder, "data.labels_file=y.npy")

@@ -153,8 +153,8 @@ def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: P
     valid, test, train, file, out, runtime = map(json.loads, done.stdout.splitlines())
     assert valid == test == [wanted, 359, None]
     assert "is evaluated on valid or test, by its own loaders; not on train" in train
-    assert "a LightningModule reads no files of yours here; --split valid and --split test" in file
-    assert "of a LightningModule no rows are written" in out
+    assert "predict cannot pass your files to a LightningModule; --split valid and --split test" in file
+    assert "no rows are written for a LightningModule" in out
     assert runtime is False, "the runtime was imported to look for a device"
     assert list(tmp_path.iterdir()) == []
 

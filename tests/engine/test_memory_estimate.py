@@ -157,7 +157,7 @@ def test_what_cannot_be_walked_through_says_why_and_holds_nothing_up() -> None:
     assert forecast.tell(plan, plan.task.load(plan.data, 0).train, told.append) is None
     (warning,) = told
     assert isinstance(warning, ev.WarningRaised)
-    assert warning.text.startswith("the memory of a step cannot be predicted: the step cannot be walked through")
+    assert warning.text.startswith("the memory of a step cannot be predicted: the step cannot be traced")
 
 
 def test_the_prediction_is_told_in_the_journal_with_the_hosts_share() -> None:

@@ -22,7 +22,7 @@ def test_out_of_memory_becomes_a_page_that_names_what_is_big_and_what_would_help
     page = "\n".join(rest)
     assert "data.batch_per_core" in page
     assert "device.precision" in page
-    assert "one allocation of 1.3 TiB was asked for" in page
+    assert "one allocation of 1.3 TiB was requested" in page
     assert "fits" not in page
     assert run.one(ev.TrainingEnded).reason == f"OutOfMemory: {first}"
     assert len(rest) < 24

@@ -96,10 +96,10 @@ def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: 
     [
         ("", "holds no row; its first row names the columns, and each one below is an image"),
         ("a,b\n", "holds no row; its first row names the columns, and each one below is an image"),
-        ("a,b\n1,2\n", "an array of [1, 2] is no list of 8 x 8 images"),
+        ("a,b\n1,2\n", "an array of [1, 2] is not a list of 8 x 8 images"),
         ("a,b\n1\n", "row 1 has 1 cells where the header has 2"),
         ("a,b\n1,x\n", "row 1: could not convert string to float: 'x'"),
-        (",".join("p" * 64) + ",label\n" + "1," * 64 + "11\n", "row 1: the label is no digit from 0 to 9"),
+        (",".join("p" * 64) + ",label\n" + "1," * 64 + "11\n", "row 1: the label is not a digit from 0 to 9"),
         (",".join("p" * 64) + "\n" + "1," * 63 + "17\n", "row 1: pixel 64 is not from 0 to 16"),
     ],
 )
@@ -141,7 +141,9 @@ def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, text=LINE)
     assert predicted(run_dir, split="valid")["rows"] == 40
     said = refused(run_dir, source=tmp_path / "mine.csv")
-    assert said == 'input: the task "mytask:Line" reads no files of yours: it has no inputs(); --split valid works'
+    assert (
+        said == 'input: the task "mytask:Line" cannot predict files: it does not define inputs(); --split valid works'
+    )
 
 
 def test_a_split_is_predicted_without_the_rows_that_the_run_may_leave_out(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) ->
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "config.json").write_text('{"mine": 1}')
     for name, why in (
-        ("config.pt", "is no description of weights, and would be overwritten"),
+        ("config.pt", "is not a description of weights and would be overwritten"),
         ("x.json", "are .pt or"),
     ):
         with pytest.raises(Refused, match=why):

@@ -430,7 +430,7 @@ def test_a_part_of_a_tpu_cannot_be_had() -> None:
     checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
     (problem,) = hardware.core_problems(checked, hardware.Machine("TPU", 4, 2, None))
     assert problem.sentence == (
-        "device.cores: 4 cannot be had: a process on every chip drives all 8 TPU cores or one; "
+        "device.cores: 4 is not possible: a process on every chip drives all 8 TPU cores or one; "
         'write 8, "all", 1 or [k] with k from 0 to 7'
     )
 

@@ -118,7 +118,7 @@ def test_it_learns_classes_and_predicts_a_file_of_features(features: npt.NDArray
     assert hits > 30, "a third would be chance"
     assert sum(float(rows[0][f"probability {label}"]) for label in range(3)) == pytest.approx(1, abs=1e-6)
     np.save(tmp_path / "narrow.npy", features[:5, :4])
-    with pytest.raises(Refused, match=r"narrow\.npy holds 4 features a row, and .*x\.npy holds 6"):
+    with pytest.raises(Refused, match=r"narrow\.npy has 4 features per row, .*x\.npy has 6"):
         predicted(run, source=tmp_path / "narrow.npy")
 
 

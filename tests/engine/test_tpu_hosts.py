@@ -93,12 +93,12 @@ def test_all_is_the_default_and_elsewhere_means_the_virtual_cores() -> None:
         (
             "v5e-8",
             "4",
-            '4 cannot be had: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
+            '4 is not possible: one process drives all 8 TPU cores or one; write 8, "all", 1 or [k] with k from 0 to 7',
         ),
         (
             "v6e-4",
             "[4]",
-            '[4] names a core that is not there: this machine has 4 TPU cores; write [k] with k from 0 to 3, or "all"',
+            '[4] names a missing core: this machine has 4 TPU cores; write [k] with k from 0 to 3, or "all"',
         ),
     ],
 )

@@ -77,11 +77,11 @@ def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) ->
     ("task", "stands", "why"),
     [
         ("evil:Task", "home", "there is no module evil in"),
-        ("stuff.evil:Task", ".", "came along with the run"),
-        ("stuff.runs.sent.evil:Task", ".", "came along with the run"),
-        ("runs.sent.evil:Task", "stuff", "came along with the run"),
-        ("evil:Task", "stuff/runs/sent", "came along with the run"),
-        ("checkpoints.evil:Task", "stuff/runs/sent", "came along with the run"),
+        ("stuff.evil:Task", ".", "is inside the run"),
+        ("stuff.runs.sent.evil:Task", ".", "is inside the run"),
+        ("runs.sent.evil:Task", "stuff", "is inside the run"),
+        ("evil:Task", "stuff/runs/sent", "is inside the run"),
+        ("checkpoints.evil:Task", "stuff/runs/sent", "is inside the run"),
     ],
 )
 @pytest.mark.parametrize("text", [OWN, LIT], ids=["task", "lightning"])
@@ -170,7 +170,7 @@ def test_a_launcher_that_offers_a_run_again_executes_none_of_its_code(tmp_path: 
         check=False,
     )
     assert done.returncode == 2
-    assert "came along with the run" in done.stderr
+    assert "is inside the run" in done.stderr
     assert not (tmp_path / "executed").exists()
 
 

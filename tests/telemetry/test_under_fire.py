@@ -419,5 +419,5 @@ def test_a_process_that_ends_says_how_many_of_its_facts_no_journal_holds(tmp_pat
     tail.close()
     assert path.stat().st_size <= bytes_max
     assert (lost > 0) == (bytes_max == 1_000)
-    said = f"tputui: the last {lost} facts of worker-0 are in no journal: [Errno 27] File too large\n"
+    said = f"tputui: the last {lost} events of worker-0 are in no journal: [Errno 27] File too large\n"
     assert done.stderr == (said if lost else "")

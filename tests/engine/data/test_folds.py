@@ -116,9 +116,9 @@ def test_several_binary_labels_are_stratified_by_the_rarest_present() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "says"),
     [
-        (rows_of([0, 1]), {"folds": 5}, "2 rows cannot be cut into 5 folds"),
+        (rows_of([0, 1]), {"folds": 5}, "2 rows cannot be split into 5 folds"),
         (rows_of([0, 1, 0]), {"folds": 2, "folds_by": "group"}, "needs the column of the group"),
-        (rows_of([0, 1, 0], [1, 1, 1]), {"folds": 2, "folds_by": "group"}, "1 groups cannot be cut into 2 parts"),
+        (rows_of([0, 1, 0], [1, 1, 1]), {"folds": 2, "folds_by": "group"}, "1 groups cannot be split into 2 parts"),
     ],
 )
 def test_a_cut_that_cannot_be_made_is_refused(rows: Rows, options: dict[str, Any], says: str) -> None:
@@ -134,4 +134,4 @@ def test_measurements_cannot_be_stratified() -> None:
 
 def test_a_torn_group_is_named_with_two_of_its_rows() -> None:
     rows = rows_of([0, 0, 0], [7, 8, 7])
-    assert leaks(rows, np.array([0, 1, 1])) == ['group "7" is torn apart: t.csv row 2 and t.csv row 4']
+    assert leaks(rows, np.array([0, 1, 1])) == ['group "7" is split: t.csv row 2 and t.csv row 4']

@@ -124,7 +124,7 @@ def test_an_example_that_cannot_be_read_is_named(workers: int) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([1, 2], r"fetch\(\) returned a list; it must return a dict of tensors by name, each with one row an example"),
+        ([1, 2], r"fetch\(\) returned a list; it must return a dict of tensors by name, each with one row per example"),
         (None, r"fetch\(\) returned a NoneType; it must"),
         ({}, r"fetch\(\) returned an empty dict; it must"),
         ({"x": np.zeros(3)}, r'fetch\(\) returned a ndarray as "x"; it must'),

@@ -113,12 +113,12 @@ def test_leading_zeros_of_a_name_are_kept(tmp_path: Path) -> None:
         (
             "a0,cat,p,0,nan,1",
             {"id": "", "label": ["x"], "label_kind": "float"},
-            "row 8, column x: nan is no finite number",
+            "row 8, column x: nan is not a finite number",
         ),
         (
             "a0,cat,p,0,0,much",
             {"id": "", "label": ["y"], "label_kind": "float"},
-            "row 8, column y: much is no finite number",
+            "row 8, column y: much is not a finite number",
         ),
         ("a0,cat,p,0,0,", {"id": "", "label": ["y"], "label_kind": "binary"}, "row 8, column y: the cell is empty"),
         (
@@ -165,7 +165,7 @@ def test_ten_problems_are_listed_and_the_others_counted(images: Path) -> None:
         ({"group": "zzzz"}, 'has no column "zzzz" (data.group); its columns: id, kind, patient, fold, x, y'),
         ({"label": ["x", "y"]}, 'label_kind = "class" takes one column, and 2 are named'),
         ({"fold_column": "fold", "fold": 3}, "data.fold: 3 is not a fold; there are 3"),
-        ({"fold": 1, "folds": 7}, "6 rows cannot be cut into 7 folds"),
+        ({"fold": 1, "folds": 7}, "6 rows cannot be split into 7 folds"),
     ],
 )
 def test_a_wrong_key_is_named_with_what_would_do(images: Path, keys: dict[str, Any], says: str) -> None:
@@ -178,7 +178,7 @@ def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path
     text = refused(options(images, rows, **leaking))
     assert 'group "p" is torn apart' in text
     assert "train.csv row 3 and " in text
-    assert "train.csv row 7; mend the column fold, or allow it with allow_leaks = true" in text
+    assert "train.csv row 7; fix the column fold, or allow it with allow_leaks = true" in text
     notes = sources.split_rows(options(images, rows, allow_leaks=True, **leaking), 0).notes
     assert any("1 group is in training and in validation" in note for note in notes)
 
@@ -193,7 +193,7 @@ def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_
     ("content", "says"),
     [
         (b"", "is empty; its first row must name the columns"),
-        (b"id,kind\n", "holds no row that can be used"),
+        (b"id,kind\n", "has no usable row"),
         (b"id,kind\na0,cat,extra\n", "a row has more cells than the header"),
         (b"id,kind\na0,c\xff\n", "it is not UTF-8"),
         (b"id;kind\na0;cat\n", 'write data.separator = ";"'),
@@ -241,7 +241,7 @@ def test_a_class_that_never_occurs_is_noted(images: Path) -> None:
 def test_a_split_without_a_contrast_is_noted(images: Path) -> None:
     rows = [row.replace("dog", "cat") for row in GOOD[:4]] + ["a4,dog,r,2,0,0", "a5,dog,r,2,0,1"]
     notes = sources.split_rows(options(images, tuple(rows), fold_column="fold", fold=2), 0).notes
-    assert 'every row of training has the class "cat", so there is nothing to learn of it' in notes
+    assert 'every row of training has the class "cat", so there is nothing to learn' in notes
     assert 'every row of validation has the class "dog", so it has no AUC' in notes
     binary = options(images, label=["x", "y"], label_kind="binary", fold_column="fold", fold=2)
     assert sources.split_rows(binary, 0).notes == ("every row of validation has x = 0, so it has no AUC",)
