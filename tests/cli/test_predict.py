@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Pa
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     said = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
     assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
-    assert "name another --out" in refusal(
+    assert "choose another --out" in refusal(
         "predict", trained.dir, "--split", "valid", "--out", "no/where.csv", cwd=tmp_path
     )
 

@@ -139,7 +139,7 @@ def test_csv_and_parquet_are_cut_alike(folder: Path) -> None:
         ("1,2,0\n3,big,1\n", "t.csv row 3, column b: big is not a finite number"),
         ("1,2,0\n3,inf,1\n", "t.csv row 3, column b: inf is not a finite number"),
         ("1,2,0\n3,NaN,1\n", "t.csv row 3, column b: NaN is not a finite number"),
-        ("1,red,0\n3,blue,1\n", 'the column "b" holds text, not numbers; name the columns of numbers under data.fea'),
+        ("1,red,0\n3,blue,1\n", 'the column "b" holds text, not numbers; name the numeric columns in data.fea'),
     ],
 )
 def test_a_cell_that_is_no_number_is_refused_by_row_and_column(tmp_path: Path, rows: str, says: str) -> None:

@@ -62,7 +62,7 @@ def test_where_the_depth_is_unknown_its_picture_is_no_depth() -> None:
     assert set(np.unique(pictures["true depth"][:, 16:])) == set(CHECKS)
     assert (pictures["true depth"][:, :16] == [253, 231, 37]).all()
     assert not np.isin(pictures["depth"], CHECKS).all(axis=2).any()
-    assert "checks: not known" in MaskDepth.pictures_legend
+    assert "checks: unknown" in MaskDepth.pictures_legend
 
 
 def test_a_true_mask_is_unknown_with_the_depth_where_it_was_made_from_that() -> None:

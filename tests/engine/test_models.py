@@ -137,13 +137,17 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         weights.load(ResNet("thin", 10, width=4), saved(tmp_path / "w.pt", state), "fc.")
     (problem,) = refused.value.problems
     assert problem.key == "model.weights"
-    for words in ("lack bn1.weight", "have besides layer9.weight", "conv1.weight is [8, 3, 7, 7] where [4, 3, 7, 7]"):
+    for words in (
+        "lack bn1.weight",
+        "have besides layer9.weight",
+        "conv1.weight is [8, 3, 7, 7], expected [4, 3, 7, 7]",
+    ):
         assert words in problem.message
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "cannot be read: No such file"), (b"", "no file of weights"), (b"PK\3\4 cut", "no file of weights")],
+    [(None, "cannot be read: No such file"), (b"", "not a weights file"), (b"PK\3\4 cut", "not a weights file")],
 )
 def test_a_file_that_holds_no_weights_says_so(content: bytes | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "w.pt"
@@ -155,7 +159,7 @@ def test_a_file_that_holds_no_weights_says_so(content: bytes | None, words: str,
 
 def test_a_pickle_of_a_whole_network_or_of_no_tensors_is_refused(tmp_path: Path) -> None:
     model = ResNet("thin", 10, width=4)
-    for content, words in ((model, "no file of weights"), ([1, 2], "no weights by name"), ({}, "no weights by name")):
+    for content, words in ((model, "not a weights file"), ([1, 2], "no named weights"), ({}, "no named weights")):
         with pytest.raises(Refused, match=words):
             weights.load(model, saved(tmp_path / "w.pt", content), "fc.")
 

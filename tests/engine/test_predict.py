@@ -94,8 +94,8 @@ def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "holds no row; its first row names the columns, and each one below is an image"),
-        ("a,b\n", "holds no row; its first row names the columns, and each one below is an image"),
+        ("", "no rows; the first row names the columns, and each row below is an image"),
+        ("a,b\n", "no rows; the first row names the columns, and each row below is an image"),
         ("a,b\n1,2\n", "an array of [1, 2] is not a list of 8 x 8 images"),
         ("a,b\n1\n", "row 1 has 1 cells where the header has 2"),
         ("a,b\n1,x\n", "row 1: could not convert string to float: 'x'"),

@@ -219,7 +219,7 @@ def test_a_path_to_what_never_ends_is_not_read(scene: Path) -> None:
 
 def test_a_mask_or_depth_that_cannot_be_read_is_named(scene: Path) -> None:
     (scene / "depth" / "5.png").write_bytes(b"nothing")
-    _raises_for_row_5(scene, "column n", "this is no image", "depth/5.png")
+    _raises_for_row_5(scene, "column n", "unknown image format", "depth/5.png")
 
 
 def test_a_file_that_went_away_after_the_check_is_named(scene: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_folder_with_folders_for_the_splits(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no images in a folder for each class"):
+    with pytest.raises(ValueError, match="has no folders of images named by class"):
         sources.sizes(ImageData(source=str(tmp_path)), 0)
     with pytest.raises(FileNotFoundError, match=r"no such (folder|file)"):
         sources.sizes(ImageData(source=str(tmp_path / "none")), 0)
@@ -154,7 +154,7 @@ def test_bad_records_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cut short in record 2"):
         sources.open_rows(ImageData(source=source, label="target"))
     (tmp_path / "a.tfrec").write_bytes(b"x" + whole)
-    with pytest.raises(ValueError, match="no TFRecord file, or is damaged in record 0"):
+    with pytest.raises(ValueError, match="not a TFRecord file, or it is damaged in record 0"):
         sources.open_rows(ImageData(source=source, label="target"))
 
 

@@ -127,7 +127,7 @@ def test_leading_zeros_of_a_name_are_kept(tmp_path: Path) -> None:
             "row 8, column x: 7 is not a class from 0 to 1",
         ),
         ("a0,cat,p,0,-1,1", {"id": "", "label": "x"}, "row 8, column x: -1 is not a class"),
-        ("a0,cat,p,1.5,0,1", {"id": "", "fold_column": "fold"}, "row 8, column fold: 1.5 is no fold"),
+        ("a0,cat,p,1.5,0,1", {"id": "", "fold_column": "fold"}, "row 8, column fold: 1.5 is not a fold"),
         (
             "a0,cat,p,0,0,1",
             {"id": "", "split_column": "kind"},
@@ -176,7 +176,7 @@ def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path
     leaking = {"fold_column": "fold", "group": "patient"}
     rows = (*GOOD[:5], "a5,dog,p,2,0,1")
     text = refused(options(images, rows, **leaking))
-    assert 'group "p" is torn apart' in text
+    assert 'group "p" is split' in text
     assert "train.csv row 3 and " in text
     assert "train.csv row 7; fix the column fold, or allow it with allow_leaks = true" in text
     notes = sources.split_rows(options(images, rows, allow_leaks=True, **leaking), 0).notes
@@ -185,7 +185,7 @@ def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path
 
 def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_not(images: Path) -> None:
     named: dict[str, Any] = {"group": "patient", "folds": 2, "fold": 0}
-    assert "is torn apart" in refused(options(images, folds_by="stratified", **named))
+    assert "is split" in refused(options(images, folds_by="stratified", **named))
     assert sum(sources.sizes(options(images, folds_by="stratified_group", **named), 0)) == 6
 
 
@@ -196,12 +196,12 @@ def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_
         (b"id,kind\n", "has no usable row"),
         (b"id,kind\na0,cat,extra\n", "a row has more cells than the header"),
         (b"id,kind\na0,c\xff\n", "it is not UTF-8"),
-        (b"id;kind\na0;cat\n", 'write data.separator = ";"'),
-        (b"id\tkind\na0\tcat\n", 'write data.separator = "\\t"'),
-        (b"id,kind\ra0,cat\ra1,dog\r", "ends its lines with a carriage return alone"),
+        (b"id;kind\na0;cat\n", 'set data.separator = ";"'),
+        (b"id\tkind\na0\tcat\n", 'set data.separator = "\\t"'),
+        (b"id,kind\ra0,cat\ra1,dog\r", "has carriage returns as line ends"),
         ("id,kind\na0,cat\n".encode("utf-16"), "it is not UTF-8"),
         (b"id,kind,kind\na0,cat,dog\n", 'has two columns "kind" (data.label)'),
-        (b"id,kind, kind\na0,cat,dog\n", "has two columns of one name"),
+        (b"id,kind, kind\na0,cat,dog\n", "has two columns of the same name"),
     ],
 )
 def test_a_file_that_is_no_table_says_why(images: Path, content: bytes, says: str) -> None:

@@ -60,7 +60,7 @@ def test_a_saved_vocabulary_is_the_same_again(tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize("content", ["", "[]", '{"first": 2, "words": ["a", "a"]}', '{"first": 2, "words": [1]}'])
 def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "v.json").write_text(content)
-    with pytest.raises(ValueError, match=r"v\.json is no vocabulary"):
+    with pytest.raises(ValueError, match=r"v\.json is not a vocabulary"):
         Vocabulary.load(tmp_path / "v.json")
 
 
