@@ -198,7 +198,7 @@ def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> N
     weights.network(weights.workload(weights.origin(alone, None), None), alone)
     os.chdir(tmp_path)
     (tmp_path / "mine.json").unlink()
-    with pytest.raises(Refused, match="does not tell its configuration; name its run"):
+    with pytest.raises(Refused, match="contains no configuration; name its run"):
         weights.origin(weights.read(tmp_path / "mine.pt"), None)
 
 
