@@ -6,7 +6,7 @@ from tputui.check_result import Problem
 
 __all__ = [
     "PEER_LOST",
-    "THROUGH",
+    "RANK_FINISHED",
     "BadExample",
     "BadSource",
     "NotFinite",
@@ -52,7 +52,7 @@ class PeerLost(Exception):
 
 PEER_LOST = 75
 """Exit code of a process that ended because of another process."""
-THROUGH = 76
+RANK_FINISHED = 76
 """Exit code of a rank that finished training; unlikely to be used by a user's own `sys.exit` or `os._exit`."""
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from engine import run_plan
-from engine.errors import PEER_LOST, THROUGH, NotFinite, PeerLost, Refused, Unable, text_of
+from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, monitor, stacks
 from engine.process.monitor import POLL_INTERVAL_S, WorkerMonitor
@@ -101,7 +101,7 @@ class Rank:
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Reports a failure and returns the exit code."""
-        failure = crash_report.failure(error, self._progress)
+        failure = crash_report.failure_event(error, self._progress)
         self._reporter.emit(failure)
         self._report_end("failed", f"{type(error).__name__}: {text_of(error)}")
         with contextlib.suppress(OSError, ValueError):
@@ -123,7 +123,7 @@ class Rank:
             self._run_dir, self._reporter, self._progress, self._requests, self._resume_path, self._telemetry
         )
         trainer = build.trainer(planned, cores, context)
-        self._monitor.follow(trainer.events.programs.compiling_since, trainer.events.served)
+        self._monitor.connect(trainer.events.programs.compiling_since, trainer.events.served)
         self._reporter.training = True
         try:
             self._report_end("done", trainer.train())
@@ -149,7 +149,7 @@ class Process:
         telemetry = not arguments.no_telemetry
         self._ranks = [Rank(run_dir, manifest, rank, telemetry=telemetry) for rank in range(first, last + 1)]
         self._ended = threading.Event()
-        self._code = THROUGH
+        self._code = RANK_FINISHED
 
     def run(self) -> None:
         """Trains, and ends the process."""
@@ -158,7 +158,7 @@ class Process:
             for rank in self._ranks:
                 rank.beat()
             # One answer for all ranks, which are threads of this process.
-            self._ranks[0].stacks.look()
+            self._ranks[0].stacks.poll()
         for rank in self._ranks:
             rank.close()
         with contextlib.suppress(OSError, ValueError):
@@ -188,7 +188,7 @@ class Process:
                 self._end(code)
 
         backend.launch(train, process, num_processes)
-        self._end(THROUGH)
+        self._end(RANK_FINISHED)
 
     def _plan(self) -> Plan:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
@@ -220,7 +220,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     run_dir = held(arguments.run_dir)
-    stacks.tell_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
+    stacks.dump_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
     manifest = read_manifest(run_dir)
     # Last, so that the user's modules never hide ours.
     sys.path.append(manifest.cwd)

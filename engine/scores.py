@@ -24,7 +24,7 @@ class Score(NamedTuple):
     """Why the value is NaN, or what was left out of it; empty otherwise."""
 
 
-class Labels(NamedTuple):
+class LabelScores(NamedTuple):
     """One score per label."""
 
     each: tuple[Score, ...]
@@ -57,7 +57,7 @@ def average_precision(targets: Array, scores: Array) -> Score:
     """Average precision of `scores` [n] for `targets` [n]: the mean over the positives of the precision at their own
     score. Raises as `auc`."""
     positive, values = _binary(targets, scores)
-    if not _not_numbers(values) and positive.all() and len(positive):
+    if not _nan_reason(values) and positive.all() and len(positive):
         return Score(1.0)
     reason = _unranked(positive, values, "the average precision needs positives")
     if reason:
@@ -71,7 +71,7 @@ def average_precision(targets: Array, scores: Array) -> Score:
     return Score(float((precision * np.diff(found, prepend=0)).sum() / found[-1]))
 
 
-def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str] = ()) -> Labels:
+def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str] = ()) -> LabelScores:
     """`score` of each column of `targets` and `scores` [n, labels], with their mean. Raises as `score`.
 
     `names` of the labels are used in reasons; by default they are numbered from 0.
@@ -84,9 +84,9 @@ def by_label(score: Ranking, targets: Array, scores: Array, names: Sequence[str]
     names = names or [str(label) for label in range(len(each))]
     left_out = [f"{name}: {one.reason}" for name, one in zip(names, each, strict=True) if np.isnan(one.value)]
     if not known.any():
-        return Labels(each, Score(np.nan, "; ".join(left_out) or "there is no label"))
+        return LabelScores(each, Score(np.nan, "; ".join(left_out) or "there is no label"))
     reason = f"the mean of {known.sum()} of {len(each)} labels; {'; '.join(left_out)}" if left_out else ""
-    return Labels(each, Score(float(values[known].mean()), reason))
+    return LabelScores(each, Score(float(values[known].mean()), reason))
 
 
 def accuracy(targets: Array, predicted: Array) -> Score:
@@ -136,7 +136,7 @@ def mae(targets: Array, predicted: Array, valid: Array | None = None) -> Score:
     if not counts.any():
         return Score(np.nan, "no element is valid")
     distances = np.abs(targets[counts].astype(np.float64) - predicted[counts].astype(np.float64))
-    wrong = _not_numbers(distances)
+    wrong = _nan_reason(distances)
     return Score(np.nan, wrong) if wrong else Score(float(distances.mean()))
 
 
@@ -146,7 +146,7 @@ def rmse(targets: Array, predicted: Array) -> Score:
     if not targets.size:
         return Score(np.nan, "there is no example")
     squares = (targets.astype(np.float64) - predicted.astype(np.float64)) ** 2
-    wrong = _not_numbers(squares)
+    wrong = _nan_reason(squares)
     return Score(np.nan, wrong) if wrong else Score(float(np.sqrt(squares.mean())))
 
 
@@ -156,7 +156,7 @@ def r2(targets: Array, predicted: Array) -> Score:
     if not targets.size:
         return Score(np.nan, "there is no example")
     known, guessed = targets.astype(np.float64), predicted.astype(np.float64)
-    wrong = _not_numbers(guessed)
+    wrong = _nan_reason(guessed)
     spread = ((known - known.mean()) ** 2).sum()
     if wrong or not spread:
         return Score(np.nan, wrong or "all targets are equal, so there is no variance to explain")
@@ -173,18 +173,18 @@ def _binary(targets: Array, scores: Array) -> tuple[npt.NDArray[np.bool_], Doubl
     return positive, scores.astype(np.float64)
 
 
-def _unranked(positive: npt.NDArray[np.bool_], values: Doubles, need: str) -> str:
-    """Why the scores cannot be ranked; empty if they can."""
+def _unranked(positive: npt.NDArray[np.bool_], values: Doubles, need: str) -> str | None:
+    """Why the scores cannot be ranked; None if they can."""
     if not len(positive):
         return "there is no example"
     if positive.all() or not positive.any():
         return f"all {len(positive)} examples are {'positive' if positive.all() else 'negative'}; {need}"
-    return _not_numbers(values)
+    return _nan_reason(values)
 
 
-def _not_numbers(values: Doubles) -> str:
+def _nan_reason(values: Doubles) -> str | None:
     missing = int(np.isnan(values).sum())
-    return f"{missing} of {values.size} predictions are not a number" * bool(missing)
+    return f"{missing} of {values.size} predictions are not a number" if missing else None
 
 
 def _same(targets: Array, predicted: Array) -> None:

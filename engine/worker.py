@@ -62,7 +62,7 @@ class Worker:
         """Trains and ends the process."""
         self._monitor.catch_signals()
         threading.Thread(target=self._run_training, name="tputui-train", daemon=True).start()
-        self._monitor.until(self._ended, self._check_ranks)
+        self._monitor.run_until(self._ended, self._check_ranks)
         ending = self._ending
         self._monitor.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
         if (unread := self._progress.unread()) is not None:
@@ -93,7 +93,7 @@ class Worker:
             ending = self._failed(error, ExitCode.ENVIRONMENT)
         except NotFinite as error:
             # Of no rank in particular: all have found it at the same step.
-            self._report_failure(crash_report.failure(error, self._progress))
+            self._report_failure(crash_report.failure_event(error, self._progress))
             ending = Ending("failed", ExitCode.FAILED, str(error))
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
             ending = self._failed(error, ExitCode.FAILED)
@@ -163,7 +163,7 @@ class Worker:
             self._run_dir, self._reporter, self._progress, self._requests, resume_path, self._telemetry
         )
         trainer = build.trainer(planned, cores, context)
-        self._monitor.follow(trainer.events.programs.compiling_since, trainer.events.served)
+        self._monitor.connect(trainer.events.programs.compiling_since, trainer.events.served)
         try:
             return Ending("done", ExitCode.DONE, trainer.train())
         except Stopped as stopped:
@@ -216,7 +216,7 @@ class Worker:
             self._reporter.emit(event)
 
     def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        self._report_failure(crash_report.failure(error, self._progress, self._rank_prefix))
+        self._report_failure(crash_report.failure_event(error, self._progress, self._rank_prefix))
         first = text_of(error).partition("\n")[0]
         return Ending("failed", code, f"{self._rank_prefix}{type(error).__name__}: {first}")
 
@@ -247,7 +247,7 @@ def main(argv: list[str] | None = None) -> int:
     except (RunNotFound, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
-    stacks.tell_on_signal(run_dir, f"worker-{arguments.host}")
+    stacks.dump_on_signal(run_dir, f"worker-{arguments.host}")
     # Last, so that the user's modules never hide ours.
     sys.path.append(manifest.cwd)
     worker.run()

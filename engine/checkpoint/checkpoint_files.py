@@ -154,10 +154,10 @@ class CheckpointStore:
         try:
             if not resumed.ends_best_epoch and load_best(path) != resumed.best:
                 raise SaveFailed(f"{path} does not contain the weights with the value {resumed.best}")
-            self._note_sum([BEST], checksums.require(path))
+            self._note_sum([BEST], checksums.verified_digest(path))
             atomic_write.duplicate(path, self._directory / BEST)
             atomic_write.sync_directory(self._directory)
-        except checksums.Misread as error:
+        except checksums.DamagedFile as error:
             raise SaveFailed(f"{path}: {error}") from error
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
@@ -187,11 +187,11 @@ class CheckpointStore:
 def load(path: Path, plan: Plan) -> Checkpoint:
     """Reads a checkpoint that can be resumed under the plan. Raises `Refused` with every key that differs."""
     try:
-        checksums.require(path)
+        checksums.verified_digest(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
-    except checksums.Misread as error:
+    except checksums.DamagedFile as error:
         raise Refused([Problem("resume", f"{path}: {error}")]) from None
     except _UNREADABLE as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

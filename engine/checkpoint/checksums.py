@@ -26,15 +26,15 @@ _FOLDER = 0x10
 """Directory bit of a record's attributes."""
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 
-Sum = tuple[str, str]
+FileDigest = tuple[str, str]
 """File name and digest."""
 
 
-class Misread(Exception):
+class DamagedFile(Exception):
     """A file is not what was saved under its name; the text is a sentence without the name."""
 
 
-def read(folder: Path) -> set[Sum]:
+def read(folder: Path) -> set[FileDigest]:
     """Every digest recorded in a folder; empty if there is no list or it cannot be read."""
     try:
         text = read_small(folder / NAME, BYTES_MAX).decode("utf-8", "replace")
@@ -44,7 +44,7 @@ def read(folder: Path) -> set[Sum]:
     return {(match[2], match[1]) for match in found if match}
 
 
-def write(folder: Path, sums: Iterable[Sum]) -> None:
+def write(folder: Path, sums: Iterable[FileDigest]) -> None:
     """Replaces the list of a folder. Raises `OSError`."""
     text = "".join(f"{digest}  {name}\n" for name, digest in sorted(set(sums)))
     atomic_write.write(folder / NAME, lambda file: file.write(text.encode()))
@@ -56,10 +56,10 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def require(path: Path) -> str:
+def verified_digest(path: Path) -> str:
     """The digest of an intact file. A file without a recorded digest is intact if its records are.
 
-    Raises `Misread` otherwise, naming the newest intact checkpoint beside it, and `OSError`.
+    Raises `DamagedFile` otherwise, naming the newest intact checkpoint beside it, and `OSError`.
     """
     while True:
         with path.open("rb") as file:
@@ -79,11 +79,11 @@ def require(path: Path) -> str:
     )
     sound = next((other for other in others if other.name != path.name and _is_sound(other, known)), None)
     instead = f"{sound} is intact: use that one instead" if sound else "no intact checkpoint is beside it"
-    raise Misread(f"its bytes changed since it was saved, according to its sha256 in {NAME}; {instead}")
+    raise DamagedFile(f"its bytes changed since it was saved, according to its sha256 in {NAME}; {instead}")
 
 
 def _check_records(file: BinaryIO) -> None:
-    """Reads a file of `torch.save` record by record. Raises `Misread` if a record is damaged.
+    """Reads a file of `torch.save` record by record. Raises `DamagedFile` if a record is damaged.
 
     Other files have no checksums and are left to their reader.
     """
@@ -94,9 +94,9 @@ def _check_records(file: BinaryIO) -> None:
             wrong = next((each.filename for each in records.infolist() if not _is_plain(each)), None)
             wrong = wrong or records.testzip()
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, EOFError) as error:
-        raise Misread(f"it is damaged, and {NAME} has no digest for it: {error}") from error
+        raise DamagedFile(f"it is damaged, and {NAME} has no digest for it: {error}") from error
     if wrong is not None:
-        raise Misread(f"its record {wrong} is damaged, according to its CRC-32; {NAME} has no digest for it")
+        raise DamagedFile(f"its record {wrong} is damaged, according to its CRC-32; {NAME} has no digest for it")
 
 
 def _is_plain(record: zipfile.ZipInfo) -> bool:

@@ -29,7 +29,7 @@ from tputui.telemetry.rundir import RunNotFound, read_manifest
 BEST = "best.pt"
 SAFETENSORS = ".safetensors"
 LIGHTNING = "lightning"
-OURS = "engine"
+OWN_PACKAGE = "engine"
 """The package of tputui's own tasks."""
 DESCRIPTION_FORMAT = 1
 _UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
@@ -90,7 +90,7 @@ def read(path: Path) -> Weights:
         return _of_checkpoint(path, content)
     if not _is_state(content):
         raise Refused([Problem("weights", f"{path}: is neither a checkpoint nor a state dict")])
-    found = described(path)
+    found = read_description(path)
     if found is None:
         return Weights(path, dict(content), None, None, None)
     return Weights(path, dict(content), found.step, found.figure, None)
@@ -114,7 +114,7 @@ def _is_state(content: object) -> bool:
     return isinstance(content, Mapping) and bool(content) and all(map(torch.is_tensor, content.values()))
 
 
-class NotMade(Refused):
+class NetworkNotCreated(Refused):
     """The task cannot create its network because its training files are missing."""
 
 
@@ -144,7 +144,7 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
     elif weights.fingerprint is not None:
         tables, source, cwd = _from_fingerprint(weights.fingerprint), str(weights.path), None
     else:
-        found = described(weights.path)
+        found = read_description(weights.path)
         if found is None:
             message = f"{weights.path}: contains no configuration; name its run, and this file with --weights"
             raise Refused([Problem("weights", message)])
@@ -178,7 +178,7 @@ def _code_named(config: RunConfig) -> list[str]:
     return [
         target
         for target in targets
-        if isinstance(target, str) and ":" in target and target.partition(":")[0].partition(".")[0] != OURS
+        if isinstance(target, str) and ":" in target and target.partition(":")[0].partition(".")[0] != OWN_PACKAGE
     ]
 
 
@@ -192,7 +192,7 @@ def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
     folder = Path.cwd() if code is None else code
     if not folder.is_dir():
         raise Refused([Problem("--code", f"{folder}: no such folder")])
-    user_code.allow(folder, found.run_dir if code is None else None)
+    user_code.allow_imports_from(folder, found.run_dir if code is None else None)
     for target in own:
         module = target.partition(":")[0]
         try:
@@ -208,7 +208,7 @@ def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
 
 
 def network(work: Workload, weights: Weights) -> torch.nn.Module:
-    """The network with the weights loaded, for evaluation. Raises `NotMade`, and `Refused` if they do not fit."""
+    """The network with the weights, for evaluation. Raises `NetworkNotCreated`, and `Refused` if they do not fit."""
     torch.manual_seed(work.config.seed)
     options = work.model
     if isinstance(getattr(options, "weights", None), str):
@@ -218,12 +218,12 @@ def network(work: Workload, weights: Weights) -> torch.nn.Module:
         model = work.task.model(options, work.data)
     except (OSError, ValueError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        raise NotMade([Problem("", f"the network cannot be created: {said}")]) from error
-    fill(model, weights)
+        raise NetworkNotCreated([Problem("", f"the network cannot be created: {said}")]) from error
+    load_into(model, weights)
     return model.eval()
 
 
-def fill(model: torch.nn.Module, weights: Weights) -> None:
+def load_into(model: torch.nn.Module, weights: Weights) -> None:
     """Loads the weights into the network. Raises `Refused` if they do not fit."""
     try:
         model.load_state_dict(weights.state)
@@ -231,7 +231,7 @@ def fill(model: torch.nn.Module, weights: Weights) -> None:
         raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
 
 
-def require_fit(found: Origin, weights: Weights) -> None:
+def check_fit(found: Origin, weights: Weights) -> None:
     """Raises `Refused` if the weights are not those of the configured network.
 
     Imports only tputui's own tasks; for other tasks nothing is checked.
@@ -240,7 +240,7 @@ def require_fit(found: Origin, weights: Weights) -> None:
         return
     here = Path.cwd()
     try:
-        with contextlib.suppress(NotMade):
+        with contextlib.suppress(NetworkNotCreated):
             network(workload(found, None), weights)
     finally:
         os.chdir(here)
@@ -266,11 +266,11 @@ def _misfit(error: RuntimeError) -> str:
 
 def _read_torch(path: Path) -> Any:
     try:
-        checksums.require(path)
+        checksums.verified_digest(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Refused([Problem("weights", f"{path}: no such file")]) from None
-    except checksums.Misread as error:
+    except checksums.DamagedFile as error:
         raise Refused([Problem("weights", f"{path}: {error}")]) from None
     except _UNREADABLE as error:
         message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
@@ -288,7 +288,7 @@ def _read_safetensors(path: Path) -> Any:
         raise Refused([Problem("weights", message)]) from error
 
 
-def described(path: Path) -> Description | None:
+def read_description(path: Path) -> Description | None:
     """The description beside exported weights, or None. Raises `Refused` if the file is something else."""
     beside = description_of(path)
     try:

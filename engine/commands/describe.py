@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=Path, metavar="CONFIG", help="print the layers of a configuration as text")
     parser.add_argument("--source", default="configuration", help="name of the configuration in messages")
     arguments = parser.parse_args(argv)
-    user_code.allow_here()
+    user_code.allow_imports_from_here()
     answer: str | TaskDescription | CheckResult
     try:
         # Prints of the user's modules must not mix with the answer.
@@ -105,7 +105,7 @@ def _layers(config: RunConfig, source: str) -> str:
     from tputui.telemetry.layer_table import text
 
     try:
-        return text(layer_table.of(planned, planned.task.load(planned.data, planned.config.seed).train))
+        return text(layer_table.trace_layers(planned, planned.task.load(planned.data, planned.config.seed).train))
     except estimate.Unpredictable as error:
         raise Refused([Problem("task", str(error))]) from error
 
@@ -119,7 +119,7 @@ def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
 
         splits = planned.task.load(planned.data, planned.config.seed)
         try:
-            return advice.event(advice.make(planned, splits.train)), None
+            return advice.to_event(advice.predict(planned, splits.train)), None
         except estimate.Unpredictable as error:
             return None, str(error)
     except Refused:

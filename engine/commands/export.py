@@ -18,7 +18,7 @@ import torch
 
 from engine.checkpoint import weights
 from engine.checkpoint.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, Origin, State, Weights
-from engine.commands.protocol import ProgressWriter, serve
+from engine.commands.protocol import ProgressWriter, run_command
 from engine.errors import Problem, Refused
 from tputui import config
 from tputui.telemetry import rundir
@@ -30,7 +30,7 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
     _check_free(target)
     learned = weights.read(source)
     origin = weights.origin(learned, run_dir)
-    weights.require_fit(origin, learned)
+    weights.check_fit(origin, learned)
     # Each with its own memory: shared memory is saved once, and cannot be saved as safetensors at all.
     state = {name: value.clone().contiguous() for name, value in learned.state.items()}
     try:
@@ -56,7 +56,7 @@ def _check_free(target: Path) -> None:
     if beside == target:
         raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is their description")])
     try:
-        described = weights.described(target)
+        described = weights.read_description(target)
     except Refused as error:
         message = f"{beside}: is not a description of weights and would be overwritten; choose another --to"
         raise Refused([Problem("", message)]) from error
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
-    return serve(ProgressWriter(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
+    return run_command(ProgressWriter(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from engine import task_registry
 from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights, Workload
 from engine.commands.prediction_writers import STDOUT, Arrays, PredictionWriter, open_table
-from engine.commands.protocol import ProgressWriter, serve
+from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.task import Dataset, Identified, Options, Task
@@ -104,9 +104,9 @@ class PredictionScorer:
 class LeftOut:
     """Examples of a split that cannot be used; as many as in training may be left out."""
 
-    def __init__(self, limit: int, teller: ProgressWriter) -> None:
+    def __init__(self, limit: int, writer: ProgressWriter) -> None:
         self._limit = limit
-        self._teller = teller
+        self._writer = writer
         self._count = 0
 
     def add(self, bad: BadExample, *, known: bool) -> None:
@@ -115,57 +115,57 @@ class LeftOut:
         self._count += 1
         if not known or self._count > self._limit:
             raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
-        self._teller.note(f"left out: {bad} ({self._count} of at most {self._limit})")
+        self._writer.note(f"left out: {bad} ({self._count} of at most {self._limit})")
 
 
-def predict(asked: PredictRequest, teller: ProgressWriter) -> dict[str, Any]:
+def predict(request: PredictRequest, writer: ProgressWriter) -> dict[str, Any]:
     """Predicts, writes the table and returns a summary. Raises `Refused`."""
-    learned = weights.read(asked.weights)
-    origin = weights.origin(learned, asked.run_dir)
+    learned = weights.read(request.weights)
+    origin = weights.origin(learned, request.run_dir)
     if origin.config.task == weights.LIGHTNING:
-        return _lightning(learned, origin, asked)
-    out = _free(asked)
-    work = weights.workload(origin, asked.code)
-    model, examples = _made(work, learned, asked, teller)
+        return _lightning(learned, origin, request)
+    out = _free(request)
+    work = weights.workload(origin, request.code)
+    model, examples = _made(work, learned, request, writer)
     if "torch_xla" in sys.modules:
-        teller.note(
+        writer.note(
             "the task's modules import torch_xla, which replaces layers of torch: GRU layers fail on the CPU then"
         )
     began = time.monotonic()
-    judge = PredictionScorer(work.task, must=asked.split in ("train", "valid"))
-    with open_table(out, asked.form) as table:
-        _fill(table, work, model, examples, judge, asked, teller)
+    scorer = PredictionScorer(work.task, must=request.split in ("train", "valid"))
+    with open_table(out, request.form) as table:
+        _fill(table, work, model, examples, scorer, request, writer)
     return {
         "rows": table.rows,
         "columns": table.columns,
         "out": out,
         "seconds": time.monotonic() - began,
-        "batch": asked.batch,
-        "figures": judge.figures(),
-        "figures_reason": judge.why_not,
-        **_about(learned, work.config, asked),
+        "batch": request.batch,
+        "figures": scorer.figures(),
+        "figures_reason": scorer.why_not,
+        **_about(learned, work.config, request),
     }
 
 
-def _lightning(learned: Weights, origin: Origin, asked: PredictRequest) -> dict[str, Any]:
+def _lightning(learned: Weights, origin: Origin, request: PredictRequest) -> dict[str, Any]:
     """The values that a LightningModule logs on a split. No rows are written, because its predictions have no known
     form."""
     how = "--split valid and --split test evaluate its own loaders"
-    if asked.split is None:
+    if request.split is None:
         message = (
             f"predict cannot pass your files to a LightningModule; {how}, and load_from_checkpoint loads it elsewhere"
         )
         raise Refused([Problem(INPUT, message)])
-    if asked.out is not None:
+    if request.out is not None:
         raise Refused([Problem("--out", f"no rows are written for a LightningModule; {how}")])
-    work = weights.workload(origin, asked.code)
+    work = weights.workload(origin, request.code)
     from engine.lightning.evaluation import evaluate
     from engine.lightning.user_module import LightningData, LightningModel
 
     assert isinstance(work.data, LightningData)
     assert isinstance(work.model, LightningModel)
     began = time.monotonic()
-    found = evaluate(work.config, work.data, work.model, partial(weights.fill, weights=learned), asked.split)
+    found = evaluate(work.config, work.data, work.model, partial(weights.load_into, weights=learned), request.split)
     return {
         "rows": found.examples,
         "columns": [],
@@ -174,57 +174,57 @@ def _lightning(learned: Weights, origin: Origin, asked: PredictRequest) -> dict[
         "batch": work.config.global_batch,
         "figures": found.figures or None,
         "figures_reason": None if found.figures else "the module logs no values on this split",
-        **_about(learned, work.config, asked),
+        **_about(learned, work.config, request),
     }
 
 
-def _about(learned: Weights, config: RunConfig, asked: PredictRequest) -> dict[str, Any]:
+def _about(learned: Weights, config: RunConfig, request: PredictRequest) -> dict[str, Any]:
     """The weights and the examples used, and the figure that the run itself recorded for the weights."""
     monitor = config.checkpoint.monitor
     return {
-        "of": asked.split or str(asked.source),
+        "of": request.split or str(request.source),
         "task": config.task,
-        "weights": str(asked.weights),
+        "weights": str(request.weights),
         "step": learned.step,
         "precision": "fp32",
         "trained_precision": config.device.precision,
-        "own_figure": {monitor: learned.figure} if learned.figure is not None and asked.split == "valid" else None,
+        "own_figure": {monitor: learned.figure} if learned.figure is not None and request.split == "valid" else None,
     }
 
 
-def _free(asked: PredictRequest) -> str:
+def _free(request: PredictRequest) -> str:
     """The output as an absolute path or `-`. Raises `Refused` if it would overwrite something."""
-    if asked.out == STDOUT:
+    if request.out == STDOUT:
         return STDOUT
-    path = Path(asked.out if asked.out is not None else f"predictions.{asked.form}").absolute()
+    path = Path(request.out if request.out is not None else f"predictions.{request.form}").absolute()
     if path.exists() and not path.is_file():
         raise Refused([Problem("", f"{path}: is not a regular file; choose another --out, or - for standard output")])
-    if path.exists() and not asked.force:
+    if path.exists() and not request.force:
         raise Refused([Problem("", f"{path}: exists; choose another --out, or overwrite it with --force")])
     return str(path)
 
 
 def _made(
-    work: Workload, learned: Weights, asked: PredictRequest, teller: ProgressWriter
+    work: Workload, learned: Weights, request: PredictRequest, writer: ProgressWriter
 ) -> tuple[torch.nn.Module, Dataset]:
     """The network and the examples.
 
     Training and validation splits are loaded first, because the task configures its network by them; other examples are
     loaded last, because reading them may need the contents of the weights, such as a vocabulary.
     """
-    if asked.split in ("train", "valid"):
-        examples = _split(work, asked.split)
+    if request.split in ("train", "valid"):
+        examples = _split(work, request.split)
         return weights.network(work, learned), examples
     if getattr(work.data, "balanced", False):
         # The validation loss weighs labels by their frequency in the training rows.
         try:
             _split(work, "train")
         except Refused as refused:
-            teller.note(
+            writer.note(
                 f"the loss is not balanced as in validation, because the training labels are not available: {refused}"
             )
     model = weights.network(work, learned)
-    return model, _unseen(work, asked)
+    return model, _unseen(work, request)
 
 
 def _split(work: Workload, split: str) -> Dataset:
@@ -236,22 +236,22 @@ def _split(work: Workload, split: str) -> Dataset:
     return splits.train if split == "train" else splits.valid
 
 
-def _unseen(work: Workload, asked: PredictRequest) -> Dataset:
+def _unseen(work: Workload, request: PredictRequest) -> Dataset:
     """The user's file, or the test split. Raises `Refused`."""
     task, name = work.task, work.config.task
     try:
-        if asked.source is None:
+        if request.source is None:
             return task.test_split(work.data)
-        return task.inputs(_with_labels(work, asked.labels), asked.source)
+        return task.inputs(_with_labels(work, request.labels), request.source)
     except NotImplementedError:
         lacking = f'the task "{name}" cannot predict files: it does not define inputs(); --split valid works'
-        if asked.source is None:
+        if request.source is None:
             lacking = (
                 f'the task "{name}" has no test split: it does not define test_split(); name a file of examples instead'
             )
-        raise Refused([Problem("--split test" if asked.source is None else INPUT, lacking)]) from None
+        raise Refused([Problem("--split test" if request.source is None else INPUT, lacking)]) from None
     except (OSError, ValueError, BadExample) as error:
-        raise _refusal(asked.what, error) from error
+        raise _refusal(request.what, error) from error
 
 
 def _with_labels(work: Workload, labels: Path | None) -> Options:
@@ -282,25 +282,25 @@ def _fill(
     work: Workload,
     model: torch.nn.Module,
     examples: Dataset,
-    judge: PredictionScorer,
-    asked: PredictRequest,
-    teller: ProgressWriter,
+    scorer: PredictionScorer,
+    request: PredictRequest,
+    writer: ProgressWriter,
 ) -> None:
     total = len(examples)
-    left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if asked.split is not None else 0, teller)
+    left_out = LeftOut(getattr(work.data, "max_bad_rows", 0) if request.split is not None else 0, writer)
     with contextlib.closing(Reader(examples, work.config.data.workers)) as reader:
-        for wanted in _batches(total, asked.batch):
+        for wanted in _batches(total, request.batch):
             # Inference mode is per thread, and its tensors cannot be written by the threads that decode.
-            indices, batch = _fetch(reader, wanted, left_out, asked)
+            indices, batch = _fetch(reader, wanted, left_out, request)
             if not len(indices):
                 continue
             with torch.inference_mode():
                 predictions = work.task.predict(model, batch)
-                judge.add(predictions, batch)
+                scorer.add(predictions, batch)
             found = to_numpy(predictions)
             known = examples.identities(indices) if isinstance(examples, Identified) else {}
             table.add(indices, {**known, **(found if table.raw else work.task.columns(found))})
-            teller.progress(int(wanted[-1]) + 1, total)
+            writer.progress(int(wanted[-1]) + 1, total)
 
 
 def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -309,7 +309,7 @@ def _batches(total: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _fetch(
-    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, asked: PredictRequest
+    reader: Reader, indices: npt.NDArray[np.int64], left_out: LeftOut, request: PredictRequest
 ) -> tuple[npt.NDArray[np.int64], dict[str, torch.Tensor]]:
     """The usable examples at `indices`, and their indices; bad examples are left out up to the limit."""
     try:
@@ -322,7 +322,7 @@ def _fetch(
                 indices = usable
         return indices, {}
     except (OSError, ValueError, WrongBatch) as error:
-        where = f"{asked.what}: examples {indices[0]} to {indices[-1]} cannot be read"
+        where = f"{request.what}: examples {indices[0]} to {indices[-1]} cannot be read"
         raise Refused([Problem("", f"{where}: {task_registry.reason(error)}")]) from error
 
 
@@ -346,11 +346,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     # Absolute, because the working directory changes to the run's.
     source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
-    asked = PredictRequest(
+    request = PredictRequest(
         args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force
     )
-    teller = ProgressWriter(args.tell_fd)
-    return serve(teller, lambda: predict(asked, teller))
+    writer = ProgressWriter(args.tell_fd)
+    return run_command(writer, lambda: predict(request, writer))
 
 
 if __name__ == "__main__":

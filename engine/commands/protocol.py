@@ -63,20 +63,20 @@ class ProgressWriter:
                 left = left[os.write(self._fd, left) :]
 
 
-def serve(teller: ProgressWriter, work: Callable[[], dict[str, Any]]) -> ExitCode:
+def run_command(writer: ProgressWriter, work: Callable[[], dict[str, Any]]) -> ExitCode:
     """Does the work, reports its result or its error, and returns the exit code: 0, 2 refused, 3 failed."""
     try:
         # Prints of the user's modules must not mix with the data.
         with contextlib.redirect_stdout(sys.stderr):
-            teller.result(work())
+            writer.result(work())
     except (Refused, ConfigError) as error:
-        teller.error(str(error))
+        writer.error(str(error))
         return ExitCode.USAGE
     except BrokenPipeError:
         # The reader of the data needs no more.
         return ExitCode.DONE
     except Exception as error:
         traceback.print_exc()
-        teller.error(f"{type(error).__name__}: {text_of(error)}")
+        writer.error(f"{type(error).__name__}: {text_of(error)}")
         return ExitCode.FAILED
     return ExitCode.DONE

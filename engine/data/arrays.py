@@ -58,7 +58,7 @@ def _all(source: str, rows: Rows) -> Arrays:
 
 
 def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
-    return file_readers.mapped(source) if rows.features is None else rows.features
+    return file_readers.map_array(source) if rows.features is None else rows.features
 
 
 class Arrays:

@@ -40,8 +40,8 @@ class Reader:
     """Reads batches of one dataset, for one caller at a time. Must be closed."""
 
     def __init__(self, dataset: Dataset, workers: int = 0) -> None:
-        """`workers` is `data.workers`: the number of threads, or 0 for `automatic(dataset)`."""
-        self.workers = workers or automatic(dataset)
+        """`workers` is `data.workers`: the number of threads, or 0 for `default_workers(dataset)`."""
+        self.workers = workers or default_workers(dataset)
         """Number of threads."""
         self._dataset = dataset
         self._pool: ThreadPoolExecutor | None = None
@@ -68,16 +68,16 @@ class Reader:
             self._pool = None
 
     def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
-        return checked(self._dataset.fetch(indices), len(indices))
+        return check_batch(self._dataset.fetch(indices), len(indices))
 
 
-def automatic(dataset: Dataset) -> int:
+def default_workers(dataset: Dataset) -> int:
     """Number of threads for a dataset by default: one per CPU, at most 8, if the dataset is `parallel`, else one,
     because a `fetch` written for one caller may silently fail under several."""
     return min(AUTOMATIC_MAX, len(os.sched_getaffinity(0))) if getattr(dataset, "parallel", False) else 1
 
 
-def checked(batch: Any, count: int) -> dict[str, torch.Tensor]:
+def check_batch(batch: Any, count: int) -> dict[str, torch.Tensor]:
     """Returns the batch if it is what `Dataset.fetch` must return for `count` indices. Raises `WrongBatch`."""
     need = "it must return a dict of tensors by name, each with one row per example"
     if not isinstance(batch, dict) or not batch:
@@ -141,7 +141,7 @@ class DataWait:
 def remedy(dataset: Dataset, workers: int) -> str:
     """How the dataset is read under `data.workers = workers`, and what would make it faster."""
     if getattr(dataset, "parallel", False):
-        number = workers or automatic(dataset)
+        number = workers or default_workers(dataset)
         return (
             f"{number} threads decode (data.workers); a data.cache_mb that holds all images decodes each of them once, "
             "and smaller files decode sooner"

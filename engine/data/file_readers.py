@@ -147,7 +147,7 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
 SCHEME = "set:"
 
 
-def located(source: str) -> str:
+def source_path(source: str) -> str:
     """The path of a source; `set:NAME/FILE` is a file of a fetched data set. Raises `ValueError` if the set was not
     fetched."""
     if not source.startswith(SCHEME):
@@ -158,7 +158,7 @@ def located(source: str) -> str:
     except KeyError as error:
         refuse(f"data.source: {error.args[0]}")
     place = cache.root(os.environ) / entry.name
-    if not cache.is_there(entry, place):
+    if not cache.is_prepared(entry, place):
         refuse(f"data.source: the data set {name} was not fetched; run `tputui data fetch {name}`")
     return str(place / file)
 
@@ -256,7 +256,7 @@ def read_arrays(options: ArrayData) -> Raw:
 
     Raises `ValueError` if the files have different lengths, `OSError` if one cannot be read.
     """
-    count = len(mapped(options.source))
+    count = len(map_array(options.source))
     columns: dict[str, pl.Series] = {}
     if options.labels_file:
         labels = _fitting(options.labels_file, options.source, count)
@@ -271,14 +271,14 @@ def read_arrays(options: ArrayData) -> Raw:
     return Raw(called, frame, Names(called, numbers), Path(options.source).parent)
 
 
-def renamed(options: ArrayData) -> ArrayData:
+def with_array_columns(options: ArrayData) -> ArrayData:
     """The options with the column names that `read_arrays` makes; unchanged for a table. Raises `ValueError` if
     `labels_file` is not set."""
     if not options.is_array:
         return options
     if not options.labels_file:
         refuse("data.labels_file: name the .npy file of the labels")
-    labels = mapped(options.labels_file)
+    labels = map_array(options.labels_file)
     names = label_columns(options, 1 if labels.ndim == 1 else int(np.prod(labels.shape[1:])))
     group = GROUP if options.groups_file else ""
     return msgspec.structs.replace(options, label=names if len(names) > 1 else names[0], group=group)
@@ -290,9 +290,9 @@ def label_columns(options: ArrayData, count: int) -> list[str]:
     return given if len(given) == count else [f"label_{place}" for place in range(count)]
 
 
-def mapped(name: str) -> npt.NDArray[Any]:
+def map_array(name: str) -> npt.NDArray[Any]:
     """The memory-mapped array [rows, ...] of a `.npy` file. Raises `ValueError` or `FileNotFoundError`."""
-    path = Path(located(name)).expanduser()
+    path = Path(source_path(name)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
     try:
@@ -306,7 +306,7 @@ def mapped(name: str) -> npt.NDArray[Any]:
 
 def _fitting(name: str, source: str, count: int) -> npt.NDArray[Any]:
     """The array in the file `name`, which must have `count` rows, as `source` has."""
-    array = mapped(name)
+    array = map_array(name)
     if len(array) != count:
         refuse(f"{name} has {len(array):,} rows and {source} has {count:,}; the numbers of rows must be equal")
     return array

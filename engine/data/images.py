@@ -1,6 +1,6 @@
 """Datasets of images with labels, masks and depths: the cache of decoded images, and random augmentation.
 
-Images stay uint8 on the host. `mirrored`, `relit` and `scaled` run on the device, inside the step's program.
+Images stay uint8 on the host. `random_mirror`, `random_light` and `scaled` run on the device, inside the program.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.T
 BYTE_MAX = 255.0
 
 
-def mirrored(batch: dict[str, torch.Tensor], names: Sequence[str], dim: int) -> dict[str, torch.Tensor]:
+def random_mirror(batch: dict[str, torch.Tensor], names: Sequence[str], dim: int) -> dict[str, torch.Tensor]:
     """Mirrors each example along `dim` with probability 1/2; all tensors in `names`, [n, channels, height, width] each,
     alike.
 
@@ -269,7 +269,7 @@ def mirrored(batch: dict[str, torch.Tensor], names: Sequence[str], dim: int) -> 
     return {**batch, **{name: torch.where(coins, batch[name].flip(dim), batch[name]) for name in names}}
 
 
-def relit(images: torch.Tensor, share: float) -> torch.Tensor:
+def random_light(images: torch.Tensor, share: float) -> torch.Tensor:
     """Changes brightness and contrast of each image randomly by up to `share`: uint8 [n, channels, height, width], same
     shape."""
     pixels = images.float()

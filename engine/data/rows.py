@@ -169,11 +169,11 @@ class RowErrors:
         ]
         if len(bad) > self._limit:
             allowed = f"; max_bad_rows = {self._limit} may be left out" if self._limit else ""
-            raise BadSource(listed([str(example) for example in bad]) + allowed)
+            raise BadSource(join_problems([str(example) for example in bad]) + allowed)
         return tuple(bad)
 
 
-def listed(problems: list[str]) -> str:
+def join_problems(problems: list[str]) -> str:
     """Up to ten problems in one line, and the number of the others."""
     more = len(problems) - MOST_SHOWN
     return "; ".join(problems[:MOST_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
@@ -181,4 +181,4 @@ def listed(problems: list[str]) -> str:
 
 def refuse(*problems: str) -> NoReturn:
     """Raises `BadSource`, a `ValueError`, with the problems."""
-    raise BadSource(listed(list(problems)))
+    raise BadSource(join_problems(list(problems)))

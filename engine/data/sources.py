@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data import file_readers, tfrecord
-from engine.data.file_readers import IN_BRACES, SUFFIXES, filled, located, read_table, texts
+from engine.data.file_readers import IN_BRACES, SUFFIXES, filled, read_table, source_path, texts
 from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
-from engine.data.rows import TEST, Ints, Raw, Rows, listed, refuse
+from engine.data.rows import TEST, Ints, Raw, Rows, join_problems, refuse
 from engine.data.validate import checked_rows, images_folder
 from engine.task import Sizes
 
@@ -43,12 +43,12 @@ class SplitRows(NamedTuple):
 
 def open_rows(options: SourceOptions) -> Rows:
     """The rows of the options' source. Raises `ValueError` or `OSError` with a message for the user."""
-    options = msgspec.structs.replace(options, source=located(options.source))
+    options = msgspec.structs.replace(options, source=source_path(options.source))
     source = options.source
     if not source:
         refuse("data.source: name a table, a folder with a folder for each class, a .npy file, or TFRecord files")
     if isinstance(options, ArrayData) and options.is_array:
-        return checked_rows(file_readers.read_arrays(options), file_readers.renamed(options))
+        return checked_rows(file_readers.read_arrays(options), file_readers.with_array_columns(options))
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
             return checked_rows(tfrecord.read_records(options), options)
@@ -87,7 +87,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
 
     Raises `ValueError` if there is no test split.
     """
-    options = msgspec.structs.replace(options, source=located(options.source))
+    options = msgspec.structs.replace(options, source=source_path(options.source))
     source = options.source
     classes = _classes(options) if classes is None else classes
     if isinstance(options, ImageData) and Path(source).expanduser().is_dir():
@@ -121,7 +121,7 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
     """The options without those that only training uses."""
     plain = msgspec.structs.replace(options, group="", fold_column="", split_column="")
     if isinstance(plain, ArrayData):
-        named = file_readers.renamed(plain) if plain.labels_file else plain
+        named = file_readers.with_array_columns(plain) if plain.labels_file else plain
         return msgspec.structs.replace(named, group="", groups_file="")
     return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
 
@@ -208,7 +208,7 @@ def num_folds(options: SourceOptions) -> int:
     if options.fold_column:
         folds = open_rows(options).folds
         return int(folds.max()) + 1 if folds is not None else 0
-    source = located(options.source)
+    source = source_path(options.source)
     folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
     presplit = bool(options.split_column) or (folder and file_readers.has_splits(source))
     return 0 if presplit else options.folds
@@ -238,11 +238,11 @@ def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str
         return []
     if options.allow_leaks:
         of = "group is" if len(torn) == 1 else "groups are"
-        some = listed(torn[:SHOWN_IN_NOTE])
+        some = join_problems(torn[:SHOWN_IN_NOTE])
         return [f"{len(torn):,} {of} in training and in validation, which makes the scores too good: {some}"]
     given = options.split_column if rows.split is not None else options.fold_column if rows.folds is not None else ""
     advice = f"fix the column {given}" if given else "take folds_by = group or stratified_group"
-    refuse(f"data.group: {listed(torn)}; {advice}, or allow it with allow_leaks = true")
+    refuse(f"data.group: {join_problems(torn)}; {advice}, or allow it with allow_leaks = true")
 
 
 def _refuse_unknown(source: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data import sources
-from engine.data.file_readers import located
+from engine.data.file_readers import source_path
 from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
@@ -175,14 +175,14 @@ def load_test(options: TextData, vocabulary: Vocabulary, classes: Sequence[str] 
 def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
     """The vocabulary in the options' file, or that of the training texts. Raises as `load` does."""
     if options.vocabulary:
-        return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
+        return Vocabulary.load(Path(source_path(options.vocabulary)).expanduser())
     parts = split_rows(options, seed)
     return _vocabulary(options, parts.rows, parts.train)
 
 
 def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
     if options.vocabulary:
-        return Vocabulary.load(Path(located(options.vocabulary)).expanduser())
+        return Vocabulary.load(Path(source_path(options.vocabulary)).expanduser())
     assert rows.texts is not None
     return Vocabulary.of((rows.texts[row] for row in train), options.max_words, options.min_count)
 

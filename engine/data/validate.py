@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from engine.data.file_readers import column, filled, located, texts
+from engine.data.file_readers import column, filled, source_path, texts
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, RowErrors, Rows, refuse
 
@@ -103,7 +103,7 @@ def take(rows: Rows, which: Ints) -> Rows:
     )
 
 
-def _notes(labels: Labels | None) -> tuple[str, ...]:
+def _notes(labels: LabelColumns | None) -> tuple[str, ...]:
     return () if labels is None else labels.notes
 
 
@@ -131,7 +131,7 @@ def _files(raw: Raw, options: SourceOptions, findings: RowErrors, labelled: bool
 def images_folder(raw: Raw, options: ImageData) -> Path:
     """Folder that the paths of images are relative to."""
     given = options.image_folder if raw.paths is None else ""
-    return Path(located(given)).expanduser() if given else raw.folder
+    return Path(source_path(given)).expanduser() if given else raw.folder
 
 
 def _existing(made: pl.Series, folder: Path, column_name: str, findings: RowErrors) -> list[str]:
@@ -217,7 +217,7 @@ EMPTY = "the cell is empty"
 MOST_CLASSES = 1_000_000
 
 
-class Labels(NamedTuple):
+class LabelColumns(NamedTuple):
     """Labels of every row; 0 for a bad row."""
 
     values: npt.NDArray[Any]
@@ -227,7 +227,7 @@ class Labels(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels:
+def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> LabelColumns:
     """The labels of the columns that the options name. Raises `ValueError` if a column is missing."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names:
@@ -237,7 +237,7 @@ def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> Labels
             refuse(f'data.label: label_kind = "class" takes one column, and {len(names)} are named')
         return _classes(raw, names[0], options, findings)
     columns = [_label_values(raw, name, options.label_kind, findings) for name in names]
-    return Labels(np.stack(columns, axis=1), tuple(names))
+    return LabelColumns(np.stack(columns, axis=1), tuple(names))
 
 
 def _label_values(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.NDArray[np.float32]:
@@ -258,7 +258,7 @@ def _present(raw: Raw, name: str) -> pl.Series:
     return raw.frame[name]
 
 
-def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -> Labels:
+def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -> LabelColumns:
     cells = texts(raw, name, "label")
     findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
     if options.classes:
@@ -270,7 +270,7 @@ def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -
     return _named_classes(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), findings)
 
 
-def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> Labels:
+def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> LabelColumns:
     if len(set(classes)) < len(classes):
         refuse("data.classes: a name occurs twice")
     keys = pl.Series(list(classes), dtype=pl.String)
@@ -279,12 +279,12 @@ def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findin
     wrong = np.flatnonzero((values < 0) & cells.is_not_null().to_numpy())
     known = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
     findings.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {known}' for row in wrong])
-    return Labels(np.maximum(values, 0), classes, _unused(values, classes))
+    return LabelColumns(np.maximum(values, 0), classes, _unused(values, classes))
 
 
 def _numbered_classes(
     cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, findings: RowErrors
-) -> Labels:
+) -> LabelColumns:
     numbers = numbers.astype(np.float64)
     whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
     most = num_classes or int(min(np.max(numbers, where=whole, initial=0), MOST_CLASSES - 1)) + 1
@@ -294,7 +294,7 @@ def _numbered_classes(
     findings.add(wrong, name, [f"{cells[int(row)]} is not {need}" for row in wrong])
     values = np.where(right, numbers, 0).astype(np.int64)
     classes = tuple(str(number) for number in range(most))
-    return Labels(values, classes, _unused(values[right], classes))
+    return LabelColumns(values, classes, _unused(values[right], classes))
 
 
 def _unused(values: npt.NDArray[np.int64], classes: tuple[str, ...]) -> tuple[str, ...]:

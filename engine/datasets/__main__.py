@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def describe(entry: DatasetEntry, place: Path) -> dict[str, Any]:
     """The JSON of one set; `path` is None if the set was not fetched."""
-    there = cache.is_there(entry, place)
+    there = cache.is_prepared(entry, place)
     return {
         "name": entry.name,
         "what": entry.what,

@@ -49,7 +49,7 @@ def recipe_line(entry: DatasetEntry) -> str:
     return f"set: {entry.name}, recipe {entry.recipe}"
 
 
-def is_there(entry: DatasetEntry, place: Path) -> bool:
+def is_prepared(entry: DatasetEntry, place: Path) -> bool:
     """Whether `place` holds the set as this version prepares it."""
     try:
         first = (place / SOURCE).read_text().partition("\n")[0]
@@ -59,7 +59,7 @@ def is_there(entry: DatasetEntry, place: Path) -> bool:
 
 
 @contextlib.contextmanager
-def making(place: Path) -> Iterator[Path]:
+def prepare_folder(place: Path) -> Iterator[Path]:
     """An empty folder beside `place` that replaces `place` if the block succeeds, and is removed if it fails.
 
     If the block leaves the folder empty, `place` is unchanged. One process at a time; leftovers of killed processes are

@@ -35,15 +35,15 @@ write into; returns sentences about what was done."""
 
 def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
     """Puts a set at `place`; False if it is there already. Raises `CannotFetch` and `OSError`."""
-    if cache.is_there(entry, place):
+    if cache.is_prepared(entry, place):
         tell(f"{entry.name} is already in {place}; remove that folder to fetch it again")
         return False
     cache.check_free(place)
     _check_needs(entry)
     for line in terms(entry):
         tell(line)
-    with cache.making(place) as made:
-        if cache.is_there(entry, place):
+    with cache.prepare_folder(place) as made:
+        if cache.is_prepared(entry, place):
             # Another process fetched it while this one waited.
             return False
         work = made.parent

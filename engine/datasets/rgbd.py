@@ -92,7 +92,7 @@ def castle(root: Path) -> list[Scene]:
         small = image.reshape(rows, 2, columns, 2, 3).mean((1, 3)).round().astype(np.uint8)
         found.append((path.stem.removeprefix("image_"), small, near))
     known = np.concatenate([near[near > 0] for _, _, near in found])
-    start = parting(known)
+    start = otsu_threshold(known)
     return [Scene(f"castle-{number}", image, near, near > 0, start) for number, image, near in found]
 
 
@@ -102,10 +102,10 @@ def _of_disparity(
     import numpy as np
 
     near = np.where(valid, disparity / disparity[valid].max(), 0).astype(np.float32)
-    return Scene(name, image, near, valid, parting(near[valid]))
+    return Scene(name, image, near, valid, otsu_threshold(near[valid]))
 
 
-def parting(nearness: npt.NDArray[np.float32]) -> float:
+def otsu_threshold(nearness: npt.NDArray[np.float32]) -> float:
     """The nearness threshold that best separates known pixels (0 to 1) into near and far (Otsu, 1979)."""
     import numpy as np
 

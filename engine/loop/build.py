@@ -86,7 +86,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     if found != expected:
         raise Refused([Problem("task", f"load() returned {found} examples, but sizes() returned {expected}")])
     # Before the train step makes its own network, since the task refers to the newest one.
-    predicted = advice.tell(plan, splits.train, context.reporter.emit) if context.telemetry else None
+    predicted = advice.emit_prediction(plan, splits.train, context.reporter.emit) if context.telemetry else None
     train_step = TrainStep(plan, cores, splits.train)
     if not cores.is_only:
         network.require_equal_weights(train_step.model, cores)
@@ -103,7 +103,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         feeds = BatchFeeds(plan, splits, cores.own, cores.put, events.example_skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
-    explain = partial(advice.explain, forecast=predicted)
+    explain = partial(advice.out_of_memory_page, forecast=predicted)
     built = Trainer(plan, feeds, train_step, events, context.requests, store, artifacts, explain)
     for note in (*splits.notes, *_notes(plan), *unrolled_modules(train_step.model), *new_head(train_step.model)):
         events.warn(note)

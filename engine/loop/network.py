@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from engine.data.batch_reader import checked
+from engine.data.batch_reader import check_batch
 from engine.errors import BadExample, Problem, Refused, TaskError
 from engine.memory import remat
 from engine.models import batchnorm
@@ -111,7 +111,7 @@ def _readable_example(dataset: Dataset) -> dict[str, torch.Tensor]:
 
 
 def _example(dataset: Dataset, index: int) -> dict[str, torch.Tensor]:
-    return checked(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+    return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
 
 
 class Ties(NamedTuple):

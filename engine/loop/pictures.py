@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.batch_reader import checked
+from engine.data.batch_reader import check_batch
 from engine.errors import BadExample
 from engine.task import Dataset, Picture, Plan, Task
 
@@ -73,6 +73,6 @@ def present_rows(rows: list[int], present: npt.NDArray[np.bool_] | None) -> list
 def _row(dataset: Dataset, index: int) -> dict[str, torch.Tensor] | None:
     """An example as a batch of one; None if it cannot be used, which training reports."""
     try:
-        return checked(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+        return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
     except BadExample:
         return None

@@ -38,18 +38,18 @@ class MemoryAdvice(NamedTuple):
     limit: MemoryLimit
 
 
-def make(plan: Plan, dataset: Dataset) -> MemoryAdvice:
+def predict(plan: Plan, dataset: Dataset) -> MemoryAdvice:
     """Predicts the memory of the plan's training step. Raises `Unpredictable`."""
     batch, settings = estimate.shapes(dataset), estimate.settings(plan)
     limit = hardware.memory_limit(plan.machine, plan.config.num_cores)
-    return MemoryAdvice(plan, batch, settings, estimate.measure(plan, batch, settings), limit)
+    return MemoryAdvice(plan, batch, settings, estimate.estimate(plan, batch, settings), limit)
 
 
-def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> MemoryAdvice | None:
+def emit_prediction(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> MemoryAdvice | None:
     """Predicts the memory and emits the event, with a warning above the limit. None if it cannot be predicted."""
     try:
-        forecast = make(plan, dataset)
-        emit(ev.MemoryPredicted(t=time.time(), core=event(forecast)))
+        forecast = predict(plan, dataset)
+        emit(ev.MemoryPredicted(t=time.time(), core=to_event(forecast)))
         if (text := warning(forecast)) is not None:
             emit(ev.WarningRaised(t=time.time(), text=text))
     except Unpredictable as error:
@@ -58,7 +58,7 @@ def tell(plan: Plan, dataset: Dataset, emit: Callable[[ev.Event], object]) -> Me
     return forecast
 
 
-def event(forecast: MemoryAdvice) -> ev.MemoryForecast:
+def to_event(forecast: MemoryAdvice) -> ev.MemoryForecast:
     """The event of the journal, in bytes per core."""
     predicted, settings = forecast.predicted, forecast.settings
     return ev.MemoryForecast(
@@ -90,7 +90,7 @@ def warning(forecast: MemoryAdvice) -> str | None:
     )
 
 
-def explain(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
+def out_of_memory_page(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
     """The page for an out-of-memory error: biggest parts, and settings that would help. None for any other error."""
     said = text_of(error)
     if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
@@ -134,7 +134,7 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
     settings = forecast.settings
 
     def total(changed: Settings) -> float:
-        return scale * estimate.measure(forecast.plan, forecast.batch, changed).total
+        return scale * estimate.estimate(forecast.plan, forecast.batch, changed).total
 
     if settings.batch > 1:
         now, half = total(settings), total(settings._replace(batch=max(1, settings.batch // 2)))

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.data.batch_reader import WrongBatch, checked
+from engine.data.batch_reader import WrongBatch, check_batch
 from engine.errors import BadExample, Problem, Refused
 from engine.memory import remat
 from engine.report_interval import DEPTH
@@ -99,7 +99,7 @@ def shapes(dataset: Dataset) -> Shapes:
     why = "there is no training example"
     for index in range(min(TRIES, len(dataset))):
         try:
-            batch = checked(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+            batch = check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
         except BadExample as error:
             why = str(error)
             continue
@@ -111,7 +111,7 @@ def shapes(dataset: Dataset) -> Shapes:
     raise Unpredictable(why)
 
 
-def measure(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
+def estimate(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
     """The memory of a step under the settings. Raises `Unpredictable`.
 
     Uses fake XLA tensors, whose bf16 casts are those of the device; if the network's own code does not support them,
@@ -126,10 +126,10 @@ def measure(plan: Plan, batch: Shapes, chosen: Settings) -> MemoryEstimate:
             except Refused as refused:
                 raise Unpredictable(str(refused)) from on_xla
             except Exception as error:  # The task's own code; training reports the error in full.
-                raise unpredictable(error) from error
+                raise tracing_failure(error) from error
 
 
-def unpredictable(error: Exception) -> Unpredictable:
+def tracing_failure(error: Exception) -> Unpredictable:
     """Why a step cannot be traced, from an error of the task's own code."""
     if "UninitializedParameter" in str(error):
         return Unpredictable("the network has lazy layers; give them their number of inputs")

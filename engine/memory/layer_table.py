@@ -64,7 +64,7 @@ class Recorder:
         self._shapes.setdefault(id(module), [list(tensor.shape) for tensor in _tensors(result)][:SHAPES_MAX])
 
 
-def of(plan: Plan, dataset: Dataset) -> LayerTable:
+def trace_layers(plan: Plan, dataset: Dataset) -> LayerTable:
     """The table of a configuration, traced with a fake batch of one core. Raises `Unpredictable`."""
     shapes, batch = estimate.shapes(dataset), plan.config.batch_per_core
     with torch.random.fork_rng(devices=[]):
@@ -75,7 +75,7 @@ def of(plan: Plan, dataset: Dataset) -> LayerTable:
                 plan.task.predict(model, estimate.tensors(shapes, batch, "cpu"))
                 return recorder.table(batch)
         except Exception as error:  # The task's own code; training reports it in full.
-            raise estimate.unpredictable(error) from error
+            raise estimate.tracing_failure(error) from error
 
 
 def _is_listed(module: nn.Module) -> bool:

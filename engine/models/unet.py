@@ -66,11 +66,11 @@ class Up(nn.Module):
 
     def forward(self, x: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
         """[n, inputs, h, w] and [n, skips, 2h, 2w] -> [n, outputs, 2h, 2w]."""
-        result: torch.Tensor = self.convs(torch.cat((doubled(x), skip), dim=1))
+        result: torch.Tensor = self.convs(torch.cat((upsample(x), skip), dim=1))
         return result
 
 
-def doubled(x: torch.Tensor) -> torch.Tensor:
+def upsample(x: torch.Tensor) -> torch.Tensor:
     """Repeats each pixel 2 x 2: [n, c, h, w] -> [n, c, 2h, 2w]."""
     n, c, h, w = x.shape
     return x[:, :, :, None, :, None].expand(n, c, h, 2, w, 2).reshape(n, c, 2 * h, 2 * w)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.errors import PEER_LOST, THROUGH
+from engine.errors import PEER_LOST, RANK_FINISHED
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -68,12 +68,12 @@ class RankProcess:
     @property
     def has_failed(self) -> bool:
         """Whether it has exited, neither regularly nor because it lost another rank."""
-        return self.popen.poll() not in (None, THROUGH, PEER_LOST)
+        return self.popen.poll() not in (None, RANK_FINISHED, PEER_LOST)
 
     def new_exit(self, *, ending: bool) -> ev.RankExited | None:
         """The event of its exit, once; None if it runs or came to its regular end."""
         code = self.popen.poll()
-        if self._exit_reported or code is None or code == THROUGH:
+        if self._exit_reported or code is None or code == RANK_FINISHED:
             return None
         self._exit_reported = True
         return ev.RankExited(
@@ -145,7 +145,7 @@ class RankProcesses:
 
     def lost(self) -> LostRank | None:
         """The process that failed first; None if none has, or if it is not known yet."""
-        exited = [process for process in self._processes if process.popen.poll() not in (None, THROUGH)]
+        exited = [process for process in self._processes if process.popen.poll() not in (None, RANK_FINISHED)]
         if not exited:
             return None
         failed = [process.lost_rank() for process in exited if process.has_failed]

@@ -16,23 +16,23 @@ from engine.process.requests import Progress
 from tputui.config import ConfigError
 from tputui.telemetry import events as ev
 
-TOLD_IN_FULL = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
+COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
 """Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""
 TRACEBACK_CHARS_MAX = 131_072
 _Made = TypeVar("_Made")
 
 
-def failure(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
+def failure_event(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
     """The event for an error that ended a rank; `who` is put before the message."""
     return ev.FailureRaised(
         t=time.time(),
         error=type(error).__name__,
         message=f"{who}{text_of(error)}",
-        traceback=_tried(lambda: printable(trace(error), TRACEBACK_CHARS_MAX), ""),
+        traceback=_tried(lambda: printable(traceback_of(error), TRACEBACK_CHARS_MAX), ""),
         phase=progress.doing.phase,
         step=progress.step,
         kind=_tried(lambda: kind_of(error), "exception"),
-        frames=_tried(lambda: stacks.of_error(error), []),
+        frames=_tried(lambda: stacks.error_frames(error), []),
     )
 
 
@@ -44,13 +44,13 @@ def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
         return otherwise
 
 
-def trace(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """The traceback, if it adds information to the message."""
     refusal = _refused_import(error)
     if refusal is not None and refusal.__cause__ is not None:
         # The user's own module failed; its traceback is what they need.
         return "".join(traceback.format_exception(refusal.__cause__))
-    return "" if isinstance(error, TOLD_IN_FULL) else "".join(traceback.format_exception(error))
+    return "" if isinstance(error, COMPLETE_MESSAGES) else "".join(traceback.format_exception(error))
 
 
 def kind_of(error: BaseException) -> ev.FailureKind:

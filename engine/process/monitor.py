@@ -50,20 +50,20 @@ class WorkerMonitor:
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def follow(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
+    def connect(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
         """Connects the loop: since when (monotonic) it has been inside the compiler, and which requests it has
         answered."""
         self._compiling_since = compiling_since
         self._served = served
 
-    def until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
+    def run_until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
         """Polls until the loop has ended; `besides` is called each time."""
         while not ended.wait(POLL_INTERVAL_S):
-            self.look()
+            self.poll()
             besides()
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Sends a heartbeat if due, and passes new requests on with a receipt."""
         doing = self.beat()
         self._pass_on(doing)
@@ -94,7 +94,7 @@ class WorkerMonitor:
                 ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=step)
             )
             if request.kind == "stacks":
-                self._tell_stacks(request, step)
+                self._report_stacks(request, step)
                 continue
             self._open[request.id] = request
             if request.kind != "stop_now":
@@ -103,9 +103,9 @@ class WorkerMonitor:
             if request.kind == "stop_now" and self._control.claim_end():
                 self._end_now(request)
 
-    def _tell_stacks(self, request: requests.Request, step: int) -> None:
+    def _report_stacks(self, request: requests.Request, step: int) -> None:
         """Answers a request for stacks from this thread, with the current step; training continues."""
-        path = self._stacks.tell(request)
+        path = self._stacks.report(request)
         self._reporter.emit(
             ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
         )

@@ -36,16 +36,16 @@ class StackReporter:
         self._reporter = reporter
         self._inbox = requests.Inbox(run_dir)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Answers new requests; for a process that handles no other requests."""
         for request in self._inbox.poll():
             if request.kind == "stacks":
-                self.tell(request)
+                self.report(request)
 
-    def tell(self, request: requests.Request) -> str | None:
+    def report(self, request: requests.Request) -> str | None:
         """Emits the stacks as an event and writes them to a file; returns its path relative to the run directory, if
         written."""
-        threads = of_threads()
+        threads = thread_stacks()
         path = self._write(f"{request.id}-{self._reporter.writer}.txt", as_text(threads))
         self._reporter.emit(
             StacksTaken(
@@ -68,7 +68,7 @@ class StackReporter:
         return f"{FOLDER}/{name}"
 
 
-def tell_on_signal(run_dir: Path, writer: str) -> None:
+def dump_on_signal(run_dir: Path, writer: str) -> None:
     """Makes SIGUSR1 print every stack into a file, even while native code holds the interpreter's lock and no Python
     thread can respond."""
     try:
@@ -81,7 +81,7 @@ def tell_on_signal(run_dir: Path, writer: str) -> None:
         faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)
 
 
-def of_threads() -> list[ThreadStack]:
+def thread_stacks() -> list[ThreadStack]:
     """Every thread of this process: training threads first, then those in user code, then the rest."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = [
@@ -91,7 +91,7 @@ def of_threads() -> list[ThreadStack]:
     return sorted(found, key=_rank)[:THREADS_MAX]
 
 
-def of_error(error: BaseException) -> list[CodeFrame]:
+def error_frames(error: BaseException) -> list[CodeFrame]:
     """The calls in user code that led to an error, innermost first, beginning with the newest exception."""
     chain: list[BaseException] = []
     link: BaseException | None = error

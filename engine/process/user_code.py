@@ -24,7 +24,7 @@ class ImportedUserCode(ImportError):
     """A module is inside the run; the text names its file."""
 
 
-class Guard(MetaPathFinder):
+class ImportGuard(MetaPathFinder):
     """Finds modules as Python does, but refuses files in certain folders, whichever package leads there."""
 
     def __init__(self, is_shut: Callable[[str], bool]) -> None:
@@ -45,7 +45,7 @@ class Guard(MetaPathFinder):
         return spec
 
 
-def allow(folder: Path, run_dir: Path | None) -> None:
+def allow_imports_from(folder: Path, run_dir: Path | None) -> None:
     """Adds `folder` to the end of the import path, so that its modules never hide others.
 
     No module is imported from `run_dir`, nor from the subfolder of `folder` that contains `run_dir`: a folder without
@@ -54,17 +54,16 @@ def allow(folder: Path, run_dir: Path | None) -> None:
     sys.path.append(str(folder))
     if run_dir is not None:
         shut = str(_shut(folder.resolve(), run_dir.resolve()))
-        _install(Guard(lambda place: place == shut or place.startswith(os.path.join(shut, ""))))
+        _install(ImportGuard(lambda place: place == shut or place.startswith(os.path.join(shut, ""))))
 
 
-def allow_here() -> None:
-    """As `allow` for the current directory, if the task may be named by a listed run: no module is imported from inside
-    any run."""
+def allow_imports_from_here() -> None:
+    """As `allow_imports_from` for the current directory, with no run of its own: excludes modules inside any run."""
     sys.path.append(os.getcwd())
-    _install(Guard(_is_in_run))
+    _install(ImportGuard(_is_in_run))
 
 
-def _install(guard: Guard) -> None:
+def _install(guard: ImportGuard) -> None:
     # Before PathFinder, which stays: package metadata is read through it.
     sys.meta_path.insert(sys.meta_path.index(PathFinder), guard)
 

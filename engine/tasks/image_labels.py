@@ -99,8 +99,8 @@ class ImageLabels(Labelled):
             return batch
         from engine.data import images
 
-        batch = images.mirrored(batch, ["image"], 3)
-        return images.mirrored(batch, ["image"], 2) if self._flips == "both" else batch
+        batch = images.random_mirror(batch, ["image"], 3)
+        return images.random_mirror(batch, ["image"], 2) if self._flips == "both" else batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`logits` float32 [n, labels]; for numbers `values` [n, labels], in training with their `spread` [labels]."""

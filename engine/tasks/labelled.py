@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 NUMBER_METERS, NUMBER_SCORES = ("loss", "mae"), ("rmse", "r2")
 """Meters if labels are numbers."""
-MOST_TOLD = 3
+LABELS_SHOWN = 3
 """Number of labels of one example in the title of its picture."""
-MOST_NAMED = 20
+LABELS_SCORED = 20
 """With more labels than this, scores are not computed per label."""
 
 
@@ -100,7 +100,7 @@ class Labelled(Task):
         by_auc = scores.by_label(scores.auc, targets, logits, self._names)
         by_ap = scores.by_label(scores.average_precision, targets, logits, self._names)
         found = {"auc": by_auc.macro.value, "ap": by_ap.macro.value}
-        if 1 < len(self._names) <= MOST_NAMED:
+        if 1 < len(self._names) <= LABELS_SCORED:
             found |= {f"auc {name}": one.value for name, one in zip(self._names, by_auc.each, strict=True)}
         return found
 
@@ -109,7 +109,7 @@ class Labelled(Task):
         each = {name: (label[:, place], values[:, place]) for place, name in enumerate(self._names)}
         by_name = {name: (scores.rmse(*pair).value, scores.r2(*pair).value) for name, pair in each.items()}
         found = {"rmse": scores.rmse(label, values).value, "r2": float(np.mean([r2 for _, r2 in by_name.values()]))}
-        if 1 < len(self._names) <= MOST_NAMED:
+        if 1 < len(self._names) <= LABELS_SCORED:
             found |= {f"rmse {name}": rmse for name, (rmse, _) in by_name.items()}
             found |= {f"r2 {name}": r2 for name, (_, r2) in by_name.items()}
         return found
@@ -137,14 +137,14 @@ class Labelled(Task):
     def _told(self, label: npt.NDArray[Any]) -> str:
         """The label as text: the class, the labels that are 1, or the numbers."""
         if self._numbers:
-            return ", ".join(f"{value:.4g}" for value in label.reshape(-1)[:MOST_TOLD])
+            return ", ".join(f"{value:.4g}" for value in label.reshape(-1)[:LABELS_SHOWN])
         if self._classes:
             return self._names[int(label)]
         there = [name for name, value in zip(self._names, label.reshape(-1), strict=True) if value > 0.5]
-        more = f" and {len(there) - MOST_TOLD} more" if len(there) > MOST_TOLD else ""
+        more = f" and {len(there) - LABELS_SHOWN} more" if len(there) > LABELS_SHOWN else ""
         if len(self._names) == 1:
             return f"{self._names[0]} {int(bool(there))}"
-        return (", ".join(there[:MOST_TOLD]) + more) or "none"
+        return (", ".join(there[:LABELS_SHOWN]) + more) or "none"
 
     def _guessed(self, predictions: dict[str, npt.NDArray[Any]], row: int) -> str:
         """The prediction as text, with the probability of a class or single label."""

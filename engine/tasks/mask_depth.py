@@ -119,9 +119,9 @@ class MaskDepth(Task):
         from engine.data import images
 
         if self._data.flips != "none":
-            batch = images.mirrored(batch, ["image", "mask", "depth", "depth_valid"], 3)
+            batch = images.random_mirror(batch, ["image", "mask", "depth", "depth_valid"], 3)
         if self._data.relight:
-            batch = {**batch, "image": images.relit(batch["image"], self._data.relight)}
+            batch = {**batch, "image": images.random_light(batch["image"], self._data.relight)}
         return batch
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -167,7 +167,7 @@ class MaskDepth(Task):
         """The true mask; checkered where it is ignored."""
         known = batch["depth_valid"][row, 0] > 0
         counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
-        return checked(_gray(batch["mask"][row, 0] > 0), counts)
+        return checkered(_gray(batch["mask"][row, 0] > 0), counts)
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """The image, then predicted and true mask and depth; ignored pixels are checkered."""
@@ -224,7 +224,7 @@ def ramp(values: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.ui
     return np.where(np.isfinite(values)[:, :, None], colours, 0).astype(np.uint8)
 
 
-def checked(pixels: npt.NDArray[np.uint8], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+def checkered(pixels: npt.NDArray[np.uint8], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     """[height, width, 3] with gray checks where a pixel is not `known` [height, width]."""
     side = max(min(known.shape) // CHECKS_ACROSS, 1)
     rows, columns = np.indices(known.shape) // side
@@ -240,7 +240,7 @@ def _image(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8
 def _depth(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
     """The true depth; checkered where it is unknown."""
     depth = batch["depth"][row, 0]
-    return checked(ramp(depth, depth), batch["depth_valid"][row, 0] > 0)
+    return checkered(ramp(depth, depth), batch["depth_valid"][row, 0] > 0)
 
 
 def _gray(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:

@@ -72,7 +72,7 @@ class Tabular(Labelled):
         splits = arrays.load(data, seed)
         train = splits.train
         assert isinstance(train, arrays.Arrays)
-        self._learn_names(file_readers.renamed(data), train.rows)
+        self._learn_names(file_readers.with_array_columns(data), train.rows)
         self._learn_targets(train.rows, train.which)
         self._features = train.rows.feature_names
         self._moments = train.moments()
@@ -85,7 +85,7 @@ class Tabular(Labelled):
         from engine.models.mlp import Mlp
 
         if not self._names:
-            self._learn_names(file_readers.renamed(data), None)
+            self._learn_names(file_readers.with_array_columns(data), None)
         net = Mlp(self._num_features(data), options.hidden, len(self._names), options.dropout)
         if self._moments is not None:
             net.standardise(*self._moments)
@@ -110,7 +110,7 @@ class Tabular(Labelled):
 
     def _num_features(self, data: TabularData) -> int:
         if data.is_array:
-            return math.prod(file_readers.mapped(data.source).shape[1:])
+            return math.prod(file_readers.map_array(data.source).shape[1:])
         return len(self._with_features(data).features)
 
     def _with_features(self, data: TabularData) -> TabularData:

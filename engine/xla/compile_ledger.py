@@ -18,7 +18,7 @@ ENGINE_SECTIONS = frozenset({"report", "save"})
 """Sections of the engine alone: reads there are not the task's."""
 NOT_STEPS = ENGINE_SECTIONS | {"evaluate"}
 """Sections outside of training steps."""
-FIRST_TOLD = 3
+FIRST_REPORTED = 3
 """Number of recompiles of a kind that are reported one by one; later only the 10th, the 100th, ..."""
 EXCESS_STEPS = 5
 """Minimum number of steps before their executions and reads are judged."""
@@ -27,7 +27,7 @@ EXCESS = 0.5
 READS_HOW = ".item(), float(), if tensor"
 
 
-class Total:
+class ResettableTotal:
     """A running total of a counter that any code may reset: a decrease is a reset, not a negative count."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Total:
         return added
 
 
-class Meanwhile(NamedTuple):
+class TraceActivity(NamedTuple):
     """Other work during the trace of a program."""
 
     scalar_reads: int = 0
@@ -116,7 +116,7 @@ class CompileLedger:
             return None
         return self._recompiled("", place, programs, seconds, f"{_programs(programs)} compiled in {place}", "")
 
-    def ran(self, name: str, meanwhile: Meanwhile) -> list[str]:
+    def ran(self, name: str, meanwhile: TraceActivity) -> list[str]:
         """Records a run of a program. Returns the warnings that are due."""
         self._runs[name] += 1
         fresh, self._fresh = self._fresh, {}
@@ -154,7 +154,7 @@ class CompileLedger:
             parts.append(f"on the host CPU because they have no lowering: {', '.join(sorted(fallbacks))}")
         return "; ".join([*parts, f"the host has waited {_took(waited_s)} for reads so far"])
 
-    def _belongs(self, name: str, place: str, programs: int, seconds: float, meanwhile: Meanwhile) -> str | None:
+    def _belongs(self, name: str, place: str, programs: int, seconds: float, meanwhile: TraceActivity) -> str | None:
         """Records a compilation in the newest run of a program."""
         run = f'program "{name}", run {self._runs[name]}'
         if place == AT_SYNC:
@@ -171,9 +171,9 @@ class CompileLedger:
         kind.times += 1
         kind.seconds += seconds
         text = f"{what} ({_took(seconds)}){more}"
-        if kind.times < FIRST_TOLD:
+        if kind.times < FIRST_REPORTED:
             return text
-        if kind.times == FIRST_TOLD:
+        if kind.times == FIRST_REPORTED:
             return f"{text}; later ones of this kind are reported at the 10th, the 100th and so on"
         if str(kind.times).strip("0") == "1":
             return f"{text}; {kind.times:,} times after warm-up, {_took(kind.seconds)} in all"

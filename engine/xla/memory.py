@@ -21,7 +21,7 @@ class DeviceMemory:
     def __init__(self, core_ids: list[int], device: torch.device) -> None:
         self._core_ids = core_ids
         self._device = device
-        self._service = Service(core_ids)
+        self._service = MetricServicePoller(core_ids)
 
     def sample(self) -> MemorySampled:
         """The newest reading; returns at once."""
@@ -47,7 +47,7 @@ Usage = list[tuple[int, int]]
 """Bytes in use and total bytes, by core."""
 
 
-def ask_service() -> Usage:
+def query_service() -> Usage:
     """Queries the metric service of the TPU runtime, which a process that drives all cores cannot query directly. Has
     no timeout of its own, and may raise any exception."""
     # Installed with the TPU's own packages.
@@ -57,10 +57,10 @@ def ask_service() -> Usage:
     return [(usage.memory_usage, usage.total_memory) for usage in metrics.get_chip_usage(chip)]
 
 
-class Service:
+class MetricServicePoller:
     """Keeps one query to the metric service running, and the newest answer available."""
 
-    def __init__(self, core_ids: list[int], ask: Callable[[], Usage] = ask_service) -> None:
+    def __init__(self, core_ids: list[int], ask: Callable[[], Usage] = query_service) -> None:
         self._core_ids = core_ids
         self._ask = ask
         self._newest = _none(SILENT)

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping
 
 from engine.section_timer import SectionTimer
 from engine.xla import backend
-from engine.xla.compile_ledger import AT_SYNC, ENGINE_SECTIONS, NOT_STEPS, STEPS, CompileLedger, Meanwhile, Total
+from engine.xla.compile_ledger import (
+    AT_SYNC,
+    ENGINE_SECTIONS,
+    NOT_STEPS,
+    STEPS,
+    CompileLedger,
+    ResettableTotal,
+    TraceActivity,
+)
 from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
@@ -37,9 +45,9 @@ class ProgramCounters:
         self._warn = warn
         self._leads = leads
         self._ledger = CompileLedger(warm_up)
-        self._compiles, self._compile_s = Total(), Total()
-        self._cached, self._compiled, self._scalar_reads = Total(), Total(), Total()
-        self._others: dict[str, Total] = {}
+        self._compiles, self._compile_s = ResettableTotal(), ResettableTotal()
+        self._cached, self._compiled, self._scalar_reads = ResettableTotal(), ResettableTotal(), ResettableTotal()
+        self._others: dict[str, ResettableTotal] = {}
         """Values that are only reported, by name."""
         self._newest_compiled = 0
         self._ticks = backend.Ticks(0, 0, 0, 0)
@@ -122,7 +130,7 @@ class ProgramCounters:
         )
 
     def _total(self, name: str, now: float) -> float:
-        total = self._others.setdefault(name, Total())
+        total = self._others.setdefault(name, ResettableTotal())
         total.read(now)
         return total.value
 
@@ -148,8 +156,8 @@ class ProgramCounters:
             self._task_reads += reads
             self._reads_since_run += reads
 
-    def _meanwhile(self) -> Meanwhile:
+    def _meanwhile(self) -> TraceActivity:
         """Reads, and operations on the host CPU, since the last run."""
         reads, self._reads_since_run = self._reads_since_run, 0
         before, self._fallbacks = self._fallbacks, backend.fallbacks()
-        return Meanwhile(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])
+        return TraceActivity(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])

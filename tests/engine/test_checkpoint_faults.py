@@ -142,13 +142,13 @@ def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
     store.save(at_step(1), periodic=True, best=True)
     best, read, later = tmp_path / "checkpoints" / "best.pt", checksums.read, iter((2, 3))
 
-    def read_late(folder: Path) -> set[checksums.Sum]:
+    def read_late(folder: Path) -> set[checksums.FileDigest]:
         for step in later:
             store.save(at_step(step), periodic=True, best=True)
         return read(folder)
 
     monkeypatch.setattr(checksums, "read", read_late)
-    assert checksums.require(best) == checksums.digest_of(best)
+    assert checksums.verified_digest(best) == checksums.digest_of(best)
     assert checkpoint_files.load(best, planned()).position.step == 3
 
 
@@ -251,7 +251,7 @@ def test_a_full_disk_refuses_the_request_with_its_reason_and_the_next_one_is_ser
         refused = run.wait_for(ev.RequestRefused)
         assert "No space left on device" in refused.why
         assert "could not be written" in refused.why
-        assert checksums.require(disk / "last.pt")
+        assert checksums.verified_digest(disk / "last.pt")
         assert torch.load(disk / "last.pt", weights_only=True)["position"]["step"] >= saved.step
         assert not list(disk.glob(".*"))
         (disk / "filler").unlink()
@@ -261,4 +261,4 @@ def test_a_full_disk_refuses_the_request_with_its_reason_and_the_next_one_is_ser
     finally:
         run.stop_if_alive()
     assert [event.kind for event in applied] == ["checkpoint", "stop"]
-    assert checksums.require(disk / "last.pt")
+    assert checksums.verified_digest(disk / "last.pt")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, Meanwhile, Total
+from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, ResettableTotal, TraceActivity
 
 WARM_UP = {"step": 2, "evaluate": 2}
-NOTHING = Meanwhile()
+NOTHING = TraceActivity()
 
 
 def warm() -> CompileLedger:
@@ -22,7 +22,7 @@ def warm() -> CompileLedger:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
 def test_a_counter_that_is_set_back_loses_nothing_that_was_seen(moves: list[tuple[int, bool]]) -> None:
-    total, counter, added = Total(), 0, 0
+    total, counter, added = ResettableTotal(), 0, 0
     for more, reset in moves:
         # A reset that is followed by more than there was before cannot be told from no reset.
         counter = 0 if reset and more < counter else counter
@@ -56,7 +56,7 @@ def test_a_recompile_at_a_sync_names_program_run_and_seconds() -> None:
 def test_a_compile_inside_a_trace_says_what_was_seen_there_and_no_more() -> None:
     ledger = warm()
     ledger.compiled("trace", 2, 0.004)
-    [text] = ledger.ran("step", Meanwhile(scalar_reads=1, fallbacks=["median"]))
+    [text] = ledger.ran("step", TraceActivity(scalar_reads=1, fallbacks=["median"]))
     assert text == (
         'program "step", run 3: 2 programs compiled inside its trace, before its sync (4.0 ms); seen in that trace: '
         "median on the host CPU, 1 scalar read (.item(), float(), if tensor)"

@@ -209,7 +209,7 @@ class TestRgbd:
     def test_near_and_far_are_parted_in_the_gap_between_them_however_many_there_are(self, far: int, near: int) -> None:
         drawn = np.random.default_rng(0)
         scene = np.concatenate([drawn.uniform(0.2, 0.3, far), drawn.uniform(0.6, 0.8, near)]).astype(np.float32)
-        assert 0.29 < rgbd.parting(scene) <= 0.61
+        assert 0.29 < rgbd.otsu_threshold(scene) <= 0.61
 
     @pytest.fixture
     def rows(self, scene: rgbd.Scene, tmp_path: Path) -> list[dict[str, str]]:

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.xla
 
 PROBE = """
 import threading
-from engine.xla.memory import SILENT, Service
+from engine.xla.memory import SILENT, MetricServicePoller
 
 def answered(ask, cores):
-    service = Service(cores, ask)
+    service = MetricServicePoller(cores, ask)
     assert service.sample().hbm_reason == SILENT
     service._thread.join()
     return service.sample()
@@ -26,13 +26,13 @@ assert [(r.core, r.used_bytes, r.limit_bytes) for r in told.hbm] == [(4, 10, 100
 def fails():
     raise ConnectionError("nobody is there\\nand more")
 reason = answered(fails, [0]).hbm_reason
-assert reason.endswith("cannot be asked: nobody is there"), reason
+assert reason.endswith("metric service failed: nobody is there"), reason
 
 reason = answered(lambda: [(1, 2)], [0, 1]).hbm_reason
-assert reason.endswith("tells of 1 cores, not 2"), reason
+assert reason.endswith("reports 1 cores, not 2"), reason
 
 hung = threading.Event()
-service = Service([0], hung.wait)
+service = MetricServicePoller([0], hung.wait)
 assert [service.sample().hbm_reason for _ in range(3)] == [SILENT] * 3
 assert sum(thread.name == "tputui-hbm" for thread in threading.enumerate()) == 1, "one question at a time"
 hung.set()

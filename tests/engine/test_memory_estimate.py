@@ -44,7 +44,7 @@ def forecast(plan: Any, limit: int | None = None) -> Any:
     from engine.memory import advice as forecast
     from engine.process.hardware import MemoryLimit
 
-    made = forecast.make(plan, plan.task.load(plan.data, 0).train)
+    made = forecast.predict(plan, plan.task.load(plan.data, 0).train)
     return made._replace(limit=MemoryLimit(limit, "the HBM of a core"))
 
 
@@ -53,7 +53,7 @@ def predicted(plan: Any, **changed: Any) -> Any:
     from engine.memory import estimate
 
     shapes = estimate.shapes(plan.task.load(plan.data, 0).train)
-    return estimate.measure(plan, shapes, estimate.settings(plan)._replace(**changed))
+    return estimate.estimate(plan, shapes, estimate.settings(plan)._replace(**changed))
 
 
 def really_kept(plan: Any) -> int:
@@ -132,7 +132,7 @@ def test_a_large_network_is_predicted_at_once_and_takes_no_memory() -> None:
     }
     draws, resident = torch.get_rng_state(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    found = estimate.measure(plan, shapes, estimate.Settings(32, False, False))
+    found = estimate.estimate(plan, shapes, estimate.Settings(32, False, False))
     assert time.process_time() - began < 4.0, "it takes 1.5 s alone; twice that means it was walked through twice"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 100 << 10
     assert torch.equal(torch.get_rng_state(), draws), "the weights that training starts from would be others"
@@ -154,7 +154,7 @@ def test_what_cannot_be_walked_through_says_why_and_holds_nothing_up() -> None:
 
     told: list[ev.Event] = []
     plan = planned()._replace(task=Peeking())
-    assert forecast.tell(plan, plan.task.load(plan.data, 0).train, told.append) is None
+    assert forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, told.append) is None
     (warning,) = told
     assert isinstance(warning, ev.WarningRaised)
     assert warning.text.startswith("the memory of a step cannot be predicted: the step cannot be traced")
@@ -165,7 +165,7 @@ def test_the_prediction_is_told_in_the_journal_with_the_hosts_share() -> None:
 
     told: list[ev.Event] = []
     plan = planned()
-    made = forecast.tell(plan, plan.task.load(plan.data, 0).train, told.append)
+    made = forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, told.append)
     (event,) = told
     assert made is not None
     assert isinstance(event, ev.MemoryPredicted)
@@ -220,7 +220,7 @@ def test_out_of_memory_becomes_a_page_with_settings_that_fit() -> None:
     plan = planned("data.batch_per_core=64", "device.cores=1")._replace(machine=Machine("TPU", 2, 1, None))
     made = forecast(plan, None)
     need = made.predicted.total
-    page = forecasts.explain(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"), made)
+    page = forecasts.out_of_memory_page(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"), made)
     assert page is not None
     assert page.splitlines()[0] == "out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"
     assert len(page.splitlines()) < 24, "it is to be one screen"
@@ -232,7 +232,7 @@ def test_out_of_memory_becomes_a_page_with_settings_that_fit() -> None:
         "rematerialise = true",
     ):
         assert wanted in page
-    limited = forecasts.explain(
+    limited = forecasts.out_of_memory_page(
         MemoryError("std::bad_alloc"), made._replace(limit=made.limit._replace(bytes=need // 2))
     )
     assert limited is not None
@@ -244,7 +244,7 @@ def test_out_of_memory_becomes_a_page_with_settings_that_fit() -> None:
 def test_the_compilers_own_count_scales_the_figures() -> None:
     from engine.memory import advice as forecasts
 
-    page = forecasts.explain(RuntimeError(OOM), forecast(planned(), 16 * GIB))
+    page = forecasts.out_of_memory_page(RuntimeError(OOM), forecast(planned(), 16 * GIB))
     assert page is not None
     assert "the compiler counts 20.0 GiB" in page
     assert re.search(r"batch_per_core = [1-7] +about 1\d\.\d GiB a core, fits", page)
@@ -253,8 +253,8 @@ def test_the_compilers_own_count_scales_the_figures() -> None:
 def test_other_errors_are_not_explained_as_memory() -> None:
     from engine.memory import advice as forecasts
 
-    assert forecasts.explain(ValueError("shapes do not match"), forecast(planned())) is None
-    assert forecasts.explain(RuntimeError(OOM), None) is not None
+    assert forecasts.out_of_memory_page(ValueError("shapes do not match"), forecast(planned())) is None
+    assert forecasts.out_of_memory_page(RuntimeError(OOM), None) is not None
 
 
 def train(tmp_path: Path, rematerialise: str) -> tuple[dict[str, Any], float]:

@@ -17,7 +17,7 @@ HERE = Path(__file__).parents[2]
 HOLDS_THE_INTERPRETER = """
     import ctypes
     from engine.process import stacks
-    stacks.tell_on_signal(run_dir, "worker-0")
+    stacks.dump_on_signal(run_dir, "worker-0")
     def in_native_code():
         while True:
             ctypes.PyDLL(None).sleep(600)
@@ -32,7 +32,7 @@ ANSWERS = """
     threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
     reporter_of_stacks = StackReporter(run_dir, reporter)
     while True:
-        reporter_of_stacks.look()
+        reporter_of_stacks.poll()
         Event().wait(0.05)
 """
 
