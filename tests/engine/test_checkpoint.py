@@ -322,7 +322,7 @@ def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
     assert note is not None
     assert "as many examples as before: " in note
     assert "labels" in note
-    with pytest.raises(Refused, match="the weights know other words"):
+    with pytest.raises(Refused, match="the weights belong to other words"):
         resume.data_note({"vocabulary": "a"}, {"vocabulary": "b"})
 
 

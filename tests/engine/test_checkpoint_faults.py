@@ -72,7 +72,7 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
 ) -> None:
     store.save(at_step(1), periodic=True, best=True)
     monkeypatch.setattr(os, "fsync", broken_fsync(lambda path: flip(path, path.stat().st_size // 2)))
-    with pytest.raises(SaveFailed, match="what was read back from the disk is not what was written to it"):
+    with pytest.raises(SaveFailed, match="the disk returned other bytes than were written"):
         store.save(at_step(2), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
     assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1

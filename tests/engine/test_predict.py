@@ -84,7 +84,7 @@ def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: 
     from engine.errors import Refused
 
     with (
-        pytest.raises(Refused, match=r'"mask" has 9,216 values an example.*write --out FILE.npz'),
+        pytest.raises(Refused, match=r'"mask" has 9,216 values per example.*use --out FILE.npz'),
         open_table(str(tmp_path / "wide.csv"), "csv") as table,
     ):
         table.add(np.arange(1), {"mask": np.zeros((1, 96, 96))})
