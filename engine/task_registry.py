@@ -53,8 +53,8 @@ def find(name: str) -> Task:
 
 def reason(error: BaseException) -> str:
     """An exception of user code in one line: its type, and the first line of its message."""
-    said = text_of(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    lines = text_of(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _lacking(cls: Any) -> list[str]:

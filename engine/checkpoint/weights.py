@@ -217,8 +217,8 @@ def network(work: Workload, weights: Weights) -> torch.nn.Module:
     try:
         model = work.task.model(options, work.data)
     except (OSError, ValueError) as error:
-        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        raise NetworkNotCreated([Problem("", f"the network cannot be created: {said}")]) from error
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        raise NetworkNotCreated([Problem("", f"the network cannot be created: {reason}")]) from error
     load_into(model, weights)
     return model.eval()
 

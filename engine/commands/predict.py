@@ -265,8 +265,8 @@ def _with_labels(work: Workload, labels: Path | None) -> Options:
 
 
 def _refusal(what: str, error: Exception) -> Refused:
-    said = str(error) or type(error).__name__
-    return Refused([Problem("", said if what in said else f"{what}: {said}")])
+    message = str(error) or type(error).__name__
+    return Refused([Problem("", message if what in message else f"{what}: {message}")])
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:

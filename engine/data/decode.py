@@ -173,5 +173,5 @@ def resized(pixels: torch.Tensor, shape: Shape) -> torch.Tensor:
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return said[0] if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

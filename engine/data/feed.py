@@ -53,15 +53,21 @@ class Feed:
     """Iterates over the batches of `shares`, with up to `depth` of them prefetched. A context manager."""
 
     def __init__(
-        self, dataset: Dataset, shares: Iterable[BatchShare], put: Put, depth: int, skips: BadExamples, workers: int = 0
+        self,
+        dataset: Dataset,
+        shares: Iterable[BatchShare],
+        put: Put,
+        depth: int,
+        bad_examples: BadExamples,
+        workers: int = 0,
     ) -> None:
-        """`put` moves host tensors to the device; `skips` replaces bad examples; `workers` is the number of reading
-        threads, see `engine.data.batch_reader`."""
+        """`put` moves host tensors to the device; `bad_examples` are replaced; `workers` threads read, see
+        `engine.data.batch_reader`."""
         self._dataset = dataset
         self._reader = Reader(dataset, workers)
         self._shares = shares
         self._put = put
-        self._skips = skips
+        self._bad_examples = bad_examples
         self._ready: queue.Queue[Batch | _End] = queue.Queue(maxsize=depth)
         self._taken: Batch | _End | None = None
         self._closing = threading.Event()
@@ -112,19 +118,19 @@ class Feed:
             for share in self._shares:
                 if not self._hand_over(self._batch(share)):
                     return
-        except BaseException as raised:  # noqa: BLE001, RUF100 - every end of this thread is told to the loop
+        except BaseException as raised:  # noqa: BLE001, RUF100 - every end of this thread is passed to the loop
             error = raised
         self._hand_over(_End(error))
 
     def _batch(self, share: BatchShare) -> Batch:
-        share = self._skips.around(share)
+        share = self._bad_examples.around(share)
         while True:
             try:
                 tensors = self._fetch(share.indices)
                 break
             except BadExample as bad:
-                self._skips.add(bad)
-                share = self._skips.around(share)
+                self._bad_examples.add(bad)
+                share = self._bad_examples.around(share)
         if share.real is None:
             return Batch(self._put(tensors), None, share.counts, None)
         on_device = self._put({**tensors, MASK: torch.from_numpy(share.real)})
@@ -136,13 +142,13 @@ class Feed:
         except BadExample:
             raise
         except WrongBatch as error:
-            raise DatasetError(f"the {self._skips.what} dataset: {error}") from error
+            raise DatasetError(f"the {self._bad_examples.what} dataset: {error}") from error
         except Exception as error:
             index = self._culprit(indices)
             where = (
-                f"{self._skips.what} example {index}"
+                f"{self._bad_examples.what} example {index}"
                 if index is not None
-                else f"a batch of {self._skips.what} examples"
+                else f"a batch of {self._bad_examples.what} examples"
             )
             raise DatasetError(f"{where} cannot be read: {type(error).__name__}: {text_of(error)}") from error
 
@@ -185,8 +191,8 @@ class BatchFeeds:
         self._put = put
         self.remedy = remedy(splits.train, plan.config.data.workers)
         """How the training data is read, and what would make it faster."""
-        self._train_skips = BadExamples("train", len(splits.train), budget)
-        self._valid_skips = BadExamples("valid", len(splits.valid), budget)
+        self._train_bad = BadExamples("train", len(splits.train), budget)
+        self._valid_bad = BadExamples("valid", len(splits.valid), budget)
 
     def training(self, epoch: int, start: int) -> Feed:
         """The training batches of an epoch, from the batch `start` on."""
@@ -201,11 +207,11 @@ class BatchFeeds:
             end=self._end,
         )
         depth, workers = config.data.prefetch_batches, config.data.workers
-        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_skips, workers)
+        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_bad, workers)
 
     def validation(self) -> Feed:
         """Batches with every validation example once."""
         config = self._config
         shares = valid_shares(len(self._splits.valid), config.num_cores, config.batch_per_core)
         depth, workers = config.data.prefetch_batches, config.data.workers
-        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_skips, workers)
+        return Feed(self._splits.valid, cut(shares, self._own), self._put, depth, self._valid_bad, workers)

@@ -72,14 +72,14 @@ def open_inputs(options: SourceOptions, source: Path, classes: Sequence[str] | N
     classes = _classes(options) if classes is None else classes
     plain = _for_predictions(msgspec.structs.replace(options, source=name, max_bad_rows=0))
     if isinstance(plain, ArrayData) and plain.is_array:
-        return _with_what_is_there(file_readers.read_arrays(plain), plain, classes)
+        return _available_rows(file_readers.read_arrays(plain), plain, classes)
     if isinstance(plain, ImageData) and tfrecord.is_tfrecord(name):
-        return _with_what_is_there(tfrecord.read_records(plain), plain, classes)
+        return _available_rows(tfrecord.read_records(plain), plain, classes)
     if isinstance(plain, ImageData) and not name.lower().endswith(SUFFIXES):
         labelled = msgspec.structs.replace(plain, label=file_readers.FOLDER_LABEL, label_kind="class", id="")
-        return _with_what_is_there(file_readers.read_images(name, classes), labelled, classes)
+        return _available_rows(file_readers.read_images(name, classes), labelled, classes)
     _refuse_unknown(name)
-    return _with_what_is_there(read_table(plain), plain, classes)
+    return _available_rows(read_table(plain), plain, classes)
 
 
 def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> Rows:
@@ -99,11 +99,11 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
         refuse("data.split_column is not set, so there is no test split; name a file of examples instead")
     records = isinstance(options, ImageData) and tfrecord.is_tfrecord(source)
     raw = tfrecord.read_records(options) if isinstance(options, ImageData) and records else read_table(options)
-    said = texts(raw, options.split_column, "split_column").str.to_lowercase()
-    which = np.flatnonzero(said.is_in(list(TEST)).fill_null(False).to_numpy())
+    split_names = texts(raw, options.split_column, "split_column").str.to_lowercase()
+    which = np.flatnonzero(split_names.is_in(list(TEST)).fill_null(False).to_numpy())
     if not len(which):
         refuse(f'{source}: no row has "test" in column {options.split_column}, so there is no test split')
-    return _with_what_is_there(raw.take(which), _for_predictions(options), classes)
+    return _available_rows(raw.take(which), _for_predictions(options), classes)
 
 
 def _classes(options: SourceOptions) -> Sequence[str]:
@@ -126,7 +126,7 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
     return msgspec.structs.replace(plain, features={}) if isinstance(plain, ImageData) else plain
 
 
-def _with_what_is_there(raw: Raw, options: SourceOptions, classes: Sequence[str]) -> Rows:
+def _available_rows(raw: Raw, options: SourceOptions, classes: Sequence[str]) -> Rows:
     """Checked rows, with the labels, masks, depths and ids that the source has."""
     there = set(raw.frame.columns)
     changes: dict[str, object] = {"id": options.id if options.id in there else ""}
@@ -224,12 +224,12 @@ def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
     if not len(alike):
         return []
     if labels.ndim == 1:
-        said = f'the class "{rows.label_names[held[0, 0]]}"'
+        same = f'the class "{rows.label_names[held[0, 0]]}"'
     else:
-        said = ", ".join(f"{rows.label_names[place]} = {held[0, place]:g}" for place in alike[:SHOWN_IN_NOTE])
-        said += f" and {len(alike) - SHOWN_IN_NOTE} more labels alike" if len(alike) > SHOWN_IN_NOTE else ""
+        same = ", ".join(f"{rows.label_names[place]} = {held[0, place]:g}" for place in alike[:SHOWN_IN_NOTE])
+        same += f" and {len(alike) - SHOWN_IN_NOTE} more labels alike" if len(alike) > SHOWN_IN_NOTE else ""
     without = "there is nothing to learn" if what == "training" else "it has no AUC"
-    return [f"every row of {what} has {said}, so {without}"]
+    return [f"every row of {what} has {same}, so {without}"]
 
 
 def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str]:

@@ -30,20 +30,20 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
 
     Without `labelled`, as for predictions, labels, groups, folds and splits are ignored.
     """
-    findings = RowErrors(raw.names, options.max_bad_rows)
+    errors = RowErrors(raw.names, options.max_bad_rows)
     for row, where, why in raw.bad:
-        findings.add([row], where, why)
-    files = _files(raw, options, findings, labelled)
-    words = _words(raw, options, findings)
+        errors.add([row], where, why)
+    files = _files(raw, options, errors, labelled)
+    words = _words(raw, options, errors)
     tabular = options if isinstance(options, ArrayData) and not options.is_array else None
-    features = read_features(raw, tabular, findings) if tabular is not None else None
-    labels = read_labels(raw, options, findings) if labelled and options.label else None
-    ids = _ids(raw, options, findings) if options.id else None
-    groups, group_names = _groups(raw, options, findings) if labelled and options.group else (None, ())
-    folds = _folds(raw, options, findings) if labelled and options.fold_column else None
-    split = _split(raw, options, findings) if labelled and options.split_column else None
-    dropped = findings.settle()
-    keep = findings.usable(raw.frame.height)
+    features = read_features(raw, tabular, errors) if tabular is not None else None
+    labels = read_labels(raw, options, errors) if labelled and options.label else None
+    ids = _ids(raw, options, errors) if options.id else None
+    groups, group_names = _groups(raw, options, errors) if labelled and options.group else (None, ())
+    folds = _folds(raw, options, errors) if labelled and options.fold_column else None
+    split = _split(raw, options, errors) if labelled and options.split_column else None
+    dropped = errors.settle()
+    keep = errors.usable(raw.frame.height)
     if split is not None:
         keep &= split >= 0
     whole = Rows(
@@ -107,7 +107,7 @@ def _notes(labels: LabelColumns | None) -> tuple[str, ...]:
     return () if labels is None else labels.notes
 
 
-def _files(raw: Raw, options: SourceOptions, findings: RowErrors, labelled: bool) -> _Files:
+def _files(raw: Raw, options: SourceOptions, errors: RowErrors, labelled: bool) -> _Files:
     if not isinstance(options, ImageData):
         return _Files({}, {}, "")
     folder = images_folder(raw, options)
@@ -122,8 +122,8 @@ def _files(raw: Raw, options: SourceOptions, findings: RowErrors, labelled: bool
     for key, pattern in wanted.items():
         if pattern:
             made, names = filled(raw, pattern, key)
-            findings.add(np.flatnonzero(made.is_null().to_numpy()), names, EMPTY)
-            files.paths[key] = _existing(made, folder, names, findings)
+            errors.add(np.flatnonzero(made.is_null().to_numpy()), names, EMPTY)
+            files.paths[key] = _existing(made, folder, names, errors)
             files.columns[key] = names
     return files
 
@@ -134,7 +134,7 @@ def images_folder(raw: Raw, options: ImageData) -> Path:
     return Path(source_path(given)).expanduser() if given else raw.folder
 
 
-def _existing(made: pl.Series, folder: Path, column_name: str, findings: RowErrors) -> list[str]:
+def _existing(made: pl.Series, folder: Path, column_name: str, errors: RowErrors) -> list[str]:
     """Absolute paths. Every folder is listed once, because testing each file takes far longer."""
     inside = pl.lit(os.path.join(folder, "")) + pl.col("name")
     whole = pl.when(pl.col("name").str.starts_with("/")).then(pl.col("name")).otherwise(inside)
@@ -148,7 +148,7 @@ def _existing(made: pl.Series, folder: Path, column_name: str, findings: RowErro
             held = listings[parent] = _listing(parent)
         if path and name not in held:
             missing.append(row)
-    findings.add(missing, column_name, [f"there is no file {paths[row]}" for row in missing])
+    errors.add(missing, column_name, [f"there is no file {paths[row]}" for row in missing])
     return paths
 
 
@@ -159,21 +159,21 @@ def _listing(folder: str) -> set[str]:
         return set()
 
 
-def _words(raw: Raw, options: SourceOptions, findings: RowErrors) -> list[str] | None:
+def _words(raw: Raw, options: SourceOptions, errors: RowErrors) -> list[str] | None:
     if not isinstance(options, TextData):
         return None
     cells = texts(raw, options.text, "text")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.text, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), options.text, EMPTY)
     return cells.fill_null("").to_list()
 
 
-def _ids(raw: Raw, options: SourceOptions, findings: RowErrors) -> list[str]:
+def _ids(raw: Raw, options: SourceOptions, errors: RowErrors) -> list[str]:
     cells = texts(raw, options.id, "id")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.id, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), options.id, EMPTY)
     twice = np.flatnonzero((~cells.is_first_distinct() & cells.is_not_null()).to_numpy())
     wanted = set(cells.gather(twice.tolist()).to_list())
     first = {cell: row for row, cell in reversed(list(enumerate(cells.to_list()))) if cell in wanted} if wanted else {}
-    findings.add(
+    errors.add(
         twice, options.id, [f'"{cells[int(row)]}" is also {_first(raw, first, cells, int(row))}' for row in twice]
     )
     return cells.fill_null("").to_list()
@@ -183,33 +183,33 @@ def _first(raw: Raw, first: dict[str, int], cells: pl.Series, row: int) -> str:
     return raw.names.place(first[cells[row]]).removeprefix(f"{raw.names.source} ")
 
 
-def _groups(raw: Raw, options: SourceOptions, findings: RowErrors) -> tuple[Ints, tuple[str, ...]]:
+def _groups(raw: Raw, options: SourceOptions, errors: RowErrors) -> tuple[Ints, tuple[str, ...]]:
     cells = texts(raw, options.group, "group")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.group, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), options.group, EMPTY)
     values, codes = np.unique(cells.fill_null("").to_numpy().astype(str), return_inverse=True)
     return codes.astype(np.int64), tuple(values.tolist())
 
 
-def _folds(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
+def _folds(raw: Raw, options: SourceOptions, errors: RowErrors) -> Ints:
     cells = texts(raw, options.fold_column, "fold_column")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), options.fold_column, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), options.fold_column, EMPTY)
     numbers = cells.cast(pl.Float64, strict=False).fill_null(-1).to_numpy()
     right: npt.NDArray[np.bool_] = (numbers >= 0) & (numbers < 1000) & (np.floor(numbers) == numbers)
     wrong = np.flatnonzero(~right & cells.is_not_null().to_numpy())
-    findings.add(wrong, options.fold_column, [f"{cells[int(row)]} is not a fold: use integers from 0" for row in wrong])
+    errors.add(wrong, options.fold_column, [f"{cells[int(row)]} is not a fold: use integers from 0" for row in wrong])
     return np.where(right, numbers, 0).astype(np.int64)
 
 
-def _split(raw: Raw, options: SourceOptions, findings: RowErrors) -> Ints:
+def _split(raw: Raw, options: SourceOptions, errors: RowErrors) -> Ints:
     """[rows] 0 trains, 1 validates, -1 neither."""
     name = options.split_column
     column(raw, name, "split_column")
     cells = texts(raw, name, "split_column")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
     number = {word: part for words, part in ((TRAIN, 0), (VALID, 1), (TEST, -1)) for word in words}
     values = np.array([number.get((cell or "test").lower(), -2) for cell in cells.to_list()], dtype=np.int64)
     wrong = np.flatnonzero(values == -2)
-    findings.add(wrong, name, [f'"{cells[int(row)]}" is neither train nor valid nor test' for row in wrong])
+    errors.add(wrong, name, [f'"{cells[int(row)]}" is neither train nor valid nor test' for row in wrong])
     return values
 
 
@@ -227,7 +227,7 @@ class LabelColumns(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> LabelColumns:
+def read_labels(raw: Raw, options: SourceOptions, errors: RowErrors) -> LabelColumns:
     """The labels of the columns that the options name. Raises `ValueError` if a column is missing."""
     names = [options.label] if isinstance(options.label, str) else options.label
     if not names:
@@ -235,21 +235,21 @@ def read_labels(raw: Raw, options: SourceOptions, findings: RowErrors) -> LabelC
     if options.label_kind == "class":
         if len(names) != 1:
             refuse(f'data.label: label_kind = "class" takes one column, and {len(names)} are named')
-        return _classes(raw, names[0], options, findings)
-    columns = [_label_values(raw, name, options.label_kind, findings) for name in names]
+        return _classes(raw, names[0], options, errors)
+    columns = [_label_values(raw, name, options.label_kind, errors) for name in names]
     return LabelColumns(np.stack(columns, axis=1), tuple(names))
 
 
-def _label_values(raw: Raw, name: str, kind: str, findings: RowErrors) -> npt.NDArray[np.float32]:
+def _label_values(raw: Raw, name: str, kind: str, errors: RowErrors) -> npt.NDArray[np.float32]:
     cells = texts(raw, name, "label") if raw.frame.schema.get(name) == pl.String else _present(raw, name)
     values = cells.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     empty = cells.is_null().to_numpy()
-    findings.add(np.flatnonzero(empty), name, EMPTY)
+    errors.add(np.flatnonzero(empty), name, EMPTY)
     with np.errstate(over="ignore"):
         right = np.isin(values, (0.0, 1.0)) if kind == "binary" else np.isfinite(values.astype(np.float32))
     wrong = np.flatnonzero(~right & ~empty)
     need = "is not 0 or 1" if kind == "binary" else "is not a finite number"
-    findings.add(wrong, name, [f"{cells[int(row)]} {need}" for row in wrong])
+    errors.add(wrong, name, [f"{cells[int(row)]} {need}" for row in wrong])
     return np.where(right & ~empty, values, 0).astype(np.float32)
 
 
@@ -258,19 +258,19 @@ def _present(raw: Raw, name: str) -> pl.Series:
     return raw.frame[name]
 
 
-def _classes(raw: Raw, name: str, options: SourceOptions, findings: RowErrors) -> LabelColumns:
+def _classes(raw: Raw, name: str, options: SourceOptions, errors: RowErrors) -> LabelColumns:
     cells = texts(raw, name, "label")
-    findings.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
+    errors.add(np.flatnonzero(cells.is_null().to_numpy()), name, EMPTY)
     if options.classes:
-        return _named_classes(cells, name, tuple(options.classes), findings)
+        return _named_classes(cells, name, tuple(options.classes), errors)
     numbers = cells.cast(pl.Float64, strict=False)
     # A single typo among numbers is a bad row, not a new class.
     if options.num_classes or 2 * (len(numbers) - numbers.null_count()) > len(cells) - cells.null_count():
-        return _numbered_classes(cells, numbers.to_numpy(), name, options.num_classes, findings)
-    return _named_classes(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), findings)
+        return _numbered_classes(cells, numbers.to_numpy(), name, options.num_classes, errors)
+    return _named_classes(cells, name, tuple(sorted(cells.drop_nulls().unique().to_list())), errors)
 
 
-def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findings: RowErrors) -> LabelColumns:
+def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], errors: RowErrors) -> LabelColumns:
     if len(set(classes)) < len(classes):
         refuse("data.classes: a name occurs twice")
     keys = pl.Series(list(classes), dtype=pl.String)
@@ -278,12 +278,12 @@ def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], findin
     values = found.fill_null(-1).to_numpy().astype(np.int64)
     wrong = np.flatnonzero((values < 0) & cells.is_not_null().to_numpy())
     known = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    findings.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {known}' for row in wrong])
+    errors.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {known}' for row in wrong])
     return LabelColumns(np.maximum(values, 0), classes, _unused(values, classes))
 
 
 def _numbered_classes(
-    cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, findings: RowErrors
+    cells: pl.Series, numbers: npt.NDArray[np.float64], name: str, num_classes: int, errors: RowErrors
 ) -> LabelColumns:
     numbers = numbers.astype(np.float64)
     whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
@@ -291,7 +291,7 @@ def _numbered_classes(
     right = whole & (numbers >= 0) & (numbers < most)
     wrong = np.flatnonzero(~right & cells.is_not_null().to_numpy())
     need = f"a class from 0 to {most - 1}" if num_classes else "a class: use integers from 0"
-    findings.add(wrong, name, [f"{cells[int(row)]} is not {need}" for row in wrong])
+    errors.add(wrong, name, [f"{cells[int(row)]} is not {need}" for row in wrong])
     values = np.where(right, numbers, 0).astype(np.int64)
     classes = tuple(str(number) for number in range(most))
     return LabelColumns(values, classes, _unused(values[right], classes))
@@ -325,13 +325,13 @@ def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
     return found
 
 
-def read_features(raw: Raw, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
+def read_features(raw: Raw, options: ArrayData, errors: RowErrors) -> npt.NDArray[np.float32]:
     """[rows, features] feature values of the table; 0 in a bad row. Every cell must be a finite number."""
     names = feature_columns(raw, options)
-    return np.stack([_feature_values(raw, name, options, findings) for name in names], axis=1)
+    return np.stack([_feature_values(raw, name, options, errors) for name in names], axis=1)
 
 
-def _feature_values(raw: Raw, name: str, options: ArrayData, findings: RowErrors) -> npt.NDArray[np.float32]:
+def _feature_values(raw: Raw, name: str, options: ArrayData, errors: RowErrors) -> npt.NDArray[np.float32]:
     cells = raw.frame[name] if raw.frame.schema[name].is_numeric() else texts(raw, name, "features")
     if raw.frame.schema[name] == pl.Boolean:
         cells = raw.frame[name].cast(pl.Float64)
@@ -342,7 +342,7 @@ def _feature_values(raw: Raw, name: str, options: ArrayData, findings: RowErrors
     empty = cells.is_null().to_numpy()
     with np.errstate(over="ignore"):
         values = numbers.to_numpy().astype(np.float64).astype(np.float32)
-    findings.add(np.flatnonzero(empty), name, EMPTY)
+    errors.add(np.flatnonzero(empty), name, EMPTY)
     wrong = np.flatnonzero(~np.isfinite(values) & ~empty)
-    findings.add(wrong, name, [f"{cells[int(row)]} is not a finite number" for row in wrong])
+    errors.add(wrong, name, [f"{cells[int(row)]} is not a finite number" for row in wrong])
     return np.where(np.isfinite(values), values, 0).astype(np.float32)

@@ -209,8 +209,8 @@ def _reason(output: str) -> str:
     """The line with the reason, as pip, npm and apt-get mark it; else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     marked = [line for line in lines if line.lower().startswith(("error", "npm error", "npm err", "e:"))]
-    said = (marked or lines or ["it said nothing"])[-1]
-    return said.removeprefix("ERROR:").removeprefix("E:").strip().rstrip(".")
+    reason = (marked or lines or ["it reason nothing"])[-1]
+    return reason.removeprefix("ERROR:").removeprefix("E:").strip().rstrip(".")
 
 
 def unpack(archive: Path, wanted: tuple[str, ...], into: Path) -> None:

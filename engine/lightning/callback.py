@@ -256,7 +256,7 @@ class LoopCallback(Callback):
 
     def _serve_requests(self) -> None:
         """Serves pending requests, all with one save."""
-        if not self._requests.asked:
+        if not self._requests.is_pending:
             return
         requests = self._requests.take()
         self._reporter.steps.report_pending(self.position)

@@ -244,12 +244,12 @@ class Trainer:
             self.events.warn(warning)
 
     def _reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        requested = self._requests.asked
+        requested = self._requests.is_pending
         self._coordinator.reduce_gradients(self.reporter.buffer, parameters, requested=requested)
 
     def _serve_requests(self, schedule: ReportSchedule) -> None:
         """Serves pending requests, all with one save, if the weights contain the gradients of every batch."""
-        if not self._coordinator.should_serve(schedule, requested=self._requests.asked and self._is_complete):
+        if not self._coordinator.should_serve(schedule, requested=self._requests.is_pending and self._is_complete):
             return
         requests = self._coordinator.share_requests(self._requests.take())
         self.reporter.report_pending(self.position)

@@ -92,18 +92,18 @@ def warning(forecast: MemoryAdvice) -> str | None:
 
 def out_of_memory_page(error: BaseException, forecast: MemoryAdvice | None) -> str | None:
     """The page for an out-of-memory error: biggest parts, and settings that would help. None for any other error."""
-    said = text_of(error)
-    if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(said)):
+    message = text_of(error)
+    if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(message)):
         return None
-    first = next((line.strip() for line in said.splitlines() if _OUT_OF_MEMORY.search(line)), type(error).__name__)
+    first = next((line.strip() for line in message.splitlines() if _OUT_OF_MEMORY.search(line)), type(error).__name__)
     head = f"out of memory: {first[:200]}"
     if forecast is None:
         return f"{head}\nThe memory could not be predicted. Try a smaller data.batch_per_core."
-    used, has = _in_words_of(said)
+    used, has = _in_words_of(message)
     limit = has or forecast.limit.bytes
     scale = used / forecast.predicted.total if used else 1.0
-    asked = _ASKED.search(said)
-    unforeseen = int(asked.group(1)) if asked and int(asked.group(1)) > forecast.predicted.total else None
+    requested = _ASKED.search(message)
+    unforeseen = int(requested.group(1)) if requested and int(requested.group(1)) > forecast.predicted.total else None
     if unforeseen is not None:
         limit = None
     try:

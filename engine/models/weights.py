@@ -70,8 +70,8 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
 
 def new_head(model: nn.Module) -> list[str]:
     """A sentence if `load` did not load the head of a run's checkpoint."""
-    said = getattr(model, NEW_HEAD, None)
-    return [said] if isinstance(said, str) else []
+    notice = getattr(model, NEW_HEAD, None)
+    return [notice] if isinstance(notice, str) else []
 
 
 def _shapes(names: list[str], found: State, own: State) -> list[str]:

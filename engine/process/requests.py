@@ -73,7 +73,7 @@ class RequestQueue:
     """Requests from the monitor thread to the loop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_pending = False
         """Whether a request waits for the next boundary."""
         self._lock = threading.Lock()
         self._waiting: list[Request] = []
@@ -83,14 +83,14 @@ class RequestQueue:
         """Adds a request."""
         with self._lock:
             self._waiting.append(request)
-            self.asked = self.asked or request.kind != "stop_after_epoch"
+            self.is_pending = self.is_pending or request.kind != "stop_after_epoch"
 
     def take(self, *, epoch_end: bool = False) -> list[Request]:
         """Takes the requests to be served at this boundary, the strongest last."""
         with self._lock:
             due = [r for r in self._waiting if epoch_end or r.kind != "stop_after_epoch"]
             self._waiting = [r for r in self._waiting if r not in due]
-            self.asked = False
+            self.is_pending = False
         return sorted(due, key=lambda request: STRENGTH[request.kind])
 
     def claim_end(self) -> bool:

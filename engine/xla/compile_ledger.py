@@ -122,8 +122,8 @@ class CompileLedger:
         fresh, self._fresh = self._fresh, {}
         if not self.is_warm(name):
             return []
-        told = [self._belongs(name, place, *fresh[place], meanwhile) for place in fresh]
-        return [text for text in told if text is not None]
+        warnings = [self._belongs(name, place, *fresh[place], meanwhile) for place in fresh]
+        return [text for text in warnings if text is not None]
 
     def stepped(self, name: str, executes: int, expected_executes: int, scalar_reads: int) -> None:
         """Records the counts of a training step that ended with a program; steps of its warm-up are ignored."""

@@ -194,7 +194,7 @@ def test_texts_of_any_length_and_with_any_characters_are_recorded_and_so_is_what
     failure, ended = facts(tmp_path)
     assert isinstance(failure, ev.FailureRaised)
     assert failure.message.startswith("\\udce4 x")
-    assert "characters omitted" in failure.message
+    assert "characters are left out" in failure.message
     assert failure.traceback == "no such file: \\udcff"
     assert isinstance(ended, ev.TrainingEnded)
     assert ended.reason == "no such file: \\udcff"
