@@ -61,7 +61,7 @@ def stay(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def test_batches_come_in_order_with_their_counts() -> None:
-    with Feed(Squares(), valid_shares(10, 2, 3), stay, depth=2, skips=skips("valid")) as feed:
+    with Feed(Squares(), valid_shares(10, 2, 3), stay, depth=2, bad_examples=skips("valid")) as feed:
         batches = list(feed)
     assert [batch.tensors["square"].tolist()[0] for batch in batches] == [0, 36]
     assert batches[1].real is not None
@@ -72,7 +72,7 @@ def test_batches_come_in_order_with_their_counts() -> None:
 def test_an_unreadable_example_is_raised_in_the_loop_with_its_index() -> None:
     shares = list(train_shares(64, 2, 4, seed=0, epoch=1))
     due = next(place for place, share in enumerate(shares) if BROKEN in share.indices)
-    with Feed(Squares(BROKEN), shares, stay, depth=2, skips=skips()) as feed:
+    with Feed(Squares(BROKEN), shares, stay, depth=2, bad_examples=skips()) as feed:
         batches = iter(feed)
         assert sum(1 for _ in itertools.islice(batches, due)) == due
         with pytest.raises(DatasetError, match=f"training example {BROKEN} cannot be read: OSError: no such image"):
@@ -80,7 +80,7 @@ def test_an_unreadable_example_is_raised_in_the_loop_with_its_index() -> None:
 
 
 def test_leaving_early_ends_the_thread() -> None:
-    with Feed(Squares(), train_shares(64, 1, 1, seed=0, epoch=1), stay, depth=1, skips=skips()) as feed:
+    with Feed(Squares(), train_shares(64, 1, 1, seed=0, epoch=1), stay, depth=1, bad_examples=skips()) as feed:
         next(iter(feed))
     assert not feed._thread.is_alive()
 
@@ -88,7 +88,10 @@ def test_leaving_early_ends_the_thread() -> None:
 def test_a_bad_row_ends_training_by_its_name_where_none_may_be_left_out() -> None:
     words = r'train.csv row 39, column "image": the file is empty; none may be left'
     shares = train_shares(64, 1, 64, seed=0, epoch=1)
-    with Feed(Rows({BROKEN}), shares, stay, depth=1, skips=skips()) as feed, pytest.raises(TooManyBad, match=words):
+    with (
+        Feed(Rows({BROKEN}), shares, stay, depth=1, bad_examples=skips()) as feed,
+        pytest.raises(TooManyBad, match=words),
+    ):
         next(iter(feed))
 
 
@@ -96,7 +99,9 @@ def test_in_training_the_next_usable_example_takes_a_bad_ones_place_in_every_epo
     told: list[str] = []
     left_out = skips(limit=2, told=told)
     for epoch in (1, 2):
-        with Feed(Rows({4, 5}), train_shares(64, 2, 8, seed=0, epoch=epoch), stay, depth=1, skips=left_out) as feed:
+        with Feed(
+            Rows({4, 5}), train_shares(64, 2, 8, seed=0, epoch=epoch), stay, depth=1, bad_examples=left_out
+        ) as feed:
             seen = [int(square) for batch in feed for square in batch.tensors["square"]]
         assert sorted(seen) == sorted([i * i for i in range(64) if i not in (4, 5)] + [36, 36])
     assert len(told) == 2
@@ -104,7 +109,7 @@ def test_in_training_the_next_usable_example_takes_a_bad_ones_place_in_every_epo
 
 
 def test_in_an_evaluation_a_bad_example_is_not_counted() -> None:
-    with Feed(Rows({1}), valid_shares(10, 2, 3), stay, depth=1, skips=skips("valid", limit=1)) as feed:
+    with Feed(Rows({1}), valid_shares(10, 2, 3), stay, depth=1, bad_examples=skips("valid", limit=1)) as feed:
         first, last = list(feed)
     assert first.real is not None
     assert first.real.tolist() == [1, 0, 1, 1, 1, 1]
@@ -115,7 +120,10 @@ def test_in_an_evaluation_a_bad_example_is_not_counted() -> None:
 def test_more_bad_rows_than_may_be_left_out_end_training() -> None:
     words = r"1 may be left out \(data.max_bad_rows\)"
     shares, left_out = valid_shares(10, 1, 5), skips(limit=1)
-    with Feed(Rows({1, 2}), shares, stay, depth=1, skips=left_out) as feed, pytest.raises(TooManyBad, match=words):
+    with (
+        Feed(Rows({1, 2}), shares, stay, depth=1, bad_examples=left_out) as feed,
+        pytest.raises(TooManyBad, match=words),
+    ):
         next(iter(feed))
 
 
