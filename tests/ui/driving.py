@@ -1,4 +1,4 @@
-"""Drives the app without a terminal: opens it at a size, presses keys, reads what stands on the screen."""
+"""Drives the app without a terminal: opens it at a size, presses keys, reads the screen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def monitor(
 def drive(
     app: ScreenApp, script: Callable[[AppPilot], Awaitable[None]], *, size: tuple[int, int] = (120, 36)
 ) -> MonitorResult | None:
-    """Runs the app with a script; gives what the app returned."""
+    """Run the app with a script; returns the result of the app."""
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:
@@ -47,17 +47,17 @@ def drive(
 
 
 async def until(pilot: AppPilot, holds: Callable[[], bool]) -> None:
-    """Lets the app work until something holds; fails after a while."""
+    """Wait until a condition holds; fails after a while."""
     for _ in range(_TRIES):
         if holds():
             await pilot.pause()
             return
         await pilot.pause(0.01)
-    raise AssertionError(f"it never came to hold; on the screen:\n{text(pilot.app.screen)}")
+    raise AssertionError(f"the condition never held; on the screen:\n{text(pilot.app.screen)}")
 
 
 async def first_frame(pilot: AppPilot) -> None:
-    """Lets the app work until the monitor, if it is one, has drawn a frame."""
+    """Wait until the monitor, if the screen is one, has drawn a frame."""
     await until(pilot, lambda: len(pilot.app.screen_stack) > 1)
     if isinstance(pilot.app.screen, MonitorScreen):
         screen = pilot.app.screen
@@ -65,6 +65,6 @@ async def first_frame(pilot: AppPilot) -> None:
 
 
 def text(screen: Screen[Any]) -> str:
-    """What stands on the terminal, without colours."""
+    """The text of a screen, without colours."""
     strips = screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips)

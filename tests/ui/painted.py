@@ -1,4 +1,4 @@
-"""Runs whose predictions were kept as pictures, painted by formula into a directory of the test."""
+"""Runs with pictures of predictions, painted by formula into a directory of the test."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SHADES: dict[str, Shade] = {
 
 
 def paint(path: Path, shade: Shade, example: int, side: int = SIDE) -> None:
-    """Writes a picture."""
+    """Write a picture."""
     data = bytes(part for y in range(side) for x in range(side) for part in shade(example, x, y))
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.frombytes("RGB", (side, side), data).save(path)
 
 
 def view(run_dir: Path, *, epoch: int = 2, examples: int = 3) -> PicturesView:
-    """Paints the pictures of an epoch and says where they are."""
+    """Paint the pictures of an epoch, and return them as a view."""
     kept = []
     for example in range(examples):
         for name in NAMES:
@@ -48,5 +48,5 @@ def view(run_dir: Path, *, epoch: int = 2, examples: int = 3) -> PicturesView:
 
 
 def pictured(run_dir: Path, *, examples: int = 3) -> Snapshot:
-    """A running run that has pictures."""
+    """A running run with pictures."""
     return made.changed(made.running(), pictures=view(run_dir, examples=examples))

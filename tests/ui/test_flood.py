@@ -1,4 +1,4 @@
-"""No key is lost and nothing breaks while data pours in and the terminal changes its size."""
+"""Keys and resizes while every frame changes everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = 400
 
 
 class Flood(made.HandSource):
-    """A source in which everything differs at every look, as often as anybody looks."""
+    """A source whose snapshot differs completely at every poll."""
 
     def __init__(self) -> None:
         super().__init__(made.running())
@@ -70,7 +70,7 @@ def test_every_key_is_answered_while_data_pours_in(monkeypatch: pytest.MonkeyPat
     async def script(pilot: AppPilot) -> None:
         frames = screen.frame
         for _ in range(KEYS):
-            # As the driver posts them: without waiting for what the one before did.
+            # As the driver posts them: without waiting for the action of the previous key.
             pilot.app.post_message(events.Key("tab", None))
         await until(pilot, lambda: screen.query_one(CountingBody).cycled == KEYS)
         assert screen.frame is not frames

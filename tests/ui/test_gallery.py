@@ -1,4 +1,4 @@
-"""The pictures of predictions on the screen: opened, followed, scrolled, told where they are not."""
+"""The pictures screen: opening, following, scrolling, and the reasons for missing pictures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"draw
 
 
 async def opened(pilot: AppPilot) -> None:
-    """Opens the pictures and waits until they were read."""
+    """Open the pictures and wait until they are read."""
     await first_frame(pilot)
     await pilot.press("p")
     await until(pilot, lambda: "epoch 2" in text(pilot.app.screen).splitlines()[0])
@@ -163,7 +163,7 @@ def test_what_has_no_time_offers_none_over_its_pictures(tmp_path: Path) -> None:
 
 
 def last_line(pilot: AppPilot) -> str:
-    """The footer, or what is told over it."""
+    """The footer, or the notice over it."""
     return text(pilot.app.screen).splitlines()[-1]
 
 
@@ -216,7 +216,7 @@ def test_without_pictures_the_screen_says_why() -> None:
 
 
 def bad_ones(run_dir: Path) -> Snapshot:
-    """Pictures that are cut, missing, strange, somewhere else or too large, among sound ones."""
+    """Truncated, missing, invalid, outside and too large pictures among valid ones."""
     base = view(run_dir, examples=2)
     (run_dir / base.pictures[1].path).write_bytes((run_dir / base.pictures[1].path).read_bytes()[:99])
     (run_dir / base.pictures[2].path).unlink()
@@ -252,7 +252,7 @@ def test_every_size_is_survived(tmp_path: Path) -> None:
 
 
 def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -> list[str]:
-    """What the panel draws of black squares, as text."""
+    """The text of the panel with black squares."""
     square = Pixels(side, side, bytes(3 * side * side))
     shown = tuple(
         Example(f"example {number}", tuple(Tile(f"tile {tile}", square) for tile in range(tiles)))

@@ -25,7 +25,7 @@ ENDED = [made.finished(), made.failed(), made.changed(made.running(), condition=
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run's directory that takes requests."""
+    """The directory of a run that accepts requests."""
     return recorded.write_run(tmp_path, ended=False)
 
 
@@ -88,7 +88,7 @@ def test_s_can_be_cancelled(run_dir: Path) -> None:
 
 
 def refuses(app: ScreenApp, run_dir: Path, why: str) -> None:
-    """Checks that both requests are refused with a reason and that nothing is written."""
+    """Both requests are refused with the reason, and nothing is written."""
 
     async def script(pilot: AppPilot) -> None:
         for key, what in (("c", "checkpoint"), ("s", "stop")):

@@ -1,4 +1,4 @@
-"""The log: folded, sifted, searched, linked to moments, and older lines from the journals."""
+"""The log: folding, filters, search, moments, and older lines from the journals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_ranks(t: float, text: str, *ranks: int) -> list[LogLine]:
 
 
 def eight() -> list[LogLine]:
-    """Eight ranks of which the sixth says something else."""
+    """Eight ranks, of which the sixth prints another line."""
     return [
         *of_ranks(0, "data is ready", *range(8)),
         *of_ranks(5, "loss 0.41", 0, 1, 2, 3, 4, 6, 7),
@@ -105,7 +105,7 @@ def test_processes_come_before_cores_and_cores_by_number() -> None:
     assert lanes_of([*eight(), *of_ranks(10, "x", 10)])[-1] == "rank 10"
 
 
-# Sifting.
+# Filtering.
 
 
 def test_sifting_by_core_level_and_expression() -> None:

@@ -1,4 +1,4 @@
-"""The monitor's charts, events and time, by key and by mouse, on made snapshots and on recorded runs."""
+"""Charts, events and player of the monitor, by key and by mouse, on made snapshots and recorded runs."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ WIDE = (160, 45)
 
 
 def look(pilot: AppPilot) -> ChartView:
-    """How the loss is looked at."""
+    """The view settings of the loss chart."""
     return pilot.app.screen.query_one(LossPanel).look
 
 
 def shown(pilot: AppPilot) -> str:
-    """What stands on the terminal."""
+    """The text of the screen."""
     return text(pilot.app.screen)
 
 
 def live_player() -> made.HandPlayer:
-    """A player that follows now until it is moved."""
+    """A player that follows the newest moment until it is moved."""
     player = made.HandPlayer()
     player.start, player.end, player.position, player.live = made.NOW - 60, made.NOW, made.NOW, True
     return player
@@ -520,7 +520,7 @@ def test_ctrl_c_says_how_to_leave_and_leaves_nothing() -> None:
 
 
 def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: Path) -> None:
-    """The screen says so at once, and leaving gives what a live view would have given."""
+    """The screen shows it at once, and the result is that of a live view."""
     growing = recorded.Growing(tmp_path)
     growing.go_on(7)
 

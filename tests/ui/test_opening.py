@@ -1,4 +1,4 @@
-"""What a screen does not do before a curve stands on it, and that nothing is missing for that."""
+"""Opening a screen: what is deferred until the first chart is drawn, and that nothing is missing afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDE = (160, 45)
 
 
 def styles(pilot: AppPilot) -> set[Style | None]:
-    """How what stands on the terminal looks."""
+    """The styles on the terminal."""
     strips = pilot.app.screen._compositor.render_strips()
     return {segment.style for strip in strips for segment in strip if segment.text.strip()}
 

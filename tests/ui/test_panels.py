@@ -1,4 +1,4 @@
-"""What panels draw, without an app: text by text."""
+"""The text that panels draw, without an app."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ALL: list[Callable[[], Snapshot]] = [
 
 
 def drawn(panel: type[Panel[Any]], snapshot: Snapshot, width: int = 60, height: int = 20) -> str:
-    """What a panel draws, as text."""
+    """The text of a panel."""
     drawing = panel().draw(panel.pick(snapshot), width, height)
     return joined([*drawing.head, *drawing.rows])
 
@@ -266,7 +266,7 @@ def test_epochs_tell_every_section_in_full_screen() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (200, 50)])
 def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, height: int) -> None:
-    """GIVEN more epochs than have room: all columns scroll along, the newest epochs first."""
+    """With more epochs than fit, all columns scroll together, the newest epochs first."""
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     panel.show(EpochsPanel.pick(made.changed(made.running(), epochs=made.epochs(60))))
@@ -331,7 +331,7 @@ def test_the_memory_that_was_predicted_keeps_its_units_at_any_width(width: int, 
 
 
 def scored() -> Snapshot:
-    """Epochs with scores and tracing by part."""
+    """Epochs with scores and tracing times by part."""
     told = [
         msgspec.structs.replace(epoch, scores={"auc": 0.9 + 0.01 * epoch.epoch}, trace_s={"forward": 0.12})
         for epoch in made.epochs(2)
@@ -387,7 +387,7 @@ def test_meters_tell_scores_as_of_the_whole_split() -> None:
 
 
 def counted(**figures: int) -> Snapshot:
-    """A run whose steps after warm-up did this."""
+    """A run with these programs per step after warm-up."""
     run = made.running()
     assert run.xla is not None
     steps = {"steps": 100, "executes": 100, "expected_executes": 100, "scalar_reads": 0, **figures}
@@ -512,7 +512,7 @@ def test_a_loss_never_touches_the_number_of_its_core(loss: float) -> None:
 
 
 def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_wider_pieces() -> None:
-    """The list, `runs`, the comparison, the chart and the cores' own figures are of one step."""
+    """List, `runs`, comparison, chart and cores panel show the loss of the same step."""
     state = RunState()
     state.apply("worker-0", 0, opened(T0, "worker"))
     for seq in range(1, 1001):

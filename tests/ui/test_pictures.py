@@ -1,4 +1,4 @@
-"""Pictures of every screen at three sizes. They are compared where Textual is the version that drew them."""
+"""Snapshots of every screen at three sizes, compared if Textual has the version that drew them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATES: dict[str, Callable[[], Snapshot]] = {
     "empty": made.empty,
 }
 ONCE = ("running", "outlying", "empty")
-"""States of which a small picture is enough."""
+"""States with one small snapshot."""
 
 
 CASES = [(state, size) for state in STATES for size in (SIZES if state not in ONCE else SIZES[:1])]

@@ -1,4 +1,4 @@
-"""X asks every process where it is, and shows the answers."""
+"""X requests the stacks of every process and shows them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tputui.ui.monitor.screen import MonitorScreen
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run's directory that takes requests."""
+    """The directory of a run that accepts requests."""
     return recorded.write_run(tmp_path, ended=False)
 
 
 def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
-    """A run of which somebody asked where it is."""
+    """A run whose stacks were requested."""
     t = made.NOW - age_s
     frames = [
         CodeFrame(file="/usr/lib/python3.11/threading.py", line=324, function="Condition.wait", owner="library"),
@@ -71,7 +71,7 @@ def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tu
 
 
 async def open_stacks(pilot: AppPilot) -> None:
-    """Until they stand on the terminal."""
+    """Wait until the stacks are shown."""
     await pilot.press("X")
     await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
 

@@ -1,4 +1,4 @@
-"""The screen in a browser: who is let in, and that it is the same screen."""
+"""The screen in a browser: access control, and that it is the same screen."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DEADLINE_S = 240.0
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run that takes requests."""
+    """A run that accepts requests."""
     return recorded.write_run(tmp_path, ended=False)
 
 
 class Served:
-    """`tputui serve` in a process of its own."""
+    """`tputui serve` in its own process."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Served:
         self.address = self.process.stdout.readline().strip()
 
     def end(self) -> int:
-        """Ends it as Ctrl-C does."""
+        """End it by SIGINT."""
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode
@@ -64,7 +64,7 @@ def served(run_dir: Path) -> Iterator[Served]:
 
 
 def ask(script: Callable[[aiohttp.ClientSession], Awaitable[None]]) -> None:
-    """Runs a script with an HTTP client."""
+    """Run a script with an HTTP client."""
 
     async def run() -> None:
         async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as client:

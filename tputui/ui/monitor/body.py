@@ -23,14 +23,14 @@ PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events",
 """In the order of their keys, from 1 to 9."""
 
 FAILURE = "failure"
-"""Stands above the others when training broke."""
+"""Shown above the others if the run failed."""
 
 _TINY_WIDTH, _TINY_HEIGHT = 60, 13
 _WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
 _FEW_CORES = 32
 _LEAST_LOWER = 6
 _BOTH_FROM = 140
-"""Cells of width from which log and events stand beside each other."""
+"""Width in cells from which log and events are beside each other."""
 
 PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
     CoresPanel,
@@ -52,7 +52,7 @@ NAMES = (*PANELS, FAILURE)
 
 
 class Body(Panels[Panel[Any]]):
-    """Holds every panel; `layout` says where they stand."""
+    """Contains every panel, placed by `arrange`."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__({name: panel(id=name) for name, panel in zip(NAMES, PANEL_TYPES, strict=True)}, "cores", id=id)
@@ -60,7 +60,7 @@ class Body(Panels[Panel[Any]]):
         self._num_cores = 0
 
     def boxes(self, width: int, height: int) -> dict[str, Box]:
-        """Where the panels in sight stand, in cells."""
+        """The boxes of the visible panels, in cells."""
         return arrange(
             width,
             height,
@@ -100,7 +100,7 @@ class Body(Panels[Panel[Any]]):
 
 
 def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: bool, num_cores: int) -> dict[str, Box]:
-    """The boxes of the panels in sight, which tile `width` by `height` cells."""
+    """The boxes of the visible panels, which tile `width` by `height` cells."""
     if width < 1 or height < 1:
         return {}
     if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
@@ -152,7 +152,7 @@ def _wide(width: int, height: int, top: int, selected: str, num_cores: int) -> d
 
 
 def _beside(names: tuple[str, ...], widths: tuple[int, ...], width: int, y: int, height: int) -> dict[str, Box]:
-    """Panels in a row; the last one takes what the others leave."""
+    """Panels in a row; the last one takes the rest of the width."""
     boxes, x = {}, 0
     for name, wide in zip(names, (*widths, width - sum(widths)), strict=True):
         boxes[name] = Box(x, y, wide, height)
@@ -161,5 +161,5 @@ def _beside(names: tuple[str, ...], widths: tuple[int, ...], width: int, y: int,
 
 
 def _lines_for_cores(num_cores: int) -> int:
-    """Lines of a panel that lists every core of a small number: a head, a sum and the frame besides."""
+    """Height of the cores panel as a table, at most 16 cores, with head and frame."""
     return min(max(num_cores, 4), 16) + 3
