@@ -62,7 +62,7 @@ class Keyed(Protocol):
     def keys_in_force(self) -> Sequence[Key]:
         """The keys that do something now."""
 
-    def panels_told(self) -> Sequence[tuple[str, str]]:
+    def panel_descriptions(self) -> Sequence[tuple[str, str]]:
         """Each panel: the key that selects it, and its name with what it shows."""
 
 
@@ -93,7 +93,7 @@ class Command(NamedTuple):
 
 def commands(screen: object, theme: str) -> Iterator[Command]:
     """The entries for a screen, in the order of its key map; `theme` is the name of the one that is on."""
-    panels = screen.panels_told() if isinstance(screen, Keyed) else ()
+    panels = screen.panel_descriptions() if isinstance(screen, Keyed) else ()
     for key, why_not in _keys_of(screen):
         # A panel's key is told with the panel; the palette need not offer itself.
         if not key.shown.isdigit() and key.action != "app.command_palette":

@@ -308,7 +308,7 @@ class CompareScreen(Screen[MonitorResult]):
         else:
             body.action_scroll(rows)
 
-    def panels_told(self) -> list[tuple[str, str]]:
+    def panel_descriptions(self) -> list[tuple[str, str]]:
         """Key and description of each panel."""
         return self.query_one(CompareBody).descriptions()
 
@@ -318,7 +318,7 @@ class CompareScreen(Screen[MonitorResult]):
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""
-        self.app.push_screen(HelpScreen(keymap.COMPARE, self.panels_told()))
+        self.app.push_screen(HelpScreen(keymap.COMPARE, self.panel_descriptions()))
 
     def action_leave(self) -> None:
         """Leaves the comparison; the runs go on."""

@@ -185,7 +185,7 @@ class ConfigPicker(Screen[PickedConfig | None]):
         """The keys of this screen."""
         return keymap.CONFIGS
 
-    def panels_told(self) -> Sequence[tuple[str, str]]:
+    def panel_descriptions(self) -> Sequence[tuple[str, str]]:
         """Nothing: this screen has no numbered panels."""
         return ()
 

@@ -371,7 +371,7 @@ class LauncherScreen(Screen[Path | None]):
         """The keys of this screen."""
         return keymap.LAUNCH
 
-    def panels_told(self) -> Sequence[tuple[str, str]]:
+    def panel_descriptions(self) -> Sequence[tuple[str, str]]:
         """Nothing: this screen has no numbered panels."""
         return ()
 

@@ -152,7 +152,7 @@ class PicturesScreen(Screen[None]):
         over = self._moment is not None and self._moment.over
         return keymap.offered(self.keys_in_force(), in_past=self._in_past, over=over)
 
-    def panels_told(self) -> list[tuple[str, str]]:
+    def panel_descriptions(self) -> list[tuple[str, str]]:
         """No panels can be selected here."""
         return []
 

@@ -205,13 +205,13 @@ class MonitorScreen(Screen[MonitorResult]):
         known = [key for key in self._in_force() if has_pictures or key.action != "pictures"]
         return keymap.offered(known, in_past=self._in_past, over=self._is_over)
 
-    def panels_told(self) -> list[tuple[str, str]]:
+    def panel_descriptions(self) -> list[tuple[str, str]]:
         """The key of each panel, and its name with what it shows."""
         return self.query_one(Body).descriptions()
 
     def action_help(self) -> None:
         """Show the keys and the panels."""
-        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panels_told()))
+        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panel_descriptions()))
 
     def action_restore(self) -> None:
         """Remove the cursor; else leave the full screen; else hide the alarms until there are new ones."""

@@ -308,7 +308,7 @@ class RunsScreen(Screen[MonitorResult]):
         run_dir = self._current_dir()
         return "no run selected" if run_dir is None else self._refusal(run_dir, REQUEST_ACTIONS[key.action])
 
-    def panels_told(self) -> Sequence[tuple[str, str]]:
+    def panel_descriptions(self) -> Sequence[tuple[str, str]]:
         """Nothing: this screen has no numbered panels."""
         return ()
 
