@@ -91,7 +91,7 @@ def test_json_holds_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert fast["ratio"] == pytest.approx(1.25, rel=0.02)
     assert fast["low"] < fast["ratio"] < fast["high"] < 1.4
     assert fast["stands_out"] is True
-    assert (short["ratio"], short["short"]) == (None, "too few reports")
+    assert (short["ratio"], short["short"]) == (None, "too few samples")
     assert told["runs"][0]["pace"]["step_s"] == pytest.approx(recorded.STEP_S, rel=0.02)
     assert told["config"]["rows"] == []
 
@@ -109,7 +109,7 @@ def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
     assert main(["compare", "whole", str(tmp_path / "evil\x1b[2Jname"), "--runs-dir", str(tmp_path)]) == 0
 
     out = capsys.readouterr().out
-    assert "no verdict on B: B: nothing of it can be read" in out
+    assert "no verdict on B: B: the run cannot be read" in out
     assert "run.json, bytes 0 to 1: cannot be read" in out
     assert "\x1b" not in out
 

@@ -166,7 +166,7 @@ def test_a_difference_that_stands_out_is_never_told_with_bounds_that_take_it_bac
 def test_noise_is_called_noise() -> None:
     found = verdict(paces.run("b", seed=9), paces.run("a", seed=4))
     assert found.stands_out is False
-    assert found.sentence.startswith("no difference between B and A that stands out of the noise (")
+    assert found.sentence.startswith("no significant difference between B and A (")
 
 
 def test_a_run_beside_itself_does_not_differ() -> None:
@@ -234,14 +234,14 @@ def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
 
 def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
     found = verdict(paces.run("b", reports=12), paces.run("a"))
-    assert (found.ratio, found.stands_out, found.short) == (None, None, "too few reports")
-    assert re.fullmatch(
-        r"speed not compared: B has \d+ of the 32 reports after the warm-up that it takes", found.sentence
-    ), "the run that lacks them is named, and not the base"
+    assert (found.ratio, found.stands_out, found.short) == (None, None, "too few samples")
+    assert re.fullmatch(r"not enough samples to compare speed: B has \d+, need 32 after warm-up", found.sentence), (
+        "the run that lacks them is named, and not the base"
+    )
     turned = verdict(paces.run("b"), paces.run("a", reports=12))
     assert turned.sentence.startswith("speed not compared: A has ")
     assert "B has" not in turned.sentence
-    assert turned.short == "A: too few reports"
+    assert turned.short == "A: too few samples"
     both = verdict(paces.run("b", reports=12), paces.run("a", reports=9))
     assert re.match(r"speed not compared: A has \d+ and B has \d+ of the 32", both.sentence)
 
@@ -273,7 +273,7 @@ def test_no_run_is_called_best_where_two_share_the_best_value_or_one_alone_has_a
 
 def test_a_run_without_reports_says_so() -> None:
     found = verdict(made.starting(), paces.run("a"))
-    assert found.sentence == "no verdict on B: B: no report of training yet"
+    assert found.sentence == "no verdict on B: B: no training report yet"
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_a_run_of_which_nothing_was_read_says_why() -> None:
     assert found.runs[0].trouble is None
     assert found.runs[1].trouble == "the run's directory /runs/b is gone"
     assert found.verdicts[1] is not None
-    assert found.verdicts[1].sentence == "no verdict on B: B: nothing of it can be read"
+    assert found.verdicts[1].sentence == "no verdict on B: B: the run cannot be read"
 
 
 def test_what_the_configurations_came_to_is_told_where_it_differs() -> None:

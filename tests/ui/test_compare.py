@@ -85,7 +85,7 @@ def test_the_list_says_beside_the_base_how_each_run_does() -> None:
     assert "19 % \u00b1 3 % slower" in lines[3]
     assert "within noise (0 % \u00b1 3 %)" in lines[4]
     assert "64 % of linear" in lines[5]
-    assert "too few reports" in lines[6]
+    assert "too few samples" in lines[6]
     assert "\u2716 failed" in lines[8]
 
 
@@ -248,7 +248,7 @@ def test_the_figures_name_what_is_best_and_why_something_is_missing() -> None:
     said = drawn(ComparedFiguresPanel, part(paces.pair()), 160, 60)
     assert "steady step time" in said
     assert "\u2605 0." in next(line for line in said.splitlines() if "valid loss, best" in line)
-    assert "A, B: memory of the host's processes, not of the device: the CPU device does not tell its memory" in said
+    assert "A, B: host memory instead of device memory: the CPU device does not tell its memory" in said
 
 
 def test_only_keys_that_differ_are_listed_and_changes_have_a_sign() -> None:
@@ -547,7 +547,7 @@ def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
     async def script(pilot: AppPilot) -> None:
         bench.sources[Path(pair[1].dir)].broken = PermissionError(13, "Permission denied", pair[1].dir)
         await until(pilot, lambda: "B: cannot read the run: Permission denied: " in bench.text)
-        assert "no verdict on B: B: nothing of it can be read" in bench.text
+        assert "no verdict on B: B: the run cannot be read" in bench.text
         assert "A 0.0882" in bench.text
 
     bench.drive(script)
@@ -594,7 +594,7 @@ def test_recorded_runs_are_read_from_their_directories_and_open(tmp_path: Path) 
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: bench.text.count("66/66") == 2)
-        assert "speed not compared: A has 5 and B has 5 of the 32 reports after the warm-up that it takes" in bench.text
+        assert "not enough samples to compare speed: A has 5 and B has 5, need 32 after warm-up" in bench.text
         await pilot.press("o")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")

@@ -1,7 +1,6 @@
-"""Runs side by side: what differs in their configurations, their figures, and which is faster beyond the noise.
+"""Compares runs: configuration differences, metrics, and which run is better and faster.
 
-Pure: takes a snapshot a run and gives one `Comparison`, which the screen draws and `tputui compare` prints. How pace
-and noise are told apart stands in `steady`.
+Takes one snapshot per run and returns one `Comparison`, which the screen draws and `tputui compare` prints.
 """
 
 from __future__ import annotations
@@ -22,66 +21,66 @@ from tputui.text import phrases
 
 RUNS_MIN, RUNS_MAX = 2, 8
 LABELS = "ABCDEFGH"
-"""What the runs are called, in the order in which they were named."""
+"""Labels of the runs, in their order."""
 
 _FALLING = frozenset({"loss", "error", "err", "mae", "mse", "rmse", "nll", "perplexity"})
-"""Words in the names of meters of which less is better."""
+"""Words in the names of meters whose lower values are better."""
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that was seen in use."""
+    """Peak memory of a run."""
 
     bytes: int | None
     of: Literal["HBM", "host"] | None
-    """`HBM` of the fullest core, else `host`: resident memory of the run's processes."""
+    """`HBM` of the core with the most, or `host`: resident memory of the run's processes."""
     reason: str | None
-    """Why it is not HBM."""
+    """Why HBM is not available."""
 
 
 class MeterFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A meter or a score over the epochs that ended."""
+    """A meter or a score over the finished epochs."""
 
     split: Split
     name: str
     final: float
     final_epoch: int
     best: float | None
-    """None where no epoch has a finite value."""
+    """None if no epoch has a finite value."""
     best_epoch: int | None
     less_is_better: bool
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with its figures."""
+    """A run with its metrics."""
 
     label: str
-    """A letter."""
+    """A letter, `A` to `H`."""
     run: str
     dir: str
     condition: RunCondition
     condition_reason: str
     trouble: str | None
-    """Why nothing of it can be told."""
+    """Why the run cannot be read."""
     epoch: int
     num_epochs: int | None
     steps: int
     total_steps: int | None
     loss: float | None
-    """Newest mean over the cores."""
+    """Training loss of the newest step, mean over the cores."""
     task: str | None
     device: str | None
     num_cores: int | None
     global_batch: int | None
     pace: SteadyPace | None
     no_pace: str | None
-    """Why there is none."""
+    """Why `pace` is None."""
     duration_s: float | None
-    """From the first fact to the end, or to the newest fact."""
+    """Seconds from the first event to the end, or to the newest event."""
     compiles: int | None
     recompiles: int | None
-    """None also where the recording does not count all of them."""
+    """None also if the recording does not count all of them."""
     executes_a_step: float | None
-    """Programs that a step after warm-up executes."""
+    """Programs executed per step after warm-up."""
     scalar_reads_a_step: float | None
     compile_s: float | None
     peak_memory: PeakMemory
@@ -89,24 +88,24 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """2 to 8 runs side by side."""
+    """A comparison of 2-8 runs."""
 
     base: int
-    """Index of the run that the others are compared with."""
+    """Index of the run that the others are compared to."""
     runs: list[ComparedRun]
     quality: QualityVerdict
     """Which run is best."""
     verdicts: list[PaceVerdict | None]
-    """A run each; None for the base."""
+    """One per run; None for the base."""
     config: ConfigDiff
     plan: ConfigDiff
-    """What the configurations came to: batch, devices, learning rate."""
+    """Differences of derived values: batch, devices, learning rate."""
     method: str
-    """How the verdicts are reached, in one line."""
+    """How speed is compared, in one line."""
 
 
 def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
-    """The runs against the run at index `base`. Raises `ValueError` unless there are 2 to 8 of them and it is one."""
+    """Compares 2-8 runs to the one at index `base`. Raises `ValueError` for another number of runs or a wrong index."""
     if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
         raise ValueError(f"{len(snapshots)} runs with base {base}")
     runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
@@ -122,7 +121,7 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
 
 
 def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
-    """By the metric that the base monitors; runs of another task than the base's are left out."""
+    """By the metric that the base monitors; skips runs of other tasks."""
     metric = monitored(base.config)
     task = base.plan.task if base.plan else None
     values = {
@@ -136,7 +135,7 @@ def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
 
 
 def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, float]]]:
-    """Every meter and score by epoch: its split and name, and (epoch, value) in order. Scores are of validation."""
+    """Every meter and score as (epoch, value) pairs by split and name. Scores belong to the validation split."""
     found: dict[tuple[Split, str], list[tuple[int, float]]] = {}
     for view in snapshot.epochs:
         for key, value in _figures_of(view):
@@ -145,7 +144,7 @@ def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, 
 
 
 def less_is_better(name: str, snapshot: Snapshot) -> bool:
-    """Whether less of a meter is better: as the configuration has it for the one that it monitors, else by its name."""
+    """Whether lower values are better: by the configuration for the monitored meter, else by its name."""
     checkpoint = snapshot.config.get("checkpoint")
     if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
         return bool(checkpoint["mode"] == "min")
@@ -180,7 +179,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         num_cores=topology.num_cores if topology else None,
         global_batch=plan.global_batch if plan else None,
         pace=pace,
-        no_pace=None if pace else "nothing of it can be read" if _trouble(snapshot) else "no report of training yet",
+        no_pace=None if pace else "the run cannot be read" if _trouble(snapshot) else "no training report yet",
         duration_s=lasted,
         compiles=xla.compiles if xla else None,
         recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
@@ -203,7 +202,7 @@ def _pace(snapshot: Snapshot) -> SteadyPace | None:
 
 
 def _trouble(snapshot: Snapshot) -> str | None:
-    """Why nothing can be told of a run of which no fact was read; None where there is one."""
+    """Why a run without any event cannot be compared; None if it has events."""
     if snapshot.newest_fact is not None:
         return None
     unread = [*snapshot.troubles, *map(phrases.damage, snapshot.damage.regions)]
@@ -211,7 +210,7 @@ def _trouble(snapshot: Snapshot) -> str | None:
 
 
 def _peak_memory(snapshot: Snapshot) -> PeakMemory:
-    """The most over the run; of a device that tells its own peak, that one."""
+    """The peak over the run, as reported by the device if it does."""
     told = [max(core.peak_bytes, core.used_bytes) for core in snapshot.memory.hbm or []]
     told += [point.hbm_used_bytes for point in snapshot.memory_history if point.hbm_used_bytes is not None]
     if told:
@@ -238,7 +237,7 @@ def _meter(split: Split, name: str, points: list[tuple[int, float]], snapshot: S
 
 
 def _resolved(snapshot: Snapshot) -> dict[str, Any]:
-    """What the configuration came to on the machine; nothing of what was not told."""
+    """Values derived from the configuration on the machine, as far as known."""
     topology, plan = snapshot.topology, snapshot.plan
     found: dict[str, Any] = {}
     if topology is not None:

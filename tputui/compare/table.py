@@ -1,4 +1,4 @@
-"""The figures of a comparison as text: a row a figure, a cell a run. Pure; the screen and `tputui compare` share it."""
+"""The metrics table of a comparison: one row per metric, one cell per run. The screen and `tputui compare` share it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tputui.telemetry.events import Split
 SPLITS: dict[Split, str] = {"train": "train", "valid": "valid"}
 
 BEST = "\u2605"
-"""Beside the best value of a row."""
+"""Marks the best value of a row."""
 
 
 class FigureRow(NamedTuple):
-    """A figure of every run."""
+    """One metric of every run."""
 
     name: str
     cells: list[str]
-    """In the order of the runs; `format.UNKNOWN` where nobody told."""
+    """In the order of the runs; `formatting.UNKNOWN` if not available."""
     best: int | None = None
-    """Index of the run that is best in it, where one is alone so."""
+    """Index of the run with the best value, unless several share it."""
 
 
 def figure_rows(comparison: Comparison) -> list[FigureRow]:
-    """Every figure that some run has."""
-    rows = [FigureRow(name, [tell(run) for run in comparison.runs]) for name, tell in _FIGURES]
+    """The metrics that at least one run has, formatted."""
+    rows = [FigureRow(name, [format_of(run) for run in comparison.runs]) for name, format_of in _FIGURES]
     known = [row for row in rows if any(cell != fmt.UNKNOWN for cell in row.cells)]
     return known + list(_meter_rows(comparison.runs))
 
 
 def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float | None]]]:
-    """The same figures as they were told, not rounded: by name with its unit, a cell a run; None where nobody told."""
-    rows = [(name, [tell(run) for run in comparison.runs]) for name, tell in _RAW]
+    """The metrics unrounded, each named with its unit; None if not available."""
+    rows = [(name, [value_of(run) for run in comparison.runs]) for name, value_of in _RAW]
     for name, meters in _by_meter(comparison.runs):
         rows.append((f"{name}, last", [meter.final if meter else None for meter in meters]))
         rows.append((f"{name}, best", [meter.best if meter else None for meter in meters]))
@@ -43,12 +43,12 @@ def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float |
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Why figures are missing or of another kind; runs with the same reason in one sentence."""
-    told: dict[str, list[str]] = {}
+    """Why values are missing or not comparable; one sentence for all runs with the same reason."""
+    labels_of: dict[str, list[str]] = {}
     for run in comparison.runs:
         for sentence in _reasons(run):
-            told.setdefault(sentence, []).append(run.label)
-    return [f"{', '.join(labels)}: {sentence}" for sentence, labels in told.items()]
+            labels_of.setdefault(sentence, []).append(run.label)
+    return [f"{', '.join(labels)}: {sentence}" for sentence, labels in labels_of.items()]
 
 
 def meter_name(split: Split, name: str) -> str:
@@ -61,10 +61,10 @@ def _reasons(run: ComparedRun) -> Iterable[str]:
         yield run.trouble
         return
     if run.no_pace is not None:
-        yield f"no pace: {run.no_pace}"
+        yield f"no speed: {run.no_pace}"
     peak = run.peak_memory
     if peak.of == "host":
-        yield f"memory of the host's processes, not of the device: {peak.reason}"
+        yield f"host memory instead of device memory: {peak.reason}"
     elif peak.of is None:
         yield f"no peak memory: {peak.reason}"
 
@@ -76,10 +76,10 @@ def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
 
 
 def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure | None]]]:
-    """Every meter that some run has, by its name: of each run, None where it has none."""
-    found = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
-    for key in dict.fromkeys(key for one in found for key in one):
-        yield meter_name(*key), [one.get(key) for one in found]
+    """Every meter that at least one run has: its name, and its figures by run."""
+    by_run = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
+    for key in dict.fromkeys(key for one in by_run for key in one):
+        yield meter_name(*key), [one.get(key) for one in by_run]
 
 
 def _best(meter: MeterFigure | None) -> str:
@@ -87,7 +87,7 @@ def _best(meter: MeterFigure | None) -> str:
 
 
 def _winner(meters: list[MeterFigure | None]) -> int | None:
-    """The run with the best value; None where others reach it too, or there are no others."""
+    """Index of the run with the best value; None if several share it or only one has a value."""
     values = {
         index: meter.best if meter.less_is_better else -meter.best
         for index, meter in enumerate(meters)
@@ -124,17 +124,17 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("steps", lambda run: fmt.count(run.steps)),
     ("duration", lambda run: fmt.duration(run.duration_s)),
     ("steady step time", lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
-    ("10 to 90 % of it", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
+    ("step time p10-p90", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
     ("examples/s", _pace),
-    ("reports judged", lambda run: fmt.count(run.pace.num_reports) if run.pace else fmt.UNKNOWN),
-    ("reports of warm-up", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
+    ("samples used", lambda run: fmt.count(run.pace.num_reports) if run.pace else fmt.UNKNOWN),
+    ("warm-up samples", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
     ("compiles", lambda run: fmt.count(run.compiles)),
     ("recompiles", lambda run: fmt.count(run.recompiles)),
-    ("executions a step", lambda run: _a_step(run.executes_a_step)),
-    ("scalar reads a step", lambda run: _a_step(run.scalar_reads_a_step)),
+    ("executions per step", lambda run: _a_step(run.executes_a_step)),
+    ("scalar reads per step", lambda run: _a_step(run.scalar_reads_a_step)),
     ("compile time", lambda run: fmt.duration(run.compile_s)),
     ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
-    ("memory of", lambda run: run.peak_memory.of or fmt.UNKNOWN),
+    ("memory source", lambda run: run.peak_memory.of or fmt.UNKNOWN),
 )
 
 _RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] = (

@@ -1,4 +1,4 @@
-"""Which run is best, and which of two is faster, in words that do not claim more than the noise allows. Pure."""
+"""Verdicts in words: which run is best, and which of two runs is faster, within what the noise allows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tputui.compare import pace_stats as pacing
 from tputui.compare.pace_stats import Ratio, SteadyPace
 
 METHOD = f"median pace after the warm-up (MSER rule); 95 % by Student's t over {pacing.BATCHES} batches"
-"""How verdicts are reached, in one line."""
+"""How speed is compared, in one line."""
 
 _TIMES_FROM = 2.0
-"""From this ratio on it is told as such: `2.1x as fast`, and no longer in percent."""
+"""Ratios from here on are given as `2.1x as fast`, smaller ones in percent."""
 _WIDE = 0.25
-"""Share of a ratio that it may be off at most to be told with one figure for both sides."""
+"""Maximum relative error that is given as `+-`; beyond it, both bounds are given."""
 
 
 class Side(NamedTuple):
-    """What a verdict needs of a run."""
+    """The values of one run that a verdict needs."""
 
     label: str
     pace: SteadyPace | None
@@ -37,12 +37,12 @@ class QualityVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     best: str | None
-    """Label of the run; None where none is alone the best."""
+    """Label of the run; None if several share the best value or fewer than two have one."""
     sentence: str
 
 
 def best_of(values: Mapping[str, tuple[float, int]], metric: str, *, less_is_better: bool) -> QualityVerdict:
-    """The run with the best value; `values` are those of the best epoch and that epoch, by label of the run."""
+    """Finds the run with the best value; `values` holds best value and best epoch by run label."""
     name = f"valid {metric}"
     ranked = sorted(values.items(), key=lambda item: item[1][0] if less_is_better else -item[1][0])
     if not ranked:
@@ -61,7 +61,7 @@ def best_of(values: Mapping[str, tuple[float, int]], metric: str, *, less_is_bet
 
 
 def _by(value: float, best: float) -> str:
-    """` (+8.2 %)`: how far a value is from the best one; empty where that is no share of it."""
+    """` (+8.2 %)`: the difference from the best value; empty unless both are positive."""
     if not (best > 0 and value > 0):
         return ""
     percent = (value / best - 1) * 100
@@ -69,26 +69,26 @@ def _by(value: float, best: float) -> str:
 
 
 class PaceVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a run is beside the base, by examples a second."""
+    """Speed of a run relative to the base, in examples per second."""
 
     label: str
     base: str
     ratio: float | None
-    """How many times as fast; None where it is not judged."""
+    """Speed of the run divided by that of the base; None without a verdict."""
     low: float | None
     high: float | None
     """Bounds of the 95 % interval."""
     stands_out: bool | None
-    """Whether the interval leaves out 1; None where it is not judged."""
+    """Whether the interval excludes 1; None without a verdict."""
     scaling: float | None
-    """Where the cores differ in number but not in kind: the share of linear scaling that the more of them reach."""
+    """Share of linear scaling that the larger run reaches; None unless only the number of cores differs."""
     sentence: str
     short: str
-    """The same for a column of a table."""
+    """A short form for a table cell."""
 
 
 def judged(run: Side, base: Side) -> PaceVerdict:
-    """The verdict on a run; exchanged with the base, the opposite one."""
+    """Compares the speed of a run with the base. Swapping them gives the opposite verdict."""
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
         return _refused(run, base, f"no verdict on {run.label}: {without.label}: {without.no_pace}", "no pace yet")
@@ -99,9 +99,9 @@ def judged(run: Side, base: Side) -> PaceVerdict:
     if ratio is None:
         few = [(side.label, side.pace) for side in (base, run) if side.pace is not None and side.pace.error is None]
         have = " and ".join(f"{label} has {pace.num_reports}" for label, pace in few)
-        sentence = f"speed not compared: {have} of the {pacing.REPORTS_MIN} reports after the warm-up that it takes"
+        sentence = f"not enough samples to compare speed: {have}, need {pacing.REPORTS_MIN} after warm-up"
         whose = "" if run.label in [label for label, _ in few] else f"{base.label}: "
-        return _refused(run, base, sentence, f"{whose}too few reports")
+        return _refused(run, base, sentence, f"{whose}too few samples")
     scaling = _scaling(run, base, ratio.ratio)
     sentence, short = _by_cores(run, base, ratio, scaling) if _is_scaling(run, base) else _by_pace(run, base, ratio)
     return PaceVerdict(
@@ -118,7 +118,7 @@ def judged(run: Side, base: Side) -> PaceVerdict:
 
 
 def percent(value: float, within: float) -> tuple[str, str]:
-    """A share and how far it may be off, in percent, with the digits that the latter allows: `7 %`, `2 %`."""
+    """A share and its error in percent, with as many digits as the error allows: `7 %`, `2 %`."""
     value, within = value * 100, within * 100
     digits = 0 if within >= 1.95 or (not within and value >= 10) else 1 if within >= 0.095 or not within else 2
     return f"{value:.{digits}f} %", f"{within:.{digits}f} %"
@@ -139,32 +139,32 @@ def _refused(run: Side, base: Side, sentence: str, short: str) -> PaceVerdict:
 
 
 def _by_pace(run: Side, base: Side, ratio: Ratio) -> tuple[str, str]:
-    """`B is 7 % +- 2 % faster than A`. Faster is by examples a second, slower by the time that an example takes."""
+    """`B is 7 % +- 2 % faster than A`: faster by examples per second, slower by time per example."""
     in_examples = "" if run.global_batch == base.global_batch else " in examples/s"
     if not ratio.stands_out:
         value, off = percent(abs(ratio.ratio - 1), ratio.within)
         sign = "-" if ratio.ratio < 1 and float(value.split()[0]) else ""
         noise = f"({sign}{value} +- {off})"
         between = f"between {run.label} and {base.label}{in_examples}"
-        return f"no difference {between} that stands out of the noise {noise}", f"within noise {noise}"
-    word, adverb, told = ("faster", "fast", ratio) if ratio.ratio > 1 else ("slower", "slow", ratio.inverse())
-    if told.ratio >= _TIMES_FROM:
-        times = f"{_times(told)} as {adverb}"
+        return f"no significant difference {between} {noise}", f"within noise {noise}"
+    word, adverb, factor = ("faster", "fast", ratio) if ratio.ratio > 1 else ("slower", "slow", ratio.inverse())
+    if factor.ratio >= _TIMES_FROM:
+        times = f"{_times(factor)} as {adverb}"
         return f"{run.label} is {times} as {base.label}{in_examples}", times
-    by = _by_percent(told)
+    by = _by_percent(factor)
     return f"{run.label} is {by} {word} than {base.label}{in_examples}", f"{by} {word}"
 
 
 def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tuple[str, str]:
-    """`B's 8 cores do 5.1x +- 0.2x of A's 1 core, 64 % of linear`: the same whichever of them is the base."""
-    many, few, told = run, base, ratio
+    """`B's 8 cores do 5.1x +- 0.2x of A's 1 core, 64 % of linear`, whichever of them is the base."""
+    many, few, factor = run, base, ratio
     if (base.num_cores or 0, 1.0) > (run.num_cores or 0, ratio.ratio):
-        many, few, told = base, run, ratio.inverse()
+        many, few, factor = base, run, ratio.inverse()
     share = "" if scaling is None else f", {scaling * 100:.0f} % of linear"
     kinds = (f" {many.device}", f" {few.device}") if many.device != few.device else ("", "")
     do = "does" if many.num_cores == 1 else "do"
     sentence = (
-        f"{many.label}'s {_cores(many, kinds[0])} {do} {_times(told)} of {few.label}'s {_cores(few, kinds[1])}{share}"
+        f"{many.label}'s {_cores(many, kinds[0])} {do} {_times(factor)} of {few.label}'s {_cores(few, kinds[1])}{share}"
     )
     return sentence, f"{_times(ratio)}{share}"
 
@@ -181,20 +181,20 @@ def _scaling(run: Side, base: Side, ratio: float) -> float | None:
     return as_cores if run.num_cores > base.num_cores else 1 / as_cores
 
 
-def _by_percent(told: Ratio) -> str:
-    """`7 % +- 2 %`; its bounds where it is known so badly that they do not lie alike around it."""
-    value, off = percent(told.ratio - 1, told.within)
-    if told.within > told.ratio - 1:
-        return f"{(told.low - 1) * 100:.2g} % to {(told.high - 1) * 100:.0f} %"
+def _by_percent(ratio: Ratio) -> str:
+    """`7 % +- 2 %`, or both bounds if the error is large."""
+    value, off = percent(ratio.ratio - 1, ratio.within)
+    if ratio.within > ratio.ratio - 1:
+        return f"{(ratio.low - 1) * 100:.2g} % to {(ratio.high - 1) * 100:.0f} %"
     return f"{value} +- {off}"
 
 
-def _times(told: Ratio) -> str:
-    """`5.1x +- 0.2x`; its bounds where it is known so badly that they do not lie alike around it."""
-    digits = _digits(told.within, told.ratio)
-    if told.within > _WIDE * told.ratio:
-        return f"{told.low:.{_digits(told.low / 2, told.low)}f}x to {told.high:.{digits}f}x"
-    return f"{told.ratio:.{digits}f}x +- {told.within:.{digits}f}x"
+def _times(ratio: Ratio) -> str:
+    """`5.1x +- 0.2x`, or both bounds if the error is large."""
+    digits = _digits(ratio.within, ratio.ratio)
+    if ratio.within > _WIDE * ratio.ratio:
+        return f"{ratio.low:.{_digits(ratio.low / 2, ratio.low)}f}x to {ratio.high:.{digits}f}x"
+    return f"{ratio.ratio:.{digits}f}x +- {ratio.within:.{digits}f}x"
 
 
 def _digits(within: float, times: float) -> int:
