@@ -1,17 +1,17 @@
-"""How fast a run trains once it is warm, and whether two runs differ by more than their noise. Pure.
+"""Steady training speed of a run after warm-up, and whether two runs differ by more than their noise.
 
-**Warm-up.** The first report holds the first trace, and caches fill after it. The cut is the one after which the mean
-of the logarithms is known best: the least of the squared deviations behind it over the square of their number (the
-MSER rule), at most half of the reports.
+**Warm-up.** The first report includes the first trace, and caches fill after it. The warm-up ends at the cut that
+minimises the sum of squared deviations of the remaining log speeds over the square of their number (the MSER rule), at
+most at half of the reports.
 
-**Noise.** Neighbouring reports are alike: a busy host stays busy for a while. So the reports behind the warm-up are
-cut into `BATCHES` pieces of neighbours, and the error of the median of all is told by how far the medians of the
-pieces lie from it; where even neighbouring pieces are alike it is widened by their correlation. Two runs differ if
-the 95 % interval of the ratio of their medians, by Student's t with Welch's degrees of freedom, leaves out 1.
-Everything is done in logarithms, so exchanging the runs inverts the ratio exactly.
+**Noise.** Neighbouring reports are correlated: a busy host stays busy for a while. So the reports after the warm-up are
+split into `BATCHES` consecutive batches, and the error of the overall median is estimated from the spread of the batch
+medians, widened by their autocorrelation. Two runs differ if the 95 % interval of the ratio of their medians, by
+Student's t with Welch's degrees of freedom, excludes 1. All computations use logarithms, so swapping the runs inverts
+the ratio exactly.
 
-The interval is of these two runs: that a repetition lies elsewhere, since the machine was another one, it cannot tell.
-Each pair is judged by itself: of seven runs as fast as the base, one or more stand out in three comparisons of ten.
+The interval describes these two runs; it does not cover the difference between machines. Pairs are compared
+independently: among seven runs as fast as the base, at least one stands out in three of ten comparisons.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from typing import NamedTuple
 import msgspec
 
 BATCHES = 8
-"""Pieces that tell the noise: few and long, so that neighbouring pieces hardly know of each other."""
+"""Number of batches for the noise estimate: few and long, so that neighbouring batches are nearly independent."""
 REPORTS_MIN = 4 * BATCHES
-"""Reports after the warm-up that it takes to judge."""
+"""Minimum number of reports after the warm-up for a comparison."""
 LEVEL = 0.95
 
-_ALIKE_MAX = 0.9
-"""Largest correlation of neighbouring pieces that is believed: eight of them cannot tell more."""
+_MAX_CORRELATION = 0.9
+"""Upper limit of the estimated correlation, which eight batches cannot determine better."""
 
 
 class SteadyPace(msgspec.Struct, frozen=True, kw_only=True):
-    """The steady pace of a run."""
+    """Training speed of a run after warm-up."""
 
     num_reports: int
-    """Reports after the warm-up; of a long run neighbours come averaged, and count as one."""
+    """Number of reports after the warm-up; in a long run, averaged neighbours count as one."""
     num_warmup: int
-    """Reports that the warm-up takes."""
+    """Number of reports in the warm-up."""
     step_s: float
-    """Median of their step times."""
+    """Median step time in seconds."""
     spread: float
-    """Half the way from the 10th to the 90th percentile of their step times, as a share of the median."""
+    """Half the distance from the 10th to the 90th percentile of the step times, relative to the median."""
     examples_per_s: float
-    """Median of their paces."""
+    """Median speed."""
     error: float | None
-    """Standard error of the logarithm of the pace; None where there are too few reports to tell."""
+    """Standard error of the logarithm of the speed; None with fewer than `REPORTS_MIN` reports."""
 
 
 class Ratio(NamedTuple):
-    """How many times as fast one run is as another."""
+    """Speed of one run divided by that of another, with a confidence interval."""
 
     ratio: float
     low: float
@@ -61,26 +61,26 @@ class Ratio(NamedTuple):
 
     @property
     def stands_out(self) -> bool:
-        """Whether the interval leaves out 1."""
+        """Whether the interval excludes 1."""
         return not self.low <= 1.0 <= self.high
 
     @property
     def within(self) -> float:
-        """Half of the interval."""
+        """Half the width of the interval."""
         return (self.high - self.low) / 2
 
     def inverse(self) -> Ratio:
-        """With the runs exchanged."""
+        """The ratio with the runs swapped."""
         return Ratio(1 / self.ratio, 1 / self.high, 1 / self.low)
 
 
 def steady(reports: Sequence[tuple[float, float]]) -> SteadyPace | None:
-    """The pace by reports (seconds a step, examples a second) in order; None where none makes sense."""
-    sound = [report for report in reports if all(math.isfinite(value) and value > 0 for value in report)]
-    if not sound:
+    """The speed from reports (seconds per step, examples per second) in time order; None without a valid report."""
+    valid = [report for report in reports if all(math.isfinite(value) and value > 0 for value in report)]
+    if not valid:
         return None
-    cut = warmup([math.log(examples_per_s) for _, examples_per_s in sound])
-    warm = sound[cut:]
+    cut = warmup([math.log(examples_per_s) for _, examples_per_s in valid])
+    warm = valid[cut:]
     logs = [math.log(examples_per_s) for _, examples_per_s in warm]
     steps_s = sorted(step_s for step_s, _ in warm)
     middle = median(steps_s)
@@ -95,7 +95,7 @@ def steady(reports: Sequence[tuple[float, float]]) -> SteadyPace | None:
 
 
 def warmup(values: Sequence[float]) -> int:
-    """How many values at the start belong to the warm-up: the first at least, where others remain, half at most."""
+    """Number of leading values in the warm-up: at least one, unless there is only one; at most half."""
     best, cut = math.inf, 0
     mean, squares = 0.0, 0.0
     for count, index in enumerate(range(len(values) - 1, 0, -1), start=1):
@@ -108,16 +108,16 @@ def warmup(values: Sequence[float]) -> int:
 
 
 def error_of_median(values: Sequence[float]) -> float:
-    """Standard error of the median of values in order of time, neighbours of which may be alike."""
+    """Standard error of the median of values in time order, which may be correlated with their neighbours."""
     middle, count = median(values), len(values)
-    pieces = [median(values[i * count // BATCHES : (i + 1) * count // BATCHES]) for i in range(BATCHES)]
-    variance = sum((piece - middle) ** 2 for piece in pieces) / (BATCHES - 1)
-    alike = _correlation(pieces)
-    return math.sqrt(variance / BATCHES * (1 + alike) / (1 - alike))
+    batches = [median(values[i * count // BATCHES : (i + 1) * count // BATCHES]) for i in range(BATCHES)]
+    variance = sum((batch - middle) ** 2 for batch in batches) / (BATCHES - 1)
+    correlation = _correlation(batches)
+    return math.sqrt(variance / BATCHES * (1 + correlation) / (1 - correlation))
 
 
 def judge(run: SteadyPace, base: SteadyPace) -> Ratio | None:
-    """How many times as fast `run` is as `base`, in examples a second; None where one has too few reports."""
+    """Speed of `run` relative to `base`, in examples per second; None if either has too few reports."""
     if run.error is None or base.error is None:
         return None
     variances = run.error**2, base.error**2
@@ -131,7 +131,7 @@ def judge(run: SteadyPace, base: SteadyPace) -> Ratio | None:
 
 
 def student(share: float, freedom: float) -> float:
-    """The quantile of Student's t, right to three digits from five degrees of freedom on (Cornish and Fisher)."""
+    """Quantile of Student's t by the Cornish-Fisher expansion; accurate to three digits for `freedom` >= 5."""
     z = NormalDist().inv_cdf(share)
     terms = (
         (z**3 + z) / 4,
@@ -142,18 +142,18 @@ def student(share: float, freedom: float) -> float:
     return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))
 
 
-def _correlation(pieces: Sequence[float]) -> float:
-    """How much neighbouring pieces are alike, from 0 on; what so few pieces tell too little of it is added."""
-    mean = fmean(pieces)
-    squares = sum((piece - mean) ** 2 for piece in pieces)
+def _correlation(batches: Sequence[float]) -> float:
+    """Lag-1 autocorrelation, at least 0, with a correction for the small number of batches."""
+    mean = fmean(batches)
+    squares = sum((batch - mean) ** 2 for batch in batches)
     if squares <= 0:
         return 0.0
-    products = sum((left - mean) * (right - mean) for left, right in itertools.pairwise(pieces))
-    return min(max(products / squares + 1 / len(pieces), 0.0), _ALIKE_MAX)
+    products = sum((left - mean) * (right - mean) for left, right in itertools.pairwise(batches))
+    return min(max(products / squares + 1 / len(batches), 0.0), _MAX_CORRELATION)
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
