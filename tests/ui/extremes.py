@@ -1,4 +1,4 @@
-"""Recorded runs with absurd numbers in them, and every view drawn of one without an app."""
+"""Recorded runs with extreme numbers, and a function that draws every view of a run without an app."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Journals = dict[str, list[ev.Event]]
 
 
 def whole_run() -> Journals:
-    """A run in which an event of every type with a number stands."""
+    """A run with an event of every type that has a number."""
     worker, supervisor = recorded.worker_events(), recorded.supervisor_events(recorded.T0 + 12)
     t = recorded.T0 + 9
     hbm = [ev.HbmReading(core=0, used_bytes=1 << 30, limit_bytes=16 << 30, peak_bytes=2 << 30)]
@@ -85,7 +85,7 @@ def whole_run() -> Journals:
 
 
 def places(event: ev.Event) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Where numbers stand in an event, and which."""
+    """The paths and values of the numbers in an event."""
 
     def walk(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
         if isinstance(value, dict | list):
@@ -98,7 +98,7 @@ def places(event: ev.Event) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def changed(event: ev.Event, path: tuple[Any, ...], value: float) -> ev.Event:
-    """The event with another number, read as from a journal; itself where none such can be read."""
+    """The event with one number replaced, decoded as from a journal; unchanged if it cannot be decoded."""
     fields = msgspec.to_builtins(event)
     inside = fields
     try:
@@ -111,7 +111,7 @@ def changed(event: ev.Event, path: tuple[Any, ...], value: float) -> ev.Event:
 
 
 def absurd_runs() -> Iterator[tuple[str, Journals]]:
-    """The run with one number replaced, in every event of its type, by each absurd one."""
+    """The run with one number replaced, in every event of its type, by each extreme one."""
     base = whole_run()
     known: dict[tuple[type[ev.Event], tuple[Any, ...]], Any] = {}
     for event in itertools.chain.from_iterable(base.values()):
@@ -128,7 +128,7 @@ def absurd_runs() -> Iterator[tuple[str, Journals]]:
 
 
 def disordered_runs() -> Iterator[tuple[str, Journals]]:
-    """The run with its steps, or all its records, in another order; and with the clock set back and forth."""
+    """The run with its steps or all events reordered, and with clock jumps."""
     base = whole_run()
     for seed in range(8):
         chance = random.Random(seed)
@@ -145,7 +145,7 @@ def disordered_runs() -> Iterator[tuple[str, Journals]]:
 
 
 def reduced(journals: Journals) -> RunState:
-    """What the journals add up to."""
+    """The state reduced from the journals."""
     state = RunState()
     for name, events in journals.items():
         for seq, event in enumerate(events):
@@ -154,7 +154,7 @@ def reduced(journals: Journals) -> RunState:
 
 
 def look(journals: Journals) -> None:
-    """Draws every view of a run, as it ends and an hour later; raises what they raise."""
+    """Draws every view of a run at its end and an hour later; lets their errors propagate."""
     teller = LineWriter(timestamps=True)
     for name, events in journals.items():
         for seq, event in enumerate(events):
@@ -170,7 +170,7 @@ def look(journals: Journals) -> None:
 
 
 def draw(snapshot: Snapshot) -> None:
-    """Every panel of every screen."""
+    """Draws every panel of every screen."""
     for size in ((60, 12), (200, 50)):
         for kind in PANEL_TYPES:
             _drawn(kind(), kind.pick(snapshot), *size)

@@ -1,4 +1,4 @@
-"""The comparison on screen: what panels draw, every key, live runs, pictures at three sizes."""
+"""The comparison screen: panels, keys, live runs, the reader, snapshots at three sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher: every field, edited and checked while one types, and the run that it starts."""
+"""The launcher: choosing a configuration, editing and checking its fields, starting the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Path:
 
 
 async def write(pilot: AppPilot, key: str, value: str) -> None:
-    """Goes to a field and writes into it."""
+    """Moves to a field and replaces its text."""
     pilot.app.screen.query_one(FieldsPanel).go(key)
     await pilot.press("enter", "ctrl+u", *value)
 

@@ -1,4 +1,4 @@
-"""The list of runs: what every key does, and that it reads no more than it must."""
+"""The run list: its keys, requests and reading thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(runs_dir: Path, *, read_only: bool = False) -> ScreenApp:
 
 
 def names(pilot: AppPilot) -> list[str]:
-    """The runs in the order in which they stand."""
+    """Names of the runs in display order."""
     return [word for line in table_of(pilot).as_text().splitlines() for word in line.split() if word.startswith("run-")]
 
 
@@ -43,7 +43,7 @@ def write_runs(parent: Path, number: int = 3) -> None:
 
 
 async def all_read(pilot: AppPilot, number: int) -> None:
-    """Waits until every run stands there with its state."""
+    """Waits until every run is listed with its state."""
     await until(pilot, lambda: f" {number} run" in text(pilot.app.screen) and "loading" not in text(pilot.app.screen))
 
 
@@ -428,7 +428,7 @@ def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
 
 
 def test_messages_about_many_runs_leave_time_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The screen orders every run for every message: while all are read it gets a few, and all of them at the end."""
+    """The screen sorts all runs for each message, so the reader sends few messages until everything is read."""
     assert message_interval_s(20) == MESSAGE_INTERVAL_S
     assert message_interval_s(20_000) >= 1.0
     number = 12

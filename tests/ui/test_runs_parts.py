@@ -1,4 +1,4 @@
-"""The pure parts of the list and the launcher: lines, filters, orders, fields, TOML."""
+"""Run list and launcher without a screen: text editing, filters, sorting, fields, TOML."""
 
 from __future__ import annotations
 

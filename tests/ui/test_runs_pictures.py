@@ -1,4 +1,4 @@
-"""Pictures of the list of runs and of the launcher at three sizes, where Textual is the version that drew them."""
+"""Snapshots of the run list and the launcher at three terminal sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScreenApp:
-    """The list of three runs, with a service that starts more."""
+    """The run list with three runs and a fake launch service."""
     monkeypatch.chdir(make_place(tmp_path))
     recorded.write_run(Path("runs"), run="digits-1")
     recorded.write_run(Path("runs"), run="digits-2", ended=False)
