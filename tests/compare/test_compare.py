@@ -172,7 +172,7 @@ def test_noise_is_called_noise() -> None:
 def test_a_run_beside_itself_does_not_differ() -> None:
     found = verdict(paces.run("b"), paces.run("a"))
     assert (found.ratio, found.stands_out) == (1.0, False)
-    assert "noise (0 % +- " in found.sentence
+    assert "difference between B and A (0 % +- " in found.sentence
 
 
 def test_eight_cores_beside_one_tell_the_scaling_whichever_is_the_base() -> None:
@@ -239,11 +239,11 @@ def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
         "the run that lacks them is named, and not the base"
     )
     turned = verdict(paces.run("b"), paces.run("a", reports=12))
-    assert turned.sentence.startswith("speed not compared: A has ")
+    assert turned.sentence.startswith("not enough samples to compare speed: A has ")
     assert "B has" not in turned.sentence
     assert turned.short == "A: too few samples"
     both = verdict(paces.run("b", reports=12), paces.run("a", reports=9))
-    assert re.match(r"speed not compared: A has \d+ and B has \d+ of the 32", both.sentence)
+    assert re.match(r"not enough samples to compare speed: A has \d+ and B has \d+, need 32", both.sentence)
 
 
 def with_best(name: str, loss: float) -> Snapshot:
