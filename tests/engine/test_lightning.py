@@ -129,14 +129,14 @@ PREDICTS = """
 import json, os, sys
 from pathlib import Path
 from engine.errors import Refused
-from engine.commands.predict import Asked, predict
-from engine.commands.protocol import Teller
+from engine.commands.predict import PredictRequest, predict
+from engine.commands.protocol import ProgressWriter
 run_dir, code = map(Path, sys.argv[1:])
-best, teller = run_dir / "checkpoints" / "best.pt", Teller(2)
+best, writer = run_dir / "checkpoints" / "best.pt", ProgressWriter(2)
 asked = [(None, split, None) for split in ("valid", "test", "train")]
 for source, split, out in [*asked, (Path("mine.csv"), None, None), (None, "valid", "x.csv")]:
     try:
-        result = predict(Asked(best, run_dir, source, split, out, "csv", 64, code), teller)
+        result = predict(PredictRequest(best, run_dir, source, split, out, "csv", 64, code), writer)
         print(json.dumps([result["figures"], result["rows"], result["out"]]))
     except Refused as refused:
         print(json.dumps(str(refused)))
