@@ -201,10 +201,10 @@ def test_why_there_are_none() -> None:
     lost = made.changed(early, condition="lost")
     doubtful = made.changed(run, warnings=["the losses or pictures of epoch 2 could not be kept: no space left"])
     assert why_none(off) == "no pictures: `report.pictures` is 0 in the run's configuration"
-    assert why_none(early) == "no pictures yet: no validation has ended yet"
+    assert why_none(early) == "no pictures yet: no validation has finished"
     assert why_none(lost) == "no pictures: the run ended before there was one (lost)"
-    assert why_none(run) == "no pictures: this task draws none: 2 validations ended without any"
-    assert why_none(doubtful).endswith("unless a warning in the log (7) says that they could not be kept")
+    assert why_none(run) == "no pictures: this task draws none: 2 validations finished without any"
+    assert why_none(doubtful).endswith("unless a warning in the log (7) reports that they could not be written")
 
 
 def test_without_pictures_the_screen_says_why() -> None:
@@ -304,7 +304,7 @@ def test_no_more_pictures_are_read_than_memory_is_meant_for(tmp_path: Path) -> N
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
         await pilot.press("end")
-        assert "3 pictures more than are read" in text(pilot.app.screen)
+        assert "3 more pictures, not read" in text(pilot.app.screen)
 
     drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
 
@@ -382,7 +382,7 @@ def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
 def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("d", "end")
-        assert "and 20 more: each stands as a warning in the log (7)" in text(pilot.app.screen)
+        assert "and 20 more: each is a warning in the log (7)" in text(pilot.app.screen)
         await pilot.press("home", "down", "up", "pagedown", "pageup")
         assert "row 1," in text(pilot.app.screen)
         await pilot.press("d")
