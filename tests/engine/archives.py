@@ -1,4 +1,4 @@
-"""Made-up packages in a folder that stands for the registries, and sets that are made of them."""
+"""Fake packages in a folder that replaces the registries, and data sets made of them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ CONTENT = b"1\n2\n3\n"
 
 
 def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """Copies what was unpacked."""
+    """Copies the unpacked files."""
     found = [path for source in sources.values() for path in source.rglob("numbers.csv")]
     (into / "numbers.csv").write_bytes(found[0].read_bytes())
     return ["numbers.csv: 3 rows"]
 
 
 def prepare_badly(sources: Mapping[str, Path], into: Path) -> list[str]:
-    """Fails when half of it is written."""
+    """Fails after writing half of the files."""
     (into / "half.csv").write_bytes(b"1\n")
     raise OSError(28, "No space left on device", str(into / "half.csv"))
 
 
 class Registry:
-    """A folder of archives that pip looks into instead of an index, and an `npm` that delivers from there."""
+    """A folder of archives that pip uses instead of an index, and an `npm` that serves from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,19 +43,19 @@ class Registry:
     @classmethod
     @contextmanager
     def alone(cls, folder: Path) -> Iterator[Registry]:
-        """An empty one, and meanwhile the only place that packages come from."""
+        """An empty registry, as the only source of packages."""
         made = cls(folder)
         with pytest.MonkeyPatch.context() as patch:
             made.serve(patch)
             yield made
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
-        """Makes this the only place that packages come from."""
+        """Makes this registry the only source of packages."""
         for key, value in self.environment().items():
             patch.setenv(key, value)
 
     def environment(self) -> dict[str, str]:
-        """What the package tools must see."""
+        """The environment of the package managers."""
         return {
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.folder),
@@ -83,7 +83,7 @@ class Registry:
         return path
 
     def npm(self, script: str) -> None:
-        """Puts an `npm` on the path that runs these lines."""
+        """Puts an `npm` script with these lines on the path."""
         path = self.tools / "npm"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -104,12 +104,12 @@ def tar_of(members: Mapping[str, bytes], path: Path, links: Mapping[str, str] | 
 
 
 def package(manager: Manager, archive: Path | None = None, *, optional: bool = False) -> Package:
-    """Pins an archive as it is now; without one a digest that nothing has."""
+    """Pins an archive by its digest; without one, by a digest that matches nothing."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest() if archive is not None else "0" * 64
     return Package(manager, NAME, VERSION, digest, 1_000, ("*",), optional)
 
 
 def made_up(*packages: Package, prepare: str = "prepare", restrictions: str = "For counting only.") -> DatasetEntry:
-    """A set of made-up packages."""
+    """A data set of fake packages."""
     where = f"{__name__}:{prepare}"
     return DatasetEntry("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, where)

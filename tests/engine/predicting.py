@@ -1,4 +1,4 @@
-"""Predictions in the test's own process, from weights that nobody trained."""
+"""Predictions in the test's own process, with untrained weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tputui.telemetry.rundir import read_manifest
 
 
 def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = "run") -> Path:
-    """A run directory with a checkpoint of the network's first weights."""
+    """A run directory with a checkpoint of the initial weights."""
     import torch
 
     from engine import run_plan
@@ -39,7 +39,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
 
 
 def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
-    """What the engine tells of a prediction."""
+    """The reports of a prediction."""
     from engine.commands import predict
     from engine.commands.protocol import ProgressWriter
 

@@ -1,4 +1,4 @@
-"""A user's own task with everything a task may have: scores, pictures, examples that cannot be used."""
+"""A user's own task that uses every optional method: scores, pictures, examples that cannot be used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShadesModel(Options, frozen=True, kw_only=True):
 
 
 class Shades:
-    """Shades from -1 to 1; the label tells whether they are bright."""
+    """Shades from -1 to 1; the label is whether they are bright."""
 
     def __init__(self, size: int, bad: tuple[int, ...]) -> None:
         self._size = size
@@ -46,7 +46,7 @@ class Shades:
 
 
 class Bright(Task):
-    """Tells bright from dark."""
+    """Classifies bright and dark."""
 
     data_options: ClassVar[type[Options]] = ShadesData
     model_options: ClassVar[type[Options]] = ShadesModel
@@ -68,7 +68,7 @@ class Bright(Task):
         return torch.nn.Linear(1, 1)
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-        """`logit` [examples]."""
+        """`logit` [n]."""
         return {"logit": model(batch["shade"])[:, 0]}
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
@@ -78,11 +78,11 @@ class Bright(Task):
         return {"loss": binary_cross_entropy_with_logits(predictions["logit"], batch["bright"], reduction="none")}
 
     def judged(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """Logits beside labels."""
+        """Logits with labels."""
         return {"logit": predictions["logit"], "bright": batch["bright"]}
 
     def score(self, judged: dict[str, Any]) -> dict[str, float]:
-        """How many are told right, and how many there were."""
+        """The number of correct answers, and of all."""
         hits = ((judged["logit"] > 0) == (judged["bright"] > 0)).sum()
         return {"hits": float(hits), "seen": float(len(judged["logit"]))}
 

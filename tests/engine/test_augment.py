@@ -1,4 +1,4 @@
-"""What happens to training images at random: to every map of an example alike, and to nothing but the pixels."""
+"""Random augmentation treats all maps of an example alike, and changes only the pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An evaluation under BatchNorm is that of plain torch."""
+"""Evaluation with BatchNorm equals that of plain torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disk."""
+"""Checkpoints: writing, pruning, reading and resuming."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
 
 
 def tabular(folder: Path, num_rows: int) -> str:
-    """A configuration over files of so many rows."""
+    """A configuration over files with this many rows."""
     np.save(folder / "x.npy", np.arange(4.0 * num_rows).reshape(num_rows, 4))
     np.save(folder / "y.npy", np.arange(num_rows) % 2)
     named = f"[data]\nbatch_per_core=2\nsource='{folder}/x.npy'\nlabels_file='{folder}/y.npy'\n"
@@ -226,7 +226,7 @@ def tabular(folder: Path, num_rows: int) -> str:
 def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examples(
     store: CheckpointStore, tmp_path: Path
 ) -> None:
-    # 22 steps of 64 an epoch: epoch 3 has 10 of them behind it, 640 examples.
+    # 22 steps of 64 per epoch: epoch 3 has 10 of them done, 640 examples.
     at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
     path = tmp_path / store.save(at, periodic=True, best=False).path
     half = checkpoint_files.load(path, planned("device.cores=4", "optim.lr=0.01"))
@@ -332,7 +332,7 @@ def test_without_digests_no_flipped_bit_becomes_other_weights(store: CheckpointS
     path = tmp_path / store.save(whole, periodic=True, best=False).path
     content, flipped = path.read_bytes(), tmp_path / "flipped.pt"
     refused = 0
-    # Every byte of the weights and a sample of all others.
+    # Every byte of the weights and a sample of the others.
     for place in sorted(
         {*range(0, len(content), 37), *range(content.find(bytes(weights["w"].numpy())), len(content), 5)}
     ):
@@ -411,7 +411,7 @@ def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: Check
 
 
 OLD_OPTIM = {"name": "adam", "lr": 0.0005, "lr_scaling": "linear", "momentum": 0.9, "weight_decay": 0.0}
-"""What the first versions wrote down of `[optim]`, with a momentum that their Adam had no use for."""
+"""The `[optim]` fingerprint of the first versions, with a momentum that Adam ignored."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Checkpoints on disks that lie, are full or are taken away in the middle of a save."""
+"""Checkpoints on disks that corrupt data, are full, or fail in the middle of a save."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 def flip(path: Path, place: int) -> None:
-    """Turns one bit of a file, in place, so that all its names are of the damaged one."""
+    """Flips one bit of a file in place, which damages it under all its names."""
     with path.open("r+b") as file:
         file.seek(place)
         (byte,) = file.read(1)
@@ -44,7 +44,7 @@ def flip(path: Path, place: int) -> None:
 
 
 def broken_fsync(spoil: object) -> object:
-    """The system's own call, which does something to the file of a checkpoint first."""
+    """The system call, with a fault in the checkpoint file before it."""
     real = os.fsync
 
     def fsync(fd: int) -> None:
@@ -216,7 +216,7 @@ def test_a_checkpoint_below_a_folder_that_cannot_be_listed_is_gone_on_from(tmp_p
 
 
 def fill(path: Path) -> None:
-    """Takes all that is left of a disk."""
+    """Fills the disk."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(1 << 12)):
             pass
@@ -224,7 +224,7 @@ def fill(path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A run directory whose checkpoints lie on a file system of 256 KiB."""
+    """A run directory whose checkpoints are on a file system of 256 KiB."""
     folder = make(tmp_path, "full", ["epochs=1000000", "checkpoint.every_epochs=1000000"], text=LINE).dir
     disk = folder / "checkpoints"
     command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(disk)]

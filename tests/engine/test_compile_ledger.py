@@ -1,4 +1,4 @@
-"""What counts against a run, and what the user is told of it."""
+"""Recompiles, executions and reads that count against a run, and the warnings about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = TraceActivity()
 
 
 def warm() -> CompileLedger:
-    """One whose programs have run as often as they may be compiled."""
+    """A ledger whose programs have used up their warm-up runs."""
     ledger = CompileLedger(WARM_UP)
     for name in WARM_UP:
         for _ in range(2):
@@ -24,7 +24,7 @@ def warm() -> CompileLedger:
 def test_a_counter_that_is_set_back_loses_nothing_that_was_seen(moves: list[tuple[int, bool]]) -> None:
     total, counter, added = ResettableTotal(), 0, 0
     for more, reset in moves:
-        # A reset that is followed by more than there was before cannot be told from no reset.
+        # A reset followed by a larger count than before looks like no reset.
         counter = 0 if reset and more < counter else counter
         counter += more
         added += more

@@ -1,4 +1,4 @@
-"""The fact that an error ended training, whatever the error is."""
+"""The event for an error that ended training, whatever the error is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.process.requests import Progress
 
 
 class Hostile(Exception):
-    """An exception that raises whatever is asked of it."""
+    """An exception whose every method raises."""
 
     def __str__(self) -> str:
         raise SystemExit("no text for you")

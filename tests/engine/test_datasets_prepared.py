@@ -1,4 +1,4 @@
-"""What the preparations make of their packages, from made-up packages of the same form; and the committed fixtures."""
+"""Files prepared from fake packages of the same format, and the committed fixtures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TestDermoscopy:
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
-        """Ten pairs a lesion; the first patch of pair 3 is narrower."""
+        """Ten pairs per lesion; the first patch of pair 3 is narrower."""
         root = made(tmp_path / "package/made/made/data/patchesDataSet")
         for number in range(self.NUM_LESIONS * 10):
             folder = root / ("Similar" if number % 10 < 5 else "nonSimilar")
@@ -110,7 +110,7 @@ class TestDermoscopy:
 
 
 def write_nrrd(path: Path, voxels: npt.NDArray[np.int16], kind: str = "short") -> None:
-    """A volume as the package has it."""
+    """A volume in the format of the package."""
     head = (
         f"NRRD0004\n# made up\ntype: {kind}\ndimension: 3\nspace: left-posterior-superior\n"
         f"sizes: {' '.join(map(str, voxels.shape[::-1]))}\nendian: little\nencoding: gzip\n\n"
@@ -137,7 +137,7 @@ class TestVolumes:
         self, tmp_path: Path, signs: tuple[int, int, int]
     ) -> None:
         nibabel = pytest.importorskip("nibabel")
-        # The wanted view has columns to the left (-R), rows to the back (-A), slices upwards (+S).
+        # The view has columns to the left (-R), rows to the back (-A), slices upwards (+S).
         stored = self.VOXELS.transpose(2, 1, 0)[:: -signs[0], :: -signs[1], :: signs[2]]
         nibabel.save(nibabel.Nifti1Image(stored, np.diag([*signs, 1]).astype(float)), tmp_path / "made.nii.gz")
 
@@ -152,7 +152,7 @@ class TestCt:
 
         told = dict(zip(ct.TISSUES, ct.tissue_labels(plane), strict=True))
 
-        # A quarter of the body's square is lung, three quarters are soft; the room around it counts for nothing.
+        # A quarter of the body's square is lung, three quarters are soft tissue; the room around it does not count.
         assert (told["lung"], told["lung_wide"], told["soft_rich"]) == (1, 1, 1)
         assert (told["gas"], told["bone"], told["fat_rich"]) == (0, 0, 0)
 
@@ -195,7 +195,7 @@ class TestCt:
 
 @pytest.fixture
 def scene() -> rgbd.Scene:
-    """A picture 40 x 30 that is nearer to the right, unknown in its top row."""
+    """An image of 40 x 30 pixels, nearer to the right, unknown in its top row."""
     near = np.tile(np.linspace(0.1, 1, 40, dtype=np.float32), (30, 1))
     valid = np.ones((30, 40), np.bool_)
     valid[0] = False
@@ -213,7 +213,7 @@ class TestRgbd:
 
     @pytest.fixture
     def rows(self, scene: rgbd.Scene, tmp_path: Path) -> list[dict[str, str]]:
-        """The table of its crops of 8 pixels."""
+        """The table of 8-pixel crops."""
         rgbd.write([(region, rgbd.Stride(5, 1)) for region in rgbd.bands(scene)], made(tmp_path / "set"), 8)
         return rows_of(tmp_path / "set/frames.csv")
 
@@ -258,7 +258,7 @@ class TestRgbd:
         camera = "<conf><camera><px>10</px><py>10</py><u0>4</u0><v0>2</v0></camera></conf>"
         for name in ("chateau.xml", "chateau_depth.xml"):
             (folder.parent / name).write_text(camera)
-        # The depth camera stands so that the picture sees its axis 2 pixels further left, at half size 1.
+        # The depth camera is placed so that the image sees its axis 2 pixels further left, 1 at half size.
         shift = 2 / 10 * 2 * rgbd.CASTLE_NEAREST_M
         pose = np.eye(4)
         pose[0, 3] = shift

@@ -1,4 +1,4 @@
-"""`python -m engine.commands.describe`: what a task's options are, and what is wrong with a configuration."""
+"""`python -m engine.commands.describe`: options of a task, and problems of a configuration."""
 
 from __future__ import annotations
 

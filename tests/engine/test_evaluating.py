@@ -1,4 +1,4 @@
-"""Files with labels are evaluated as validation is: same names, same arithmetic, whatever the source."""
+"""Evaluation of a user's files equals validation: same names and arithmetic for every source."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ TEXTS = TEXTS.replace('net = "thin"\nwidth = 0.1', "embedding = 4\nhidden = 4")
 
 @pytest.fixture(autouse=True)
 def _place_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Reading weights moves to the run's directory; a process of its own need not come back."""
+    """Loading weights changes the working directory; the test runs it in a separate process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    """What was written."""
+    """The rows that were written."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def draw(path: Path, seed: int) -> None:
-    """A small image that no other seed gives."""
+    """A small image that is unique for its seed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
@@ -65,7 +65,7 @@ def table(path: Path, header: str, rows: list[str]) -> Path:
 
 
 def photos(folder: Path, splits: tuple[str, ...] = ("train", "train", "train", "valid", "test")) -> Path:
-    """30 images with a class and two binary labels each, an id, and a split; classes are unlike in number."""
+    """30 images with an uneven class and two binary labels each, an id, and a split."""
     rows = []
     for number in range(30):
         draw(folder / "pixels" / f"{number}.png", number)
@@ -76,7 +76,7 @@ def photos(folder: Path, splits: tuple[str, ...] = ("train", "train", "train", "
 
 
 def part(source: Path, split: str, drop: tuple[str, ...] = ("split",)) -> Path:
-    """The rows of one split as a table of their own, without some columns."""
+    """The rows of one split as a separate table, without some columns."""
     with source.open(newline="") as file:
         kept = [row for row in csv.DictReader(file) if row["split"] == split]
     columns = [name for name in kept[0] if name not in drop]
@@ -166,7 +166,7 @@ def test_a_folder_is_labelled_by_its_folders_and_file_names_are_written(tmp_path
     (flat / "dog").mkdir()
     shutil.copy(flat / "a.png", flat / "dog" / "b.png")
     assert "a.png: the label is empty and others are not" in refused(run_dir, source=flat)
-    # The same class folders, whatever else there is above them.
+    # The same class folders below any other folders.
     assert predicted(run_dir, source=tmp_path / "set")["rows"] == 27
 
 
@@ -227,7 +227,7 @@ def test_texts_with_labels_are_evaluated(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, text=TEXTS.format(source=source, keys='split_column = "split"'))
     valid = predicted(run_dir, split="valid")
     given = predicted(run_dir, "given.csv", source=part(source, "valid"))
-    # Half of the texts are positive, so the AUC is a number, but the six of a split may be of one kind.
+    # Half of the texts are positive, so the AUC is defined, but the six of a split may be of one kind.
     assert given["figures"] == pytest.approx(valid["figures"], rel=1e-6, nan_ok=True)
     assert [row["row"] for row in rows_of(tmp_path / "given.csv")] == [str(number) for number in range(2, 8)]
     assert [row["row"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(4, 26, 4)]
@@ -270,6 +270,6 @@ def test_the_best_weights_of_a_run_start_another_one_with_their_last_layer_where
         f"model.weights: the last layer of {first} does not fit and is newly initialised: fc.weight is [3, 48], "
         "expected [5, 48], fc.bias is [3], expected [5]"
     )
-    # What training started from is not needed to use what came of it.
+    # The initial weights file is not needed to use the trained weights.
     first.unlink()
     assert predicted(second, split="valid")["rows"] > 0

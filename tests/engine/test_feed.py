@@ -1,4 +1,4 @@
-"""Batches on their way to the device."""
+"""Batches prefetched to the device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Squares:
 
 
 class Rows(Squares):
-    """Squares some of which tell of themselves that they cannot be used."""
+    """Squares, some of which raise `BadExample`."""
 
     def __init__(self, bad: set[int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tables of numbers, regression and texts of several classes, each by configuration alone."""
+"""Feature tables, regression and texts of several classes, each configured without code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses against torch's and scikit-image's, and what does not count in them."""
+"""Losses compared with torch's and scikit-image's, and the mask of valid elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_loss = pytest.mark.parametrize("name", PIXEL_LOSSES)
 
 
 def pictures(seed: int = 0, shape: tuple[int, ...] = (3, 1, 24, 20)) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Predictions, targets of 0 or 1, and which pixels count."""
+    """Predictions, targets of 0 or 1, and valid pixels."""
     drawn = torch.Generator().manual_seed(seed)
     predicted = torch.rand(shape, generator=drawn)
     return predicted, torch.rand(shape, generator=drawn).round(), torch.rand(shape, generator=drawn) > 0.3

@@ -1,4 +1,4 @@
-"""Where a mask counts: where the depth is not known it may be as unknown, and then it teaches and scores nothing."""
+"""Pixels of unknown depth: they may be ignored in the mask as well, and then affect neither loss nor scores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_any_other_mask_counts_everywhere() -> None:
 
 
 def drawn(where: Literal["everywhere", "depth_known"]) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Pictures of an example whose depth is known in its left half alone."""
+    """Pictures of an example whose depth is known only in its left half."""
     task = MaskDepth()
     task.model(MaskDepthModel(encoder="thin", width=8), MaskDepthData(source="unread", mask_where=where))
     depth = np.zeros((1, 1, 32, 32), np.float32)

@@ -1,4 +1,4 @@
-"""What is said of device memory where one process drives all cores of a TPU."""
+"""Reports of device memory if one process drives all cores of a TPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory predicted before the start, against real tensors and the compiler; what is said of it; rematerialisation."""
+"""Predicted memory compared with real tensors and the compiler; its reports; rematerialisation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def planned(*overrides: str, text: str = DEEP) -> Any:
 
 
 def forecast(plan: Any, limit: int | None = None) -> Any:
-    """A forecast on cores of so much memory."""
+    """A prediction for cores with this much memory."""
     from engine.memory import advice as forecast
     from engine.process.hardware import MemoryLimit
 
@@ -49,7 +49,7 @@ def forecast(plan: Any, limit: int | None = None) -> Any:
 
 
 def predicted(plan: Any, **changed: Any) -> Any:
-    """The footprint of the plan under other settings."""
+    """The predicted memory of the plan with other settings."""
     from engine.memory import estimate
 
     shapes = estimate.shapes(plan.task.load(plan.data, 0).train)
@@ -57,7 +57,7 @@ def predicted(plan: Any, **changed: Any) -> Any:
 
 
 def really_kept(plan: Any) -> int:
-    """Bytes that autograd keeps of a real step on the CPU."""
+    """Bytes that autograd saves in a real step on the CPU."""
     import numpy as np
 
     model = plan.task.model(plan.model, plan.data).train()
@@ -258,7 +258,7 @@ def test_other_errors_are_not_explained_as_memory() -> None:
 
 
 def train(tmp_path: Path, rematerialise: str) -> tuple[dict[str, Any], float]:
-    """A run of `rematcheck` on two cores: what it tells, and the compiler's count of a step's tensors in bytes."""
+    """A run of `rematcheck` on two cores: its output, and the compiler's count of a step's tensors in bytes."""
     report = tmp_path / f"compiler-{rematerialise}"
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.rematcheck", "2", "fp32", rematerialise, "2", "16", "2"],
@@ -276,7 +276,7 @@ def train(tmp_path: Path, rematerialise: str) -> tuple[dict[str, Any], float]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], float]]:
-    """The same training on two cores, with its blocks kept and recomputed."""
+    """The same training on two cores, with and without recomputed blocks."""
     folder = tmp_path_factory.mktemp("remat")
     return {how: train(folder, how) for how in ("no", "yes")}
 

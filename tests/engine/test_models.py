@@ -1,4 +1,4 @@
-"""The networks: shapes, sizes, the published weights' names, a user's weights, and training on 8 cores."""
+"""The networks: shapes, sizes, parameter names, loading weights, and training on 8 cores."""
 
 from __future__ import annotations
 
@@ -182,13 +182,13 @@ def test_of_nn_gru_only_the_one_of_both_directions_is_unrolled() -> None:
 
 
 def trained(*cases: str) -> dict[str, Any]:
-    """What training the networks on 8 virtual cores came to."""
+    """Results of training the networks on 8 virtual cores."""
     found: dict[str, Any] = on_cores("tests.engine.netcheck", *cases)
     return found
 
 
 def learned(found: dict[str, Any]) -> None:
-    """The loss fell, nothing was computed on the host, nothing compiled after the second step."""
+    """The loss fell, no operation ran on the host, nothing compiled after the second step."""
     assert found["parameters"] < 200_000
     assert found["losses"][-1] < 0.8 * found["losses"][0]
     assert found["fallbacks"] == {}
@@ -210,7 +210,7 @@ def test_the_text_classifier_learns_on_8_cores_in_both_precisions() -> None:
         learned(found)
 
 
-# In the other precision each learns a whole workload: tests/engine/test_workloads.py.
+# The other precision is covered by tests/engine/test_workloads.py.
 @pytest.mark.xla
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["efficientnet:fp32", "resnet:bf16", "unet:bf16"])

@@ -1,4 +1,4 @@
-"""What a user reads where the memory runs out."""
+"""The page for a run that is out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions from weights in this process: batch sizes, forms of output, and what is refused."""
+"""Predictions in this process: batch sizes, output formats, and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.predicting import predicted, refused, saved
 from tests.engine.workers import LINE
 
 pytestmark = pytest.mark.xla
-# Imported here, since it changes the environment.
+# Imported here, because it changes the environment.
 datasets = pytest.importorskip("sklearn.datasets")
 torch = pytest.importorskip("torch")
 pytest.importorskip("polars")
@@ -22,7 +22,7 @@ pytest.importorskip("polars")
 
 @pytest.fixture(autouse=True)
 def _place_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Reading weights moves to the run's directory; a process of its own need not come back."""
+    """Loading weights changes the working directory; the test runs it in a separate process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 

@@ -1,4 +1,4 @@
-"""Which examples a step gets."""
+"""The examples of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input normalisation: the numbers that a network takes for pixels."""
+"""Input normalisation of pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THIN: dict[str, Any] = {"encoder": "thin", "width": 4}
 
 
 def seen(task: Task, options: Any, data: Any) -> torch.Tensor:
-    """What the task's network is given for the pixels."""
+    """The network's input for the pixels."""
     given: list[torch.Tensor] = []
     model = task.model(options, data)
     model.register_forward_pre_hook(lambda _, args: given.append(args[0]))

@@ -1,4 +1,4 @@
-"""The scan LSTM is `nn.LSTM`: same weights, same results and gradients, on the CPU and on the device's cores."""
+"""The scan LSTM equals `nn.LSTM`: same weights, results and gradients, on the CPU and on virtual cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ xla = pytest.mark.xla
 
 @pytest.fixture(scope="module")
 def on_device() -> dict[str, Any]:
-    """What the comparison on 8 virtual cores found."""
+    """Results of the comparison on 8 virtual cores."""
     found: dict[str, Any] = on_cores("tests.engine.lstmcheck")
     return found
 

@@ -1,4 +1,4 @@
-"""Scores against scikit-learn's, over anything hypothesis thinks of, and what they say where there is none."""
+"""Scores compared with scikit-learn's, and the reasons of undefined ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn import metrics
 from engine import scores
 
 Rows = list[tuple[bool, float]]
-# Few values, so that ties are common, beside any.
+# Few values, so that ties are common, and any others.
 VALUES = st.one_of(
     st.sampled_from([-1.0, 0.0, 0.5, 1.0]), st.floats(-1e6, 1e6, width=32), st.sampled_from([-np.inf, np.inf])
 )
@@ -38,7 +38,7 @@ def test_auc_is_the_share_of_pairs_in_order(rows: Rows) -> None:
 
 @given(ROWS.filter(lambda rows: 0 < sum(row[0] for row in rows) < len(rows)))
 def test_auc_and_average_precision_are_scikit_learns(rows: Rows) -> None:
-    # scikit-learn takes no infinity; the order is what counts.
+    # scikit-learn rejects infinity; only the order matters.
     targets, values = columns(rows)
     finite = np.clip(values, -2e6, 2e6)
     assert scores.auc(targets, values).value == pytest.approx(metrics.roc_auc_score(targets, finite), abs=1e-12)

@@ -1,4 +1,4 @@
-"""Labels of rows of numbers in a user's `.npy` files, through the real engine over two virtual cores."""
+"""Labels of feature rows in a user's `.npy` files, through the real engine on two virtual cores."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ every_batches = 4
 
 @pytest.fixture
 def features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> npt.NDArray[np.float64]:
-    """Features far from 0 and of very unlike spreads, in x.npy; labels of three classes in y.npy; binary in b.npy."""
+    """Features far from 0 with unequal deviations in x.npy; labels of three classes in y.npy; binary in b.npy."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     values: npt.NDArray[np.float64] = np.random.default_rng(0).normal(size=(NUM_ROWS, NUM_FEATURES))
@@ -61,14 +61,14 @@ def features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> npt.NDArray[np.
 
 
 def trained(parent: Path, *overrides: str, exit_code: int = 0) -> Run:
-    """A worker that trained to its end."""
+    """A finished worker."""
     return runs_to_end(
         make(parent, "tabular", list(overrides), text=CONFIG.replace("{folder}", str(parent))), exit_code
     )
 
 
 def predicted(run: Run, **asked: Any) -> dict[str, Any]:
-    """What the engine tells of a prediction with the best weights."""
+    """The reports of a prediction with the best weights."""
     at = {
         "force": True,
         "source": None,
@@ -96,7 +96,7 @@ def test_it_learns_classes_and_predicts_a_file_of_features(features: npt.NDArray
     best = next(epoch for epoch in reversed(epochs) if epoch.best)
     wanted = {name: reading.avg for name, reading in best.valid.items()} | best.scores
     assert told["figures"] == pytest.approx(wanted, rel=1e-4)
-    # The rows that validated, given as files of the user's, are evaluated alike.
+    # The validation rows, given as the user's files, evaluate to the same values.
     valid = (
         Tabular()
         .load(TabularData(source=f"{tmp_path}/x.npy", labels_file=f"{tmp_path}/y.npy", folds_by="stratified"), 0)

@@ -1,4 +1,4 @@
-"""The first command of the README on every TPU host, by made-up PCI trees, and what is said where a TPU is not used."""
+"""The first command of the README on every TPU host, with fake PCI trees, and the warnings if a TPU is not used."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HOSTS = {
     "v6e-4": ("0x006f", 4, 4),
     "v6e-8": ("0x006f", 8, 8),
 }
-"""PCI device id, chips, and cores that the runtime offers for all of them."""
+"""PCI device id, chips, and number of cores that the runtime has for them."""
 NVIC, UNKNOWN = "0x0042", "0x0099"
 
 
 def host(tmp_path: Path, *devices: tuple[str, str]) -> Path:
-    """A PCI tree of Google's devices: their ids and classes."""
+    """A PCI tree of Google devices with these ids and classes."""
     pci = tmp_path / "pci"
     for index, (device, kind) in enumerate(devices):
         directory = pci / f"0000:00:{index:02x}.0"
@@ -119,7 +119,7 @@ def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_wit
 
 
 def test_a_host_without_any_sign_of_a_tpu_is_not_warned_of(tmp_path: Path) -> None:
-    # Every machine of Google's cloud has a network card and maybe disks of its vendor.
+    # Every machine of Google Cloud has a network card and possibly disks of its vendor.
     pci = host(tmp_path, (NVIC, "0x020000"), ("0x001f", "0x010802"))
     found = hardware.find({}, pci, tmp_path / "dev")
     assert (found.device, found.warning) == ("CPU", None)

@@ -1,4 +1,4 @@
-"""Opening a run of somebody else executes none of their code, wherever they put it and whatever the run says."""
+"""Opening an untrusted run executes none of its code, wherever it is and whatever the run contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cli.helpers import one_sentence, tputui
 from tests.engine.workers import make
 
 pytestmark = pytest.mark.xla
-# Imported here, since it changes the environment.
+# Imported here, because it changes the environment.
 torch = pytest.importorskip("torch")
 
 CODE = """
@@ -40,7 +40,7 @@ def _process_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
 
 
 def stuff(tmp_path: Path, task: str, text: str = OWN) -> Path:
-    """What a stranger sends: `stuff/runs/sent` with weights, and code that leaves a mark everywhere around them."""
+    """An untrusted run in `stuff/runs/sent` with weights, surrounded by code that leaves a mark when executed."""
     folder = tmp_path / "stuff"
     run_dir = make(folder / "runs", "sent", text=text.format(task=task), cwd=folder).dir
     state = {"weight": torch.ones(1, 1), "bias": torch.zeros(1)}

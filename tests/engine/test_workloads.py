@@ -1,4 +1,4 @@
-"""The shipped tasks on real data through the real engine, over two virtual cores: thin networks, few steps."""
+"""The shipped tasks on real data through the real engine, on two virtual cores: thin networks, few steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TWO_CORES = ["device.cores=2", "report.every_batches=4"]
 
 
 def train(parent: Path, sample: str, *overrides: str) -> Run:
-    """Trains a thin variant of a sample configuration to its end."""
+    """Trains a thin variant of a sample configuration to the end."""
     text = (SAMPLES / f"{sample}.toml").read_text()
     return runs_to_end(make(parent, sample, [*TWO_CORES, *overrides], text=text))
 
 
 def learns(run: Run) -> list[ev.EpochEnded]:
-    """The epochs of a run whose training loss fell and that compiled nothing after warm-up."""
+    """The epochs of a run; checks that the loss fell and that nothing compiled after warm-up."""
     epochs = run.all(ev.EpochEnded)
     assert epochs[-1].train["loss"].avg < epochs[0].train["loss"].avg
     assert all(np.isfinite(list(losses)).all() for losses in run.losses().values())

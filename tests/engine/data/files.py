@@ -1,4 +1,4 @@
-"""Small real files as a user would have them."""
+"""Writes small images, tables and TFRecord files for tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from engine.data.tfrecord import masked_crc
 
 
 def write_image(path: Path, value: int, size: tuple[int, int] = (8, 6)) -> Path:
-    """An image of one colour, (width, height); written in the format of its suffix."""
+    """Writes an image of one colour, size (width, height), in the format of its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((size[1], size[0], 3), value, dtype=np.uint8)).save(path)
     return path
 
 
 def write_table(path: Path, header: str, *rows: str) -> str:
-    """A CSV; returns its name."""
+    """Writes a CSV; returns its path."""
     path.write_text("\n".join([header, *rows]) + "\n")
     return str(path)
 
@@ -49,7 +49,7 @@ def feature(value: Any) -> bytes:
 
 
 def write_records(path: Path, records: list[dict[str, Any]]) -> str:
-    """A TFRecord file of Examples; returns its name."""
+    """Writes a TFRecord file of Examples; returns its path."""
     out: list[bytes] = []
     for record in records:
         entries = b"".join(

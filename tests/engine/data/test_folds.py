@@ -1,4 +1,4 @@
-"""Cuts into folds, for any labels, groups and seed."""
+"""Folds of rows with any labels, groups and seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images, masks and depths as tensors of one shape."""
+"""Images, masks and depths decoded to tensors of one shape."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_an_image_that_is_cut_short_is_named(scene: Path) -> None:
 
 
 def bomb(kind: str) -> bytes:
-    """A small file that says it holds billions of pixels."""
+    """A small file whose header claims billions of pixels."""
     out = io.BytesIO()
     Image.new("RGB", (8, 8)).save(out, kind)
     data, side = bytearray(out.getvalue()), 60_000

@@ -22,7 +22,7 @@ WAIT_S = 60.0
 
 
 class Numbers:
-    """Examples that are their own numbers, some of which cannot be used."""
+    """Examples equal to their index, some of which cannot be used."""
 
     def __init__(self, bad: tuple[int, ...] = (), broken: int = -1) -> None:
         self._bad = bad
@@ -41,7 +41,7 @@ class Numbers:
 
 
 class Together(Numbers):
-    """Examples that come only when `callers` threads ask at once."""
+    """Returns examples only when `callers` threads fetch at once."""
 
     def __init__(self, callers: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Returns(Numbers):
 
 
 def epoch(dataset: Numbers, workers: int, told: list[str] | None = None) -> list[dict[str, torch.Tensor]]:
-    """Two epochs of batches, and what was left out of them."""
+    """Two epochs of batches, and the examples left out of them."""
     budget = BadExampleBudget(
         len(dataset), lambda split, bad, skipped, limit: (told if told is not None else []).append(str(bad))
     )
@@ -171,5 +171,5 @@ def test_waiting_for_data_most_of_the_time_is_said_once_with_the_key() -> None:
 def test_a_run_that_waits_less_than_half_the_time_says_nothing() -> None:
     waiting = DataWait(remedy(Numbers(), 8))
     assert not any(waiting.add(0.4, 1.0) for _ in range(200))
-    # A slow minute later on is noticed, however long the run was fast before.
+    # A slow minute is reported even after a long fast run.
     assert any("data.workers = 8" in (waiting.add(0.9, 1.0) or "") for _ in range(60))

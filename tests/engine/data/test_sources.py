@@ -1,4 +1,4 @@
-"""Folders, arrays and TFRecord files end in the same rows as a table."""
+"""Folders, arrays and TFRecord files give the same rows as a table."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_an_unreadable_image_in_a_record_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> ArrayData:
-    """Twenty rows of three features, a label and a group each."""
+    """Twenty rows of three features, each with a label and a group."""
     np.save(tmp_path / "x.npy", np.arange(60, dtype=np.float64).reshape(20, 3))
     np.save(tmp_path / "y.npy", np.arange(20) % 3)
     np.save(tmp_path / "g.npy", np.arange(20) // 2)

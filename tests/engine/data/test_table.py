@@ -1,4 +1,4 @@
-"""Tables as users have them, and what is said of a bad one."""
+"""Tables of users, and the messages about bad ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def options(images: Path, rows: tuple[str, ...] = GOOD, header: str = HEADER, **
 
 
 def refused(wanted: ImageData | TextData) -> str:
-    """What the user reads."""
+    """The message that the user reads."""
     with pytest.raises(ValueError, match=r"\w") as caught:
         sources.sizes(wanted, 0)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""Texts as numbers of one static length."""
+"""Texts encoded to one static length."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> str:
-    """Ten short reviews, each with a word of its own."""
+    """Ten short reviews, each with a unique word."""
     rows = (f'"a {"good" if number % 2 else "bad"} film, number{number}",{number % 2}' for number in range(10))
     return write_table(tmp_path / "reviews.csv", "text,label", *rows)
 
