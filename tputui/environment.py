@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
     name: str
     cores: int
-    """Devices that the runtime offers for a chip. The two TensorCores of a v4 or v5p chip are one device."""
+    """Devices per chip in the runtime. The two TensorCores of a v4 or v5p chip are one device."""
 
 
 KINDS = {
@@ -40,7 +40,7 @@ KINDS = {
 """By PCI device id."""
 
 _OTHER_CLASSES = (0x01, 0x02, 0x03, 0x06, 0x08, 0x0C)
-"""PCI base classes of what else Google's cloud puts on the bus: disks, network cards, displays, bridges, buses."""
+"""PCI base classes of Google's other cloud devices: disks, network cards, displays, bridges, buses."""
 _VARIABLES = (
     "TPU_NAME",
     "TPU_ACCELERATOR_TYPE",
@@ -53,25 +53,25 @@ _VARIABLES = (
     "TPU_PROCESS_ADDRESSES",
     "COLAB_TPU_ADDR",
 )
-"""Set on TPU hosts by those who run them."""
+"""Environment variables that TPU hosts set."""
 
 
 class Chips(NamedTuple):
-    """What the PCI bus shows of TPUs."""
+    """The TPU chips on the PCI bus."""
 
     known: tuple[Kind, ...]
-    """A chip each."""
+    """The kind of each chip."""
     unknown: tuple[str, ...]
-    """Google's devices that are no known chip and nothing else that is known, as `1ae0:0099`."""
+    """Google devices of an unknown type, as `1ae0:0099`."""
 
     @property
     def summary(self) -> str:
-        """`4 x TPU v4`; empty without a known chip."""
+        """`4 x TPU v4`; empty if there is no known chip."""
         return ", ".join(f"{self.known.count(kind)} x {kind.name}" for kind in dict.fromkeys(self.known))
 
 
 def pci_chips(pci_devices: Path = PCI_DEVICES) -> Chips:
-    """Scans the PCI bus. What cannot be read is left out."""
+    """Scans the PCI bus. Unreadable devices are left out."""
     known: list[Kind] = []
     unknown: list[str] = []
     for device in _google_devices(pci_devices):
@@ -86,9 +86,9 @@ def pci_chips(pci_devices: Path = PCI_DEVICES) -> Chips:
 
 
 def tpu_signs(found: Chips, environ: Mapping[str, str], dev: Path = DEV, *, variables: bool = True) -> list[str]:
-    """What suggests a TPU besides known chips, each in a few words; `variables` includes environment variables."""
+    """Signs of a TPU other than known chips: devices, device files and, with `variables`, environment variables."""
     devices = [f"PCI device {name}" for name in dict.fromkeys(found.unknown)]
-    # Of all drivers only the TPU's puts its files there; others use /dev/accel/accelN.
+    # Only the TPU driver creates /dev/accelN; others use /dev/accel/accelN.
     files = [str(Path("/dev", path.name)) for path in sorted(dev.glob("accel[0-9]*")) if not path.is_dir()]
     given = [f"{name} is set" for name in _VARIABLES if environ.get(name)]
     if environ.get("PJRT_DEVICE", "").upper() == "TPU":
@@ -120,7 +120,7 @@ class Holder(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """The TPU chips of this host and who holds them."""
+    """The TPU chips of this host and the processes that use them."""
 
     chips: Chips
     """The chips on the PCI bus."""
@@ -128,11 +128,11 @@ class Devices(NamedTuple):
     """Device files of TPU chips."""
     holders: list[Holder]
     num_hidden: int
-    """Processes whose open files may not be looked at."""
+    """Number of processes whose open files cannot be read."""
 
 
 def installed(package: str) -> str | None:
-    """Version of an installed package; None where there is none."""
+    """Version of a package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -140,20 +140,20 @@ def installed(package: str) -> str | None:
 
 
 def environment_problem(environ: Mapping[str, str], root: Path = ROOT) -> str | None:
-    """Why a run cannot start on this machine, in one sentence; None where it can."""
+    """Why a run cannot start on this machine, in one sentence; None if it can."""
     problem = version_problem(installed("torch"), installed("torch_xla"))
     if problem is not None:
         return problem
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
         return None
     devices = find_devices(root)
-    return taken_sentence(devices.holders[0]) if devices.chips.known and devices.holders else None
+    return device_in_use(devices.holders[0]) if devices.chips.known and devices.holders else None
 
 
-def taken_sentence(holder: Holder) -> str:
-    """Says who holds a device."""
+def device_in_use(holder: Holder) -> str:
+    """The sentence that names the process that uses a device."""
     return (
-        f"{holder.device} is held by process {holder.pid} ({holder.command}); only one process may hold a TPU: wait "
+        f"{holder.device} is in use by process {holder.pid} ({holder.command}); a TPU can have only one process: wait "
         f"for it, end it with `kill {holder.pid}`, or train on the CPU with PJRT_DEVICE=CPU"
     )
 
@@ -173,7 +173,7 @@ def _device_files(dev: Path) -> list[str]:
 
 
 def _find_holders(proc: Path, files: list[str]) -> tuple[list[Holder], int]:
-    """Other processes that have one of the files open, and how many would not tell."""
+    """Other processes that have one of the files open, and the number of processes that cannot be checked."""
     wanted, holders, num_hidden = set(files), [], 0
     for entry in sorted(proc.glob("[0-9]*"), key=lambda path: int(path.name)):
         pid = int(entry.name)
@@ -196,7 +196,7 @@ def _command(entry: Path) -> str:
 
 
 def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
-    """Why these versions cannot train, with what to type; None where they can. A version is None where it is absent."""
+    """Why these versions cannot train and what to type; None if they can. A missing package has the version None."""
     found = {"torch": torch, "torch_xla": torch_xla}
     missing = [name for name, version in found.items() if version is None]
     if missing:
@@ -204,15 +204,15 @@ def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
     wrong = [f"{name} {version}" for name, version in found.items() if version and not _fits(version)]
     if wrong:
         return (
-            f"{' and '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not fit: {SERIES} is needed of both, since "
-            f"torch_xla is built against exactly one torch; "
+            f"{' and '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match: both must be {SERIES}, because "
+            f"torch_xla is built for exactly one torch; "
             f"pip install 'torch=={SERIES}.*' 'torch_xla=={SERIES}.*'"
         )
     return None
 
 
 def missing_sentence(packages: list[str]) -> str:
-    """That these packages are not installed, with what to type."""
+    """The sentence that these packages are not installed, with what to type."""
     return f"{' and '.join(packages)} {'is' if len(packages) == 1 else 'are'} not installed; {INSTALL}"
 
 

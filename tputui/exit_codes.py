@@ -1,4 +1,4 @@
-"""What the commands exit with: one documented place."""
+"""The exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ class ExitCode(IntEnum):
     """Exit codes of every `tputui` command."""
 
     DONE = 0
-    """The command did what was asked; of `run`: every epoch was trained."""
+    """Success; for `run`: every epoch was trained."""
     DAMAGED = 1
-    """`check`: the run's journals are damaged. `doctor`: something stands in the way of training here. `data`: what was
-    downloaded is not what was expected."""
+    """`check`: the run is damaged. `doctor`: this machine cannot train. `data`: the download is not the expected content."""
     USAGE = 2
-    """The command line or the configuration cannot be used; nothing was started."""
+    """The command line or the configuration is not valid; nothing was started."""
     FAILED = 3
     """Training failed."""
     STOPPED = 4
     """Training was stopped on request."""
     LOST = 5
-    """The run's processes are gone and left no end record."""
+    """The processes of the run are gone without an end record."""
     UNANSWERED = 6
-    """`stop`, `checkpoint`: no receipt came in time; the request stands."""
+    """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending."""
     ENVIRONMENT = 7
-    """This machine cannot run it: no torch_xla, versions that do not fit, a device that is taken. `data`: no network,
-    or a tool or package is missing."""
+    """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `data`: no network, or a tool or
+    package is missing."""
     BROKEN = 70
-    """`tputui` itself broke; the traceback is on stderr and nothing is known to be wrong with the run."""
+    """A bug in `tputui`; the traceback is on stderr. The run is not affected."""
     INTERRUPTED = 130
-    """Ctrl-C ended the command before it was through, as shells count it."""
+    """Ctrl-C ended the command."""

@@ -96,7 +96,7 @@ def test_a_run_opens_from_its_newest_place_and_looks_as_it_does_without(
     assert shown(run_dir, capsys) == page
     assert check(run_dir, capsys) == (
         0,
-        f"long-1: sound: {whole} sound records in 2 journals, {len(places)} sound places\n",
+        f"long-1: no damage: {whole} events in 2 journals, {len(places)} cached states\n",
     )
 
 
@@ -110,7 +110,7 @@ def test_a_sealed_run_opens_from_its_places_too(run_dir: Path, capsys: pytest.Ca
     assert longrun.told(run_dir) == before
     assert shown(run_dir, capsys) == page
     code, out = check(run_dir, capsys)
-    assert (code, f"{len(places)} sound places" in out) == (0, True)
+    assert (code, f"{len(places)} cached states" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("_small_frames")
@@ -489,7 +489,7 @@ def test_kill_9_while_places_are_written_leaves_sound_ones(
         process.wait()
     assert longrun.told(run_dir) == truth
     code, out = check(run_dir, capsys)
-    assert (code, "sound places" in out) == (0, True)
+    assert (code, "cached states" in out) == (0, True)
 
 
 def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

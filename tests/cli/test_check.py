@@ -28,7 +28,7 @@ def test_a_sound_run_is_told_so(recorded_run: Path, capsys: pytest.CaptureFixtur
     num_lines = sum(len(path.read_bytes().splitlines()) for path in recorded_run.glob("*.jsonl"))
 
     assert main(["check", str(recorded_run)]) == 0
-    assert capsys.readouterr().out == f"digits-1: sound: {num_lines} sound records in 2 journals\n"
+    assert capsys.readouterr().out == f"digits-1: no damage: {num_lines} events in 2 journals\n"
 
 
 def test_flipped_bytes_are_one_region_with_the_records_it_cost(
@@ -44,8 +44,8 @@ def test_flipped_bytes_are_one_region_with_the_records_it_cost(
 
     assert main(["check", str(recorded_run)]) == 1
     region, totals = capsys.readouterr().out.splitlines()
-    assert region == f"worker-0.jsonl: bytes {start}-{end}: its checksum does not match; 2 records lost"
-    assert totals.startswith("digits-1: 1 damaged regions, 2 records lost; ")
+    assert region == f"worker-0.jsonl: bytes {start}-{end}: its checksum does not match; 2 events lost"
+    assert totals.startswith("digits-1: 1 damaged regions, 2 events lost; ")
 
 
 def test_a_cut_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,8 +158,8 @@ def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told
     assert main(["check", str(recorded_run)]) == 0
     dropped, senseless, totals = capsys.readouterr().out.splitlines()
     assert dropped == "worker-0.jsonl: the losses of 7 steps were not recorded"
-    assert senseless == "worker-0.jsonl: 2 sound records contradict themselves and are left out"
-    assert totals.startswith("digits-1: sound: ")
+    assert senseless == "worker-0.jsonl: 2 inconsistent events are ignored"
+    assert totals.startswith("digits-1: no damage: ")
     main(["check", str(recorded_run), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert (found["sound"], found["dropped_steps"], found["senseless"]) == (True, 7, 2)
@@ -273,6 +273,6 @@ def test_a_supervisors_journal_without_an_end_is_told_though_no_record_proves_th
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
     assert main(["check", str(recorded_run)]) == 0
     told, _ = capsys.readouterr().out.splitlines()
-    assert told == "supervisor-0.jsonl: no end record: the supervisor was killed, or the last records are missing"
+    assert told == "supervisor-0.jsonl: no end record: the supervisor was killed, or the last events are missing"
     main(["check", str(recorded_run), "--json"])
     assert json.loads(capsys.readouterr().out)["without_end"] == ["supervisor-0.jsonl"]

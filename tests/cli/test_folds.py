@@ -47,7 +47,7 @@ def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(fol
 
 def test_data_without_folds_and_a_fold_by_hand_are_refused(folder: Path) -> None:
     (folder / "digits.toml").write_text('task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 8\n')
-    assert "finds no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
+    assert "found no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
     said = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)
     assert said.code == 2
     assert "every fold is trained" in one_sentence(said)

@@ -85,7 +85,7 @@ def test_a_worker_that_was_left_behind_is_ended_where_that_is_wanted_and_only_th
     watched.supervisor.kill()
     watched.supervisor.wait()
     assert main(["doctor"]) == 1
-    assert "the supervisor of that is gone\n" in (said := capsys.readouterr().out)
+    assert "and whose supervisor is gone\n" in (said := capsys.readouterr().out)
     assert "next: tputui doctor --end-stale" in said
     assert is_running(started.pid), "nobody was asked"
 
@@ -102,7 +102,7 @@ def test_a_worker_that_was_left_behind_is_ended_where_that_is_wanted_and_only_th
             terminal.press(f"{answer}\n")
             doctor.wait(PATIENCE_S)
         assert is_running(started.pid) == (answer == "n")
-    wait_for(lambda: "asked to save and stop, it ended" in terminal.drawn, "what became of it")
+    wait_for(lambda: "ended after a request to save and stop" in terminal.drawn, "what became of it")
     (ended,) = facts(watched.dir, "worker-0", ev.TrainingEnded)
     assert ended.outcome == "stopped"
     assert (watched.dir / "checkpoints" / "last.pt").is_file()
@@ -203,5 +203,5 @@ def test_one_that_does_not_heed_is_killed_and_that_is_said(
     found = orphans.owned(sleeper.pid)
     assert found is not None
     monkeypatch.setattr(orphans, "GRACE_S", 0.2)
-    assert orphans.end(found) == "it was killed: asked to save and stop, it did not within 0.2 s"
+    assert orphans.end(found) == "killed: it did not save and stop within 0.2 s"
     assert sleeper.wait(5) == -signal.SIGKILL

@@ -52,7 +52,7 @@ def test_it_says_rows_place_and_both_figures_to_a_person(trained: Run, tmp_path:
     assert rows.endswith(f"on the CPU, written to {tmp_path / 'predictions.csv'}")
     assert weights.endswith("checkpoints/best.pt")
     assert figures.split()[::2] == ["loss", "accuracy"]
-    assert own.startswith("the run's own validation said: loss ")
+    assert own.startswith("validation of the run: loss ")
     assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"], "something half-written was left"
 
 
@@ -180,9 +180,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Pa
     ("words", "why"),
     [
         (["nosuchrun", "--split", "valid"], "no such run"),
-        (["untrained", "--split", "valid"], "it has no weights"),
-        (["untrained", "--split", "valid", "--weights", "last"], "it has no last weights"),
-        (["untrained", "x.csv", "--weights", "x.pt"], "x.pt: no such file; write best, last or a path"),
+        (["untrained", "--split", "valid"], "the run has no weights"),
+        (["untrained", "--split", "valid", "--weights", "last"], "the run has no last weights"),
+        (["untrained", "x.csv", "--weights", "x.pt"], "x.pt: no such file; use best, last or a path"),
         (["untrained"], "give INPUT"),
         (["untrained", "bad.csv", "--split", "valid"], "not both"),
         (["untrained", "bad.csv", "--batch", "0"], "is not a number of 1 or more"),

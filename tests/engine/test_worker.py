@@ -334,5 +334,5 @@ def test_a_runtime_of_another_version_is_told_as_the_machines_fault(runs_dir: Pa
         reason = run.wait_for(ev.TrainingEnded).reason
     finally:
         run.stop_if_alive()
-    assert "torch_xla 2.8.0 does not fit: 2.9 is needed" in reason
+    assert "torch_xla 2.8.0 does not match: both must be 2.9" in reason
     assert "pip install" in reason

