@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     DONE = 0
     """Success; for `run`: every epoch was trained."""
     DAMAGED = 1
-    """`check`: the run is damaged. `doctor`: this machine cannot train. `data`: the download is not the expected content."""
+    """`check`: the run is damaged. `doctor`: this machine cannot train. `data`: the download is not as expected."""
     USAGE = 2
     """The command line or the configuration is not valid; nothing was started."""
     FAILED = 3
@@ -23,8 +23,8 @@ class ExitCode(IntEnum):
     UNANSWERED = 6
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending."""
     ENVIRONMENT = 7
-    """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `data`: no network, or a tool or
-    package is missing."""
+    """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `data`: no network, or a
+    missing tool or package."""
     BROKEN = 70
     """A bug in `tputui`; the traceback is on stderr. The run is not affected."""
     INTERRUPTED = 130

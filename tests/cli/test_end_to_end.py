@@ -379,11 +379,11 @@ def test_a_run_of_which_nothing_lives_is_lost_with_5(runs: Runs) -> None:
         ("device.cores=9", "device.cores"),
         ("optim.lr=-1", "optim.lr"),
         ("optim.lrr=1", 'did you mean "lr"'),
-        ("data.global_batch=60", "60 cannot be shared by 8 cores"),
+        ("data.global_batch=60", "60 is not divisible by 8 cores"),
         ("data.folder=nowhere", "folder"),
         ("model.chanels=3", "channels"),
         ("task=digit", "task"),
-        ("epochs", "write it as key=value"),
+        ("epochs", "expected key=value"),
     ],
 )
 def test_a_bad_value_is_refused_with_2_and_leaves_nothing_behind(tmp_path: Path, override: str, words: str) -> None:

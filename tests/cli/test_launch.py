@@ -61,7 +61,7 @@ def test_a_directory_that_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: P
     said = tputui("run", DIGITS, "--set", "device.cores=1", "--detach", cwd=here)
 
     assert said.code == ExitCode.USAGE
-    assert "caf\\udce9' is not valid UTF-8, and a run records it; rename it" in one_sentence(said)
+    assert "caf\\udce9' is not valid UTF-8, but a run records it; rename it" in one_sentence(said)
     assert not [path for path in here.rglob("*") if path.name != "runs"]
 
 

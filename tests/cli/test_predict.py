@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Pa
         (["untrained", "x.csv", "--weights", "x.pt"], "x.pt: no such file; use best, last or a path"),
         (["untrained"], "give INPUT"),
         (["untrained", "bad.csv", "--split", "valid"], "not both"),
-        (["untrained", "bad.csv", "--batch", "0"], "is not a number of 1 or more"),
+        (["untrained", "bad.csv", "--batch", "0"], "is not a whole number of 1 or more"),
     ],
 )
 def test_words_that_cannot_be_followed_are_refused_before_anything_starts(

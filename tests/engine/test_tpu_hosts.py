@@ -114,7 +114,7 @@ def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_wit
     tmp_path: Path,
 ) -> None:
     loaded = config.load(DIGITS, ["data.global_batch=6"])
-    with pytest.raises(Refused, match=r"data\.global_batch: 6 cannot be shared by 4 cores; 8 can"):
+    with pytest.raises(Refused, match=r"data\.global_batch: 6 is not divisible by 4 cores; use 8"):
         run_plan.make(loaded, tpu_host(tmp_path, "v4-8"), "digits.toml")
 
 

@@ -103,9 +103,9 @@ def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> N
 
 
 WRONG = [
-    ("epochs", "0", "0 must be more than 0"),
+    ("epochs", "0", "0 must be positive"),
     ("epochs", "", "missing value: enter a whole number"),
-    ("optim.lr", "-1", "-1.0 must be more than 0"),
+    ("optim.lr", "-1", "-1.0 must be positive"),
     ("optim.name", "adma", "adma is not one of adam, adamw, rmsprop, sgd"),
     ("model.channels", "2000", "it must be 1,024 or less"),
     ("data.valid_fraction", "1", "it must be less than 1"),

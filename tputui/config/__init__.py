@@ -7,7 +7,7 @@ task; the engine checks them (`python -m engine.commands.describe`).
 from __future__ import annotations
 
 from tputui.config.checks import ConfigError
-from tputui.config.parsing import BATCH_RIVALS, blamed, from_builtins, load, parse, to_builtins, unknown_key
+from tputui.config.parsing import BATCH_RIVALS, from_builtins, load, parse, source_of_key, to_builtins, unknown_key
 from tputui.config.tables import (
     OPTIMIZER_KEYS,
     SCHEDULE_KEYS,
@@ -30,12 +30,12 @@ __all__ = [
     "OptimConfig",
     "RunConfig",
     "Table",
-    "blamed",
     "data_keys",
     "from_builtins",
     "keys_by_name",
     "load",
     "parse",
+    "source_of_key",
     "to_builtins",
     "unknown_key",
 ]

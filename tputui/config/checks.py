@@ -8,19 +8,19 @@ from typing import Any
 
 from tputui.config.tables import OPTIMIZER_KEYS, SCHEDULE_KEYS, SGD_MOMENTUM, OptimConfig, RunConfig
 
-Blame = Callable[[str], str]
-"""Where the value of a key comes from, by the key."""
+SourceOf = Callable[[str], str]
+"""The source of the value of a key, for error messages: the file or `--set ...`."""
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. Its text says what, where (file and key) and what to do."""
+    """The configuration is not valid. The text names the file and the key, and says what to do."""
 
 
 DEPTH_MAX = 24
-"""Tables and lists inside of one another."""
+"""Maximum nesting of tables and lists."""
 
 
-MOST = {
+MAXIMUM = {
     "epochs": 1_000_000,
     "data.batch_per_core": 1_000_000,
     "data.global_batch": 100_000_000,
@@ -33,37 +33,37 @@ MOST = {
     "report.pictures": 64,
     "device.virtual_cores": 4_096,
 }
-"""Greatest values that make sense: beyond them a slip of the hand would take the memory or the year."""
+"""Largest sensible values. Beyond them a typo would exhaust the memory or take years."""
 
 
-def check_values(tables: dict[str, Any], blame: Blame) -> None:
-    """Refuses values that no key can have and that a run could not keep."""
+def check_values(tables: dict[str, Any], source_of: SourceOf) -> None:
+    """Refuses values that are not valid for any key, or that a run could not store. Raises `ConfigError`."""
 
-    def look(value: Any, key: str, depth: int) -> None:
+    def visit(value: Any, key: str, depth: int) -> None:
         if depth > DEPTH_MAX:
-            raise ConfigError(f"{blame(key)}: {key.partition('.')[0]}: it is nested too deeply")
+            raise ConfigError(f"{source_of(key)}: {key.partition('.')[0]}: nested too deeply")
         if isinstance(value, dict):
             for name, each in value.items():
-                look(each, f"{key}.{name}" if key else name, depth + 1)
+                visit(each, f"{key}.{name}" if key else name, depth + 1)
         elif isinstance(value, list):
             for each in value:
-                look(each, key, depth + 1)
-        elif isinstance(value, int) and not -(2**63) <= value < 2**63 and key not in MOST:
-            raise ConfigError(f"{blame(key)}: {key}: a whole number has at most 63 bits")
+                visit(each, key, depth + 1)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63 and key not in MAXIMUM:
+            raise ConfigError(f"{source_of(key)}: {key}: an integer has at most 64 bits")
         elif isinstance(value, str) and any(0xD800 <= ord(letter) < 0xE000 for letter in value):
-            raise ConfigError(f"{blame(key)}: {key}: it is not UTF-8 text")
+            raise ConfigError(f"{source_of(key)}: {key}: not valid UTF-8")
 
-    look(tables, "", 0)
+    visit(tables, "", 0)
 
 
-def check(config: RunConfig, blame: Blame) -> None:
-    """Refuses values that are well-typed and still cannot work."""
+def check(config: RunConfig, source_of: SourceOf) -> None:
+    """Refuses values that have the right type but cannot work. Raises `ConfigError`."""
 
     def refuse(key: str, why: str) -> None:
-        raise ConfigError(f"{blame(key)}: {key}: {why}")
+        raise ConfigError(f"{source_of(key)}: {key}: {why}")
 
     if not config.task or not config.task.isprintable():
-        refuse("task", f"{config.task!r} is no name of a task: write one that ships, or module:Class of your own")
+        refuse("task", f"{config.task!r} is not a task name: use a built-in task, or module:Class of your own")
 
     positive = {
         "epochs": config.epochs,
@@ -88,9 +88,9 @@ def check(config: RunConfig, blame: Blame) -> None:
     }
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
-            refuse(key, f"{value} must be more than 0")
-        if value is not None and value > MOST.get(key, math.inf):
-            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
+            refuse(key, f"{value} must be positive")
+        if value is not None and value > MAXIMUM.get(key, math.inf):
+            refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
     not_negative = {
         "data.workers": config.data.workers,
         "optim.momentum": config.optim.momentum or 0.0,
@@ -103,12 +103,15 @@ def check(config: RunConfig, blame: Blame) -> None:
     for key, value in not_negative.items():
         if not (math.isfinite(value) and value >= 0):
             refuse(key, f"{value} must be 0 or more")
-        if value > MOST.get(key, math.inf):
-            refuse(key, f"{value} is more than {MOST[key]:,}, which cannot be meant")
+        if value > MAXIMUM.get(key, math.inf):
+            refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
     if not 0 <= config.seed < 2**31:
-        refuse("seed", f"{config.seed} must be from 0 to {2**31 - 1}")
+        refuse("seed", f"{config.seed} must be between 0 and {2**31 - 1}")
     if config.report.interval_s > 1:
-        refuse("report.interval_s", f"{config.report.interval_s:g} is too long: a fact must be on screen within 1.5 s")
+        refuse(
+            "report.interval_s",
+            f"{config.report.interval_s:g} exceeds the maximum of 1 s",
+        )
     _check_optim(config, refuse)
     _check_cores(config, refuse)
     _check_batch(config, refuse)
@@ -117,25 +120,25 @@ def check(config: RunConfig, blame: Blame) -> None:
 def _check_optim(config: RunConfig, refuse: Any) -> None:
     optim, default = config.optim, OptimConfig()
     schedule = optim.used_schedule
-    for name, rivals, chosen in (("name", OPTIMIZER_KEYS, optim.name), ("schedule", SCHEDULE_KEYS, schedule)):
-        for key in dict.fromkeys(key for keys in rivals.values() for key in keys):
+    for name, keys_by_choice, chosen in (("name", OPTIMIZER_KEYS, optim.name), ("schedule", SCHEDULE_KEYS, schedule)):
+        for key in dict.fromkeys(key for keys in keys_by_choice.values() for key in keys):
             value = getattr(optim, key)
-            # Runs of earlier versions wrote the momentum of SGD down whatever their optimizer was.
-            unsaid = value == getattr(default, key) or (key, value) == ("momentum", SGD_MOMENTUM)
-            if key not in rivals[chosen] and not unsaid:
-                takers = " or ".join(f'"{other}"' for other, keys in rivals.items() if key in keys)
-                refuse(f"optim.{key}", f'it has no effect with {name} = "{chosen}"; leave it out, or write {takers}')
+            # Earlier versions recorded the momentum of SGD for every optimizer.
+            is_default = value == getattr(default, key) or (key, value) == ("momentum", SGD_MOMENTUM)
+            if key not in keys_by_choice[chosen] and not is_default:
+                choices = " or ".join(f'"{other}"' for other, keys in keys_by_choice.items() if key in keys)
+                refuse(f"optim.{key}", f'has no effect with {name} = "{chosen}"; remove it, or use {choices}')
     if schedule == "step" and optim.step_size is None:
-        refuse("optim.step_size", 'it is missing: after how many epochs schedule = "step" lowers the learning rate')
+        refuse("optim.step_size", 'missing: the number of epochs between two steps of schedule = "step"')
     for key, value in (("betas", optim.betas[0]), ("betas", optim.betas[1]), ("alpha", optim.alpha)):
         if not 0 <= value < 1:
-            refuse(f"optim.{key}", f"{value} must be 0 or more and less than 1")
+            refuse(f"optim.{key}", f"{value} must be at least 0 and less than 1")
     if optim.min_lr > optim.lr:
-        refuse("optim.min_lr", f"{optim.min_lr:g} is more than optim.lr, {optim.lr:g}; a schedule only lowers it")
+        refuse("optim.min_lr", f"{optim.min_lr:g} exceeds optim.lr ({optim.lr:g})")
     if optim.warmup_epochs and optim.warmup_steps:
-        refuse("optim", "warmup_epochs and warmup_steps say the same thing twice; give one of them")
+        refuse("optim", "set either warmup_epochs or warmup_steps, not both")
     if optim.warmup_epochs > config.epochs:
-        refuse("optim.warmup_epochs", f"{optim.warmup_epochs:g} is more than the {config.epochs} epochs of the run")
+        refuse("optim.warmup_epochs", f"{optim.warmup_epochs:g} exceeds the {config.epochs} epochs of the run")
 
 
 def _check_cores(config: RunConfig, refuse: Any) -> None:
@@ -145,16 +148,18 @@ def _check_cores(config: RunConfig, refuse: Any) -> None:
             refuse("device.cores", f'{cores} must be 1 or more, or "all"')
         return
     if len(cores) != 1:
-        refuse("device.cores", f'{cores} must name one core, such as [5]; for several write their number, or "all"')
+        refuse(
+            "device.cores", f'{cores} must contain one core, such as [5]; for several cores, use their number or "all"'
+        )
     if cores[0] < 0:
-        refuse("device.cores", f"{cores} must name a core by its index, from 0")
+        refuse("device.cores", f"{cores} must be the index of a core, from 0")
 
 
 def _check_batch(config: RunConfig, refuse: Any) -> None:
     data = config.data
     if data.batch_per_core is not None and data.global_batch is not None:
-        refuse("data", "batch_per_core and global_batch say the same thing twice; give one of them")
+        refuse("data", "set either batch_per_core or global_batch, not both")
     if (data.batch_per_core, data.global_batch) == (None, None):
-        refuse("data", "batch_per_core is missing: how many examples a core takes each step")
+        refuse("data", "batch_per_core is missing: the number of examples per core and step")
     if config.device.cores != "all" and (why := config.share_problem) is not None:
         refuse("data.global_batch", why)

@@ -1,4 +1,4 @@
-"""Reads a configuration: TOML text, `--set` overrides, and the sentences of its errors."""
+"""Reads a configuration from TOML and `--set` overrides, and phrases its errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from tputui.config.checks import Blame, ConfigError, check, check_values
+from tputui.config.checks import ConfigError, SourceOf, check, check_values
 from tputui.config.tables import TABLES, TASK_TABLES, RunConfig, data_keys
 from tputui.field_docs import field_docs
 
 BYTES_MAX = 1 << 20
-"""A longer file is no configuration."""
+"""Maximum size of a configuration file."""
 
 
 BATCH_RIVALS = {"data.batch_per_core": "global_batch", "data.global_batch": "batch_per_core"}
-"""Two ways to say one thing: an override of the one replaces the other."""
+"""Two keys for the same thing: an override of one replaces the other."""
 
 
 def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
@@ -34,11 +34,11 @@ def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; {_near_file(path)}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+        raise ConfigError(f"{path}: not valid UTF-8: {error}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"{path}: cannot be read: {why}; name a TOML file, such as those in sample_configs/"
+            f"{path}: cannot be read: {why}; expected a TOML file, such as those in sample_configs/"
         ) from None
     return parse(text, str(path), overrides)
 
@@ -48,35 +48,35 @@ def parse(text: str, source: str, overrides: list[str] | None = None) -> RunConf
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: not valid TOML: {_first_words(error)}") from None
+        raise ConfigError(f"{source}: not valid TOML: {_toml_problem(error)}") from None
     for override in overrides or []:
         _override(tables, override)
     return from_builtins(tables, source, overrides)
 
 
 def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] | None = None) -> RunConfig:
-    """Checks a configuration that is already a dictionary, as a run's manifest keeps it. Raises `ConfigError`.
+    """Checks a configuration that is already a dictionary, as in the manifest of a run. Raises `ConfigError`.
 
-    `overrides` are those that are in it already: an error in one of them is reported of it, not of `source`.
+    `overrides` are already applied; errors in their values name them instead of `source`.
     """
 
-    def blame(key: str) -> str:
-        return blamed(source, key, overrides)
+    def source_of(key: str) -> str:
+        return source_of_key(source, key, overrides)
 
-    check_values(tables, blame)
-    tables = _without_task_keys(tables, blame)
-    _refuse_unknown_keys(tables, blame)
+    check_values(tables, source_of)
+    tables = _without_task_keys(tables, source_of)
+    _refuse_unknown_keys(tables, source_of)
     try:
         config = msgspec.convert(tables, RunConfig)
     except msgspec.ValidationError as error:
-        key, words = _in_words(str(error))
-        raise ConfigError(f"{blame(key)}: {words}") from None
-    check(config, blame)
+        key, words = _describe(str(error))
+        raise ConfigError(f"{source_of(key)}: {words}") from None
+    check(config, source_of)
     return config
 
 
-def blamed(source: str, key: str, overrides: Sequence[str] | None) -> str:
-    """Where the value of a key comes from: `--set ...` of the last of the `overrides` that gave it, else `source`."""
+def source_of_key(source: str, key: str, overrides: Sequence[str] | None) -> str:
+    """The source of the value of a key: `--set ...` for the last override that set it, else `source`."""
     for override in reversed(overrides or []):
         given = override.partition("=")[0].strip()
         if key and (given == key or key.startswith(f"{given}.") or given.startswith(f"{key}.")):
@@ -85,7 +85,7 @@ def blamed(source: str, key: str, overrides: Sequence[str] | None) -> str:
 
 
 def to_builtins(config: RunConfig) -> dict[str, Any]:
-    """The configuration as a dictionary that `from_builtins` takes, defaults filled in."""
+    """The configuration as a dictionary for `from_builtins`, with all defaults."""
     tables: dict[str, Any] = msgspec.to_builtins(config)
     data = tables["data"]
     data.update(data.pop("options"))
@@ -93,18 +93,22 @@ def to_builtins(config: RunConfig) -> dict[str, Any]:
 
 
 def unknown_key(source: str, key: str, known: list[str], others: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The sentence that refuses an unknown key: file, key, and the table it belongs to or the nearest known key.
+    """The error for an unknown key, with the table where it belongs or the nearest known key.
 
-    `known` are the keys of its table; `others` those of a task by table, beside the keys that every task has.
+    `known` are the keys of its table. `others` are the keys of the task by table.
     """
     table, _, name = key.rpartition(".")
     elsewhere = {other: [*keys, *(others or {}).get(other, ())] for other, keys in _common_keys().items()}
     elsewhere |= {other: list(keys) for other, keys in (others or {}).items() if other not in elsewhere}
     elsewhere.pop(table, None)
-    where = f"[{table}] has no key" if table else "there is no key"
+    where = f"[{table}] has no key" if table else "unknown key"
     owner = next((other for other, keys in elsewhere.items() if name in keys), None)
     if owner is not None:
-        hint = f'"{name}" is a key of [{owner}]' if owner else f'"{name}" belongs at the top, before the first table'
+        hint = (
+            f'"{name}" is a key of [{owner}]'
+            if owner
+            else f'"{name}" belongs at the top of the file, before the first table'
+        )
     elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
         hint = f'did you mean "{near[0]}"?'
     elif far := [(each, other) for other, keys in elsewhere.items() for each in _alike(name, keys)]:
@@ -119,7 +123,7 @@ def _alike(name: str, keys: Sequence[str]) -> list[str]:
 
 
 def _common_keys() -> dict[str, list[str]]:
-    """The keys that every task has, by table; those at the top under an empty name."""
+    """The keys of every task by table; those at the top of the file under an empty name."""
     top = [name for name in RunConfig.__struct_fields__ if name not in (*TABLES, *TASK_TABLES)]
     return {"": top} | {
         name: data_keys() if name == "data" else [*cls.__struct_fields__] for name, cls in TABLES.items()
@@ -127,18 +131,18 @@ def _common_keys() -> dict[str, list[str]]:
 
 
 def _read(path: Path) -> bytes:
-    """The content of a plain file. Raises `OSError`, and `ValueError` for what is no file or longer than any."""
+    """The content of a regular file. Raises `OSError`, and `ValueError` for other kinds of files and long files."""
     if path.exists() and not path.is_file():
-        raise ValueError("it is not a regular file")
+        raise ValueError("not a regular file")
     with path.open("rb") as file:
         content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
-        raise ValueError(f"it is longer than {BYTES_MAX:,} bytes, which no configuration is")
+        raise ValueError(f"larger than {BYTES_MAX:,} bytes")
     return content
 
 
 def _near_file(path: Path) -> str:
-    """What to name instead of a file that does not exist."""
+    """A suggestion for a file that does not exist."""
     there: list[Path] = []
     for folder in (path.parent, Path("sample_configs")):
         with contextlib.suppress(OSError):
@@ -147,12 +151,12 @@ def _near_file(path: Path) -> str:
     near = difflib.get_close_matches(path.name, by_name, n=1) or difflib.get_close_matches(
         f"{path.name}.toml", by_name, n=1
     )
-    return f"did you mean {by_name[near[0]]}?" if near else "name a TOML file, such as those in sample_configs/"
+    return f"did you mean {by_name[near[0]]}?" if near else "expected a TOML file, such as those in sample_configs/"
 
 
-def _first_words(error: BaseException) -> str:
+def _toml_problem(error: BaseException) -> str:
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
+        return "nested too deeply"
     words = str(error)
     return "a number has too many digits" if "integer string conversion" in words else words
 
@@ -160,17 +164,17 @@ def _first_words(error: BaseException) -> str:
 def _override(tables: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f'--set {override}: write it as key=value, for example "--set optim.lr=0.01"')
+        raise ConfigError(f'--set {override}: expected key=value, for example "--set optim.lr=0.01"')
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--set {override[:60]}: {_first_words(error)}") from None
+        raise ConfigError(f"--set {override[:60]}: {_toml_problem(error)}") from None
     *path, name = key.strip().split(".")
-    rival, data = BATCH_RIVALS.get(key.strip()), tables.get("data", {})
-    if rival is not None and isinstance(data, dict):
-        data.pop(rival, None)
+    alternative, data = BATCH_RIVALS.get(key.strip()), tables.get("data", {})
+    if alternative is not None and isinstance(data, dict):
+        data.pop(alternative, None)
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
@@ -178,34 +182,34 @@ def _override(tables: dict[str, Any], override: str) -> None:
     tables[name] = value
 
 
-def _without_task_keys(tables: dict[str, Any], blame: Blame) -> dict[str, Any]:
-    """Moves the task's keys of `[data]` aside, so that the rest can be checked strictly."""
+def _without_task_keys(tables: dict[str, Any], source_of: SourceOf) -> dict[str, Any]:
+    """Moves the keys of the task in `[data]` to `options`, so that the rest can be checked strictly."""
     data = tables.get("data", {})
     if not isinstance(data, dict):
-        raise ConfigError(f"{blame('data')}: data must be a table: write [data]")
+        raise ConfigError(f"{source_of('data')}: data must be a table: [data]")
     known = data_keys()
     options = {key: value for key, value in data.items() if key not in known}
     common = {key: value for key, value in data.items() if key in known}
     return {**tables, "data": {**common, "options": options}}
 
 
-def _refuse_unknown_keys(tables: dict[str, Any], blame: Blame) -> None:
+def _refuse_unknown_keys(tables: dict[str, Any], source_of: SourceOf) -> None:
     top = list(RunConfig.__struct_fields__)
     for key in tables:
         if key not in top:
-            raise ConfigError(unknown_key(blame(key), key, top))
+            raise ConfigError(unknown_key(source_of(key), key, top))
     for name, cls in TABLES.items():
         table = tables.get(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{blame(name)}: {name} must be a table: write [{name}]")
+            raise ConfigError(f"{source_of(name)}: {name} must be a table: [{name}]")
         for key in table:
             if key not in cls.__struct_fields__:
                 full = f"{name}.{key}"
-                raise ConfigError(unknown_key(blame(full), full, list(cls.__struct_fields__)))
+                raise ConfigError(unknown_key(source_of(full), full, list(cls.__struct_fields__)))
 
 
-def _in_words(error: str) -> tuple[str, str]:
-    """The key that the validator complains of, and a sentence that names it the way the file does."""
+def _describe(error: str) -> tuple[str, str]:
+    """The key of a validation error, and a sentence about it."""
     message, _, path = error.partition(" - at `$.")
     key = path.rstrip("`") if path else ""
     if message.startswith("Object missing required field"):
@@ -219,7 +223,7 @@ def _in_words(error: str) -> tuple[str, str]:
 
 
 def _choices(key: str) -> list[str]:
-    """The values that a key of fixed choices takes."""
+    """The choices of a key with a fixed set of values."""
     table, _, name = key.rpartition(".")
     return [str(choice) for choice in get_args(get_type_hints(TABLES.get(table, RunConfig))[name])]
 

@@ -13,35 +13,34 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DataConfig(Table, frozen=True, kw_only=True):
-    """What is trained on, and how it is shared among the cores."""
+    """Training data and batches."""
 
     batch_per_core: int | None = None
-    """Examples a core takes each step. Give this or `global_batch`."""
+    """Examples per core and step. Set this or `global_batch`."""
     global_batch: int | None = None
-    """Examples all cores take each step; the number of cores must divide it. Give this or `batch_per_core`."""
+    """Examples per step over all cores, a multiple of the number of cores. Set this or `batch_per_core`."""
     prefetch_batches: int = 4
-    """Batches kept ready on the device ahead of the step."""
+    """Batches that are loaded to the device ahead of the step."""
     workers: int = 0
-    """Threads that read the examples of a batch, each a part of it; the batches are the same for any number. 0 takes
-    one for each CPU, at most 8, to decode images, and one for the `fetch` of a task of your own: name more if it may be
-    called by several threads at once."""
+    """Threads that read the examples of a batch; the batches do not depend on their number. 0 uses one thread per CPU,
+    at most 8, to decode images, and one thread for the `fetch` of your own task: set more if `fetch` is thread-safe."""
     batches_per_epoch: int | None = None
-    """Training batches an epoch, if not all of them; each epoch takes others, since each is shuffled anew."""
+    """Training batches per epoch, if not all of them. Every epoch is shuffled again, so it uses different ones."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The task's own keys of this table."""
+    """Keys of the task in this table."""
 
 
 class OptimConfig(Table, frozen=True, kw_only=True):
     """Optimizer and learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
-    """Which optimizer; each computes what torch's own of that name does."""
+    """The optimizer; each matches the torch optimizer of that name."""
     lr: float = 1e-3
     """Learning rate for one core, before scaling."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the learning rate grows with the number of cores N: times N, times the square root of N, or not."""
+    """Scaling of the learning rate with the number of cores N: by N, by the square root of N, or none."""
     momentum: float | None = None
-    """Momentum of `sgd` (without a value 0.9) and of `rmsprop` (without a value 0)."""
+    """Momentum of `sgd` (default 0.9) and `rmsprop` (default 0)."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the two running means of `adam` and `adamw`."""
     alpha: float = 0.99
@@ -51,31 +50,30 @@ class OptimConfig(Table, frozen=True, kw_only=True):
     weight_decay: float = 0.0
     """Weight decay."""
     clip_norm: float | None = None
-    """Largest global norm of the gradient: one with a larger norm is scaled down to it before the update. Without a
-    value nothing is clipped."""
+    """Maximum global norm of the gradient; a larger gradient is scaled down before the update. Default: no clipping."""
     accumulate: int = 1
-    """Batches whose gradients are averaged for one update of the weights, which then sees that many times the global
-    batch. A step stays one batch in all counts, curves and rates. An epoch has a whole number of updates; batches left
-    over are dropped. The learning rate is not scaled by it."""
+    """Batches whose gradients are averaged for one update of the weights. A step is still one batch in all counts,
+    curves and rates. An epoch has a whole number of updates; leftover batches are dropped. It does not scale the
+    learning rate."""
     schedule: Literal["constant", "step", "cosine"] | None = None
     """How the learning rate changes: `constant`; `step` multiplies it by `gamma` every `step_size` epochs; `cosine`
-    lowers it along half a cosine to `min_lr` at the end of the last epoch, anew for each update. Without a value it is
-    `step` if `step_size` is given, else `constant`."""
+    lowers it along half a cosine to `min_lr` at the end of the last epoch, at every update. Default: `step` if
+    `step_size` is set, else `constant`."""
     step_size: int | None = None
-    """StepLR, the schedule `step`: epochs after which the learning rate is multiplied by `gamma`."""
+    """For the schedule `step`: epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.1
-    """StepLR: the factor."""
+    """For the schedule `step`: the factor."""
     min_lr: float = 0.0
-    """Least learning rate of `step` and `cosine`, scaled as `lr` is."""
+    """Minimum learning rate of `step` and `cosine`, scaled like `lr`."""
     warmup_epochs: float = 0.0
-    """Epochs, or a part of one, in which the learning rate rises linearly to `lr`, anew for each update. Give this or
+    """Epochs (or a fraction) in which the learning rate rises linearly to `lr`, at every update. Set this or
     `warmup_steps`."""
     warmup_steps: int = 0
-    """The same as a number of updates."""
+    """The length of the warm-up as a number of updates."""
 
     @property
     def used_momentum(self) -> float:
-        """Momentum in force; 0 with an optimizer that has none."""
+        """Momentum in use; 0 for an optimizer without momentum."""
         if "momentum" not in OPTIMIZER_KEYS[self.name]:
             return 0.0
         if self.momentum is None:
@@ -84,7 +82,7 @@ class OptimConfig(Table, frozen=True, kw_only=True):
 
     @property
     def used_schedule(self) -> str:
-        """Schedule in force."""
+        """Schedule in use."""
         return self.schedule or ("constant" if self.step_size is None else "step")
 
 
@@ -97,155 +95,150 @@ OPTIMIZER_KEYS = {
     "sgd": ("momentum",),
     "rmsprop": ("momentum", "alpha", "eps"),
 }
-"""Keys of `[optim]` that only some optimizers have."""
+"""Keys of `[optim]` that only some optimizers use."""
 
 
 SCHEDULE_KEYS = {"constant": (), "step": ("step_size", "gamma", "min_lr"), "cosine": ("min_lr",)}
-"""Keys of `[optim]` that only some schedules have."""
+"""Keys of `[optim]` that only some schedules use."""
 
 
 class DeviceConfig(Table, frozen=True, kw_only=True):
-    """Which cores run the program, and how."""
+    """Cores and how they are used."""
 
     cores: int | list[int] | Literal["all"] = "all"
-    """Cores to train on: `"all"` of this host's TPU, or of the virtual cores elsewhere; a number of them (8, 1); or one
-    core by its index (`[5]`)."""
+    """Cores to train on: `"all"` TPU cores of this host, or all virtual cores without a TPU; a number (8, 1); or the
+    index of one core (`[5]`)."""
     strategy: Literal["spmd", "replica"] = "spmd"
-    """How several cores train one model: `spmd` is one process with the batch sharded over a mesh; `replica` is a
-    process for each (on a TPU: for each chip), with their gradients averaged, where BatchNorm sees a core's own share
-    alone. One core needs neither."""
+    """How several cores train one model: `spmd` is one process with the batch sharded over a mesh; `replica` is one
+    process per core (on a TPU: per chip) with averaged gradients and BatchNorm per core. Ignored for one core."""
     precision: Literal["fp32", "bf16", "fp16", "16", 16] = "fp32"
-    """Number format of the computation; parameters and losses stay in fp32. A LightningModule may ask for `16` or
-    `fp16`, which TPUs do not compute in: it is trained in bf16, and a warning says so."""
+    """Number format of the computation; parameters and losses stay in fp32. A LightningModule may set `16` or
+    `fp16`, which TPUs do not support: it is trained in bf16, with a warning."""
     rematerialise: bool = False
-    """Whether blocks of the network are computed again for the backward pass instead of kept: less memory for
-    activations, about a third more computation, the same losses. Virtual CPU cores gain nothing: their compiler
-    merges what is computed twice."""
+    """Recompute blocks of the network in the backward pass instead of storing activations: less memory, about a third
+    more computation, the same losses. No gain on virtual CPU cores, whose compiler merges the repeated computation."""
     virtual_cores: int = 8
-    """Cores that a machine without a TPU offers: virtual CPU devices of the same runtime."""
+    """Number of virtual CPU cores on a machine without a TPU."""
 
 
 class CheckpointConfig(Table, frozen=True, kw_only=True):
-    """What is kept of the weights, and when."""
+    """Checkpoints."""
 
     every_epochs: int = 1
-    """Epochs between checkpoints; the last epoch always makes one."""
+    """Epochs between checkpoints; the last epoch always saves one."""
     keep: int = 2
-    """How many periodic checkpoints stay on disk. Those asked for, the best and the last are kept besides."""
+    """Number of periodic checkpoints to keep, besides the best, the last and requested ones."""
     monitor: str = "loss"
-    """Validation meter that tells the best epoch."""
+    """Validation meter that selects the best epoch."""
     mode: Literal["min", "max"] = "min"
-    """Whether less or more of it is better."""
+    """Whether a smaller or larger value is better."""
 
 
 class ReportConfig(Table, frozen=True, kw_only=True):
-    """How the run reports."""
+    """Reports of the run."""
 
     interval_s: float = 1.0
-    """Seconds between reports, at most 1. The interval is kept as a number of steps, re-derived from the step time."""
+    """Seconds between reports, at most 1. Converted to a number of steps by the current step time."""
     every_batches: int | None = None
-    """Steps between reports, where it shall be a fixed number; a report still falls due when `interval_s` is over."""
+    """Fixed number of steps between reports; a report is still made when `interval_s` is over."""
     pictures: int = 4
-    """Validation examples whose predictions are kept as pictures each epoch, where the task draws some."""
+    """Validation examples per epoch whose predictions are saved as pictures, if the task draws them."""
     seal: bool = False
-    """Whether the journals of a finished run are sealed: about a third smaller, no longer plain text."""
+    """Seal the journals of a finished run: about a third smaller, but no longer plain text."""
 
 
 class NonFiniteConfig(Table, frozen=True, kw_only=True):
-    """What is done where the loss or the gradient is NaN or infinite."""
+    """Handling of NaN or infinite losses and gradients."""
 
     policy: Literal["continue", "stop", "save-stop"] = "continue"
-    """What the run does when a report shows that a loss began to be NaN or infinite: `continue` tells where it began
-    and trains on; `stop` ends training, with exit code 3; `save-stop` saves first. With the last two each step works
-    out the norm of its gradient too, which counts as a loss does and is told with it: some tenths of a millisecond of
-    the host's time. Whatever the policy: weights that are not finite are kept apart as `checkpoints/non-finite.pt`, to
-    look into, and never take the place of `last.pt`, `best.pt` or an older checkpoint; and a run whose weights are not
-    finite after its last epoch has failed, with exit code 3. A report comes about once a
-    second, so some steps follow the first bad one. Of a LightningModule the training loss alone is watched, not its
-    gradient or validation."""
+    """What to do when a report shows the first NaN or infinite loss: `continue` reports where it began and continues;
+    `stop` ends training with exit code 3; `save-stop` saves first. `stop` and `save-stop` also check the norm of the
+    gradient at every step, which takes some tenths of a millisecond. Under every policy, NaN/inf weights go to
+    `checkpoints/non-finite.pt` and never overwrite a good checkpoint, and a run whose final weights are NaN/inf fails
+    with exit code 3. Reports come about once a second, so some steps follow the first bad one. For a LightningModule
+    only the training loss is checked."""
 
 
 class StallConfig(Table, frozen=True, kw_only=True):
-    """When a run counts as stalled, and what is done then."""
+    """When a run counts as stalled, and what to do then."""
 
     after_steps: float = 20.0
-    """Median step times without a step after which the run counts as stalled, in a phase in which steps are due."""
+    """The run counts as stalled after this many median step times without a step, in a phase with steps."""
     after_s: float = 30.0
-    """Seconds without a step that it takes at least."""
+    """Minimum number of seconds without a step."""
     compile_times: float = 5.0
-    """Times the longest compilation so far after which another one counts as a stall, once it has taken a minute, or
-    tracing that no step follows. The first compilation never does."""
+    """A compilation, or a trace without a following step, counts as a stall after this many times the longest
+    compilation so far, and at least a minute. The first compilation never does."""
     policy: Literal["notify", "save-stop", "continue"] = "notify"
-    """What the supervisor does about a stall: `notify` tells who waits where, in the log and on the timeline;
-    `save-stop` asks the run to save and stop besides, and ends it where it does not within two minutes; `continue`
-    does nothing."""
+    """What the supervisor does about a stall: `notify` reports which process waits where, in the log and on the
+    timeline; `save-stop` also requests save and stop, and kills the run after two minutes; `continue` does nothing."""
 
 
 class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
     task: str
-    """The workload: a name that ships with tputui (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`,
+    """The task: a built-in one (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`,
     `tabular`), or `module:Class` of your own."""
     epochs: int
-    """Epochs to train."""
+    """Number of epochs."""
     seed: int = 0
     """Seed of weights, shuffling and dropout."""
     data: DataConfig
-    """What is trained on."""
+    """Training data and batches."""
     model: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The task's own keys of the network."""
+    """Keys of the task for the network."""
     optim: OptimConfig = msgspec.field(default_factory=OptimConfig)
     """Optimizer and learning rate."""
     device: DeviceConfig = msgspec.field(default_factory=DeviceConfig)
-    """Which cores."""
+    """Cores and how they are used."""
     checkpoint: CheckpointConfig = msgspec.field(default_factory=CheckpointConfig)
-    """What is kept."""
+    """Checkpoints."""
     report: ReportConfig = msgspec.field(default_factory=ReportConfig)
-    """How the run reports."""
+    """Reports of the run."""
     non_finite: NonFiniteConfig = msgspec.field(default_factory=NonFiniteConfig)
-    """What is done where loss or gradient are no finite numbers."""
+    """Handling of NaN or infinite losses and gradients."""
     stall: StallConfig = msgspec.field(default_factory=StallConfig)
-    """When it counts as stalled, and what is done then."""
+    """When the run counts as stalled, and what to do then."""
 
     def on_cores(self, num_cores: int) -> RunConfig:
-        """The same with `num_cores` in place of `device.cores = "all"`; itself where cores are given."""
+        """A copy with `num_cores` in place of `device.cores = "all"`; itself if the cores are set."""
         if self.device.cores != "all":
             return self
         return msgspec.structs.replace(self, device=msgspec.structs.replace(self.device, cores=num_cores))
 
     @property
     def num_cores(self) -> int:
-        """How many cores train. Raises `ValueError` for "all", as all that follows from it: see `on_cores`."""
+        """Number of cores. Raises `ValueError` for "all", as do the properties that depend on it; see `on_cores`."""
         cores = self.device.cores
         if cores == "all":
-            raise ValueError('device.cores = "all" is a number only on a machine')
+            raise ValueError('device.cores = "all" has no number until it is resolved by on_cores()')
         return len(cores) if isinstance(cores, list) else cores
 
     @property
     def core_ids(self) -> list[int]:
-        """Which cores train."""
+        """Indices of the cores."""
         cores = self.device.cores
         return list(cores) if isinstance(cores, list) else list(range(self.num_cores))
 
     @property
     def batch_per_core(self) -> int:
-        """Examples a core takes each step."""
+        """Examples per core and step."""
         return self.data.batch_per_core or (self.data.global_batch or 0) // self.num_cores
 
     @property
     def global_batch(self) -> int:
-        """Examples all cores take each step."""
+        """Examples per step over all cores."""
         return self.batch_per_core * self.num_cores
 
     @property
     def share_problem(self) -> str | None:
-        """Why the cores cannot share `data.global_batch`; None where they can."""
+        """Why `data.global_batch` cannot be divided among the cores; None if it can."""
         batch = self.data.global_batch
         if batch is None or batch % self.num_cores == 0:
             return None
         near = max(1, round(batch / self.num_cores)) * self.num_cores
-        return f"{batch} cannot be shared by {self.num_cores} cores; {near} can"
+        return f"{batch} is not divisible by {self.num_cores} cores; use {near}"
 
     @property
     def scaled_lr(self) -> float:
@@ -254,7 +247,7 @@ class RunConfig(Table, frozen=True, kw_only=True):
 
     @property
     def scaled_min_lr(self) -> float:
-        """Least learning rate of a schedule, after scaling by the number of cores."""
+        """Minimum learning rate of a schedule, after scaling by the number of cores."""
         return self.optim.min_lr * self._lr_factor
 
     @property
@@ -263,7 +256,7 @@ class RunConfig(Table, frozen=True, kw_only=True):
 
     @property
     def lr_rule(self) -> str:
-        """How the learning rate follows from the configured one, in words."""
+        """How the learning rate is derived from `optim.lr`, as text."""
         factor = {"linear": f" x {self.num_cores} cores", "sqrt": f" x sqrt({self.num_cores} cores)", "none": ""}
         optim = self.optim
         rule = f"{optim.lr:g}{factor[optim.lr_scaling]}"
@@ -289,20 +282,20 @@ TABLES: dict[str, type[Table]] = {
     "non_finite": NonFiniteConfig,
     "stall": StallConfig,
 }
-"""Tables of the file that are checked here; `[model]` is the task's."""
+"""Tables that are checked here; `[model]` belongs to the task."""
 
 
 TASK_TABLES = ("data", "model")
-"""Tables that hold keys of the task."""
+"""Tables that contain keys of the task."""
 
 
 def data_keys() -> list[str]:
-    """The keys of `[data]` that every task has."""
+    """The keys of `[data]` for every task."""
     return [name for name in DataConfig.__struct_fields__ if name != "options"]
 
 
 def keys_by_name() -> dict[str, str]:
-    """Every key that is checked here, by its last part and in full: `lr` and `optim.lr` are both `optim.lr`."""
+    """Every key that is checked here, by its last part and its full name: `lr` and `optim.lr` map to `optim.lr`."""
     keys = [name for name in RunConfig.__struct_fields__ if name not in (*TABLES, *TASK_TABLES)]
     keys += [f"{table}.{name}" for table, cls in TABLES.items() for name in cls.__struct_fields__ if name != "options"]
     return {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
