@@ -291,7 +291,7 @@ def test_epochs_count_the_columns_that_have_no_room() -> None:
     ("width", "note"),
     [
         (84, "train epoch 3, valid epoch 2, +2 columns (enter)"),
-        (64, "train epoch 3, valid epoch 2, +4"),
+        (56, "train epoch 3, valid epoch 2, +5"),
         (40, "train epoch 3, valid epoch 2"),
     ],
 )
