@@ -39,9 +39,9 @@ FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 25340
 INTS = (0, -1, ev.INT_MAX, -ev.INT_MAX, 1 << 53, 1 << 31)
 
 LOOKS = [
-    *(ChartView(view=view, x=x) for view, x in zip(VIEWS, X_KINDS, strict=True)),
-    ChartView(view="band", x="time", log=True, smoothing=2),
-    ChartView(view="heat", x="epoch", window=Window(20, None)),
+    *(ChartView(kind=view, x=x) for view, x in zip(VIEWS, X_KINDS, strict=True)),
+    ChartView(kind="band", x="time", log=True, smoothing=2),
+    ChartView(kind="heat", x="epoch", window=Window(20, None)),
 ]
 
 Journals = dict[str, list[ev.Event]]

@@ -19,13 +19,13 @@ from tests.ui import made
 from tputui.state.chart_data import CoreColumn, Segment
 from tputui.state.snapshot import Snapshot
 from tputui.ui.charts import axis, events_line, heatmap, loss, outlier, overlay, plot
-from tputui.ui.charts.axis import X_KINDS, AxisInfo, Domain, grounds_of
+from tputui.ui.charts.axis import X_KINDS, AxisInfo, XAxis, axis_info_of
 from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
-from tputui.ui.charts.columns import WEIGHTS, SegmentMemory, gather, smoothed
+from tputui.ui.charts.columns import WEIGHTS, ColumnCache, gather, smoothed
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.outlier import OutlierDetector
 from tputui.ui.charts.sparkline import evenly
-from tputui.ui.charts.visible_data import Whole
+from tputui.ui.charts.visible_data import ChartSeries
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
 from tputui.ui.render.lines import Line, Span, width_of
@@ -35,13 +35,13 @@ def text(lines: list[Line]) -> str:
     return "\n".join("".join(span.text for span in line) for line in lines)
 
 
-def whole_of(snapshot: Snapshot) -> Whole:
-    return Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot))
+def whole_of(snapshot: Snapshot) -> ChartSeries:
+    return ChartSeries(snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot))
 
 
 def drawn(snapshot: Snapshot, look: ChartView, width: int = 100, height: int = 20) -> str:
     chart = LossChart()
-    found = chart.draw(chart.scene(whole_of(snapshot), look), width, height)
+    found = chart.draw(chart.visible(whole_of(snapshot), look), width, height)
     assert found is not None
     return text(found.lines)
 
@@ -85,7 +85,7 @@ def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> Non
     smooth = drawn(made.outlying(), ChartView(smoothing=5))
     assert smooth != rough
     chart = LossChart()
-    scene = chart.scene(whole_of(made.running()), ChartView(smoothing=5))
+    scene = chart.visible(whole_of(made.running()), ChartView(smoothing=5))
     assert "as measured" in text([loss.curve_legend(scene, 0.5, 8, 0, 90)])
 
 
@@ -95,7 +95,7 @@ def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> Non
 @pytest.mark.parametrize("kind", X_KINDS)
 def test_every_axis_runs_from_left_to_right_over_its_whole_width(kind: str) -> None:
     snapshot = made.running()
-    domain = Domain(snapshot.loss, kind, grounds_of(snapshot), 180)  # type: ignore[arg-type]
+    domain = XAxis(snapshot.loss, kind, axis_info_of(snapshot), 180)  # type: ignore[arg-type]
     dots = domain.dots()
     assert dots == sorted(dots)
     assert dots[0] <= 1
@@ -108,7 +108,7 @@ def test_every_axis_runs_from_left_to_right_over_its_whole_width(kind: str) -> N
 def test_each_axis_spells_its_places() -> None:
     snapshot = made.running()
     spelled = {
-        kind: [name for _, name in Domain(snapshot.loss, kind, grounds_of(snapshot), 180).ticks(6)] for kind in X_KINDS
+        kind: [name for _, name in XAxis(snapshot.loss, kind, axis_info_of(snapshot), 180).ticks(6)] for kind in X_KINDS
     }
     assert "100" in spelled["step"]
     assert spelled["epoch"][-1] == "3"
@@ -117,14 +117,14 @@ def test_each_axis_spells_its_places() -> None:
 
 
 def test_epochs_of_different_length_are_told_by_where_they_began() -> None:
-    grounds = AxisInfo(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
-    assert [grounds.epoch_at(step) for step in (5, 10, 30, 40)] == [0.5, 1.0, 2.0, 2.5]
+    axis_info = AxisInfo(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
+    assert [axis_info.epoch_at(step) for step in (5, 10, 30, 40)] == [0.5, 1.0, 2.0, 2.5]
 
 
 def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
     snapshot = made.changed(made.running(), plan=None, epoch_starts=[], started=None)
     for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
-        assert why in grounds_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
+        assert why in axis_info_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
     assert drawn(snapshot, ChartView(x="examples")) == drawn(snapshot, ChartView())
 
 
@@ -140,7 +140,7 @@ def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: Vie
     before = made.running()
     steps = [point(step, before.loss[-1].mean) for step in range(331, 335)]
     after = made.changed(before, loss=[*before.loss, *steps])
-    curve, longer = (drawn(run, ChartView(view=view), 107, 20).splitlines()[:-3] for run in (before, after))
+    curve, longer = (drawn(run, ChartView(kind=view), 107, 20).splitlines()[:-3] for run in (before, after))
     end = 6 + math.floor(329 / axis.with_room(329) * 100) - 1
     assert [line[:end] for line in longer] == [line[:end] for line in curve]
 
@@ -149,7 +149,7 @@ def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: Vie
 def test_the_curve_of_a_run_that_ended_fills_the_chart(view: ViewKind) -> None:
     run = made.running()
     for condition, is_full in (("running", False), ("done", True)):
-        lines = drawn(made.changed(run, condition=condition), ChartView(view=view), 107, 20).splitlines()[:-3]
+        lines = drawn(made.changed(run, condition=condition), ChartView(kind=view), 107, 20).splitlines()[:-3]
         assert any(line[6:].rstrip("\u2800 ")[100:] for line in lines) == is_full
 
 
@@ -161,7 +161,7 @@ def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], w
             Segment(first_step=first, last_step=first + length - 1, mean=1, min=1, max=1, num_values=1, num_bad=0)
         )
         first += length
-    domain = Domain(segments, "step", AxisInfo(), width)
+    domain = XAxis(segments, "step", AxisInfo(), width)
     dots = domain.dots()
     index = data.draw(st.integers(0, len(segments) - 1))
     assert dots[domain.nearest(dots[index])] == dots[index]
@@ -171,7 +171,7 @@ def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], w
 @given(st.data())
 def test_a_chart_that_remembers_draws_what_a_new_one_draws(data: st.DataObject) -> None:
     """GIVEN a series that grows, is thinned, is replaced or is looked at in part, in any order."""
-    memory, segments = SegmentMemory(), made.segments(8)
+    memory, segments = ColumnCache(), made.segments(8)
     for change in data.draw(st.lists(st.sampled_from(["add", "newest", "thin", "other", "part"]), max_size=12)):
         number = len(segments) + 1
         if change == "add":
@@ -184,11 +184,11 @@ def test_a_chart_that_remembers_draws_what_a_new_one_draws(data: st.DataObject) 
             segments = [point(step, 3.0 + step) for step in range(1, number)]
         start = data.draw(st.integers(0, len(segments) - 1)) if change == "part" else 0
         seen = segments[start:]
-        dots = Domain(seen, "step", AxisInfo(), data.draw(st.integers(2, 40))).dots()
-        kept, fresh = memory.follow(seen), SegmentMemory().follow(seen)
+        dots = XAxis(seen, "step", AxisInfo(), data.draw(st.integers(2, 40))).dots()
+        kept, fresh = memory.follow(seen), ColumnCache().follow(seen)
         assert kept.middles == fresh.middles
         assert (kept.lows, kept.highs) == (fresh.lows, fresh.highs)
-        assert repr(kept.columns(dots)) == repr(fresh.columns(dots)) == repr(gather(seen, dots))
+        assert repr(kept.merged(dots)) == repr(fresh.merged(dots)) == repr(gather(seen, dots))
 
 
 # How it is looked at.
@@ -300,7 +300,7 @@ def test_a_low_chart_has_the_events_on_its_axis() -> None:
 @pytest.mark.parametrize("view", ["band", "overlay", "heat"])
 def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
     assert (
-        drawn(made.diverged(), ChartView(view=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
+        drawn(made.diverged(), ChartView(kind=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
     )
 
 
@@ -314,10 +314,10 @@ def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: View
     width, height = size
     chart = LossChart()
     for look in (
-        ChartView(view=view),
-        ChartView(view=view, log=True, smoothing=3, x="time", cursor=70, window=Window(120, 200)),
+        ChartView(kind=view),
+        ChartView(kind=view, log=True, smoothing=3, x="time", cursor=70, window=Window(120, 200)),
     ):
-        found = chart.draw(chart.scene(whole_of(made.running(cores)), look), width, height)
+        found = chart.draw(chart.visible(whole_of(made.running(cores)), look), width, height)
         assert found is not None
         assert len(found.lines) <= height
         assert all(width_of(line) <= width for line in found.lines)
@@ -326,25 +326,25 @@ def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: View
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_view_breaks_without_cores_or_with_one_step(view: ViewKind) -> None:
     bare = made.changed(made.running(), core_columns=[], marks=[], epoch_starts=[])
-    assert drawn(bare, ChartView(view=view))
+    assert drawn(bare, ChartView(kind=view))
     one = made.changed(bare, loss=made.segments(1), core_columns=made.core_columns(8, 1, 1))
-    assert drawn(one, ChartView(view=view, cursor=1))
+    assert drawn(one, ChartView(kind=view, cursor=1))
     bad = made.changed(bare, loss=[made.segment(1, [math.nan] * 8)])
-    assert drawn(bad, ChartView(view=view, log=True))
+    assert drawn(bad, ChartView(kind=view, log=True))
 
 
 def test_a_logarithmic_axis_counts_what_it_cannot_show() -> None:
     segments = [made.segment(step, [1.0 if step > 12 else -0.5]) for step in range(1, 101)]
     chart = LossChart()
     whole = whole_of(made.changed(made.running(), loss=segments))
-    assert chart.draw(chart.scene(whole, ChartView(log=True)), 80, 20).hidden == 12  # type: ignore[union-attr]
-    assert chart.draw(chart.scene(whole, ChartView()), 80, 20).hidden == 0  # type: ignore[union-attr]
+    assert chart.draw(chart.visible(whole, ChartView(log=True)), 80, 20).hidden == 12  # type: ignore[union-attr]
+    assert chart.draw(chart.visible(whole, ChartView()), 80, 20).hidden == 0  # type: ignore[union-attr]
 
 
 def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None:
     chart = LossChart()
     for cores, note in ((8, "a core in each"), (2048, "cores in each")):
-        found = chart.draw(chart.scene(whole_of(made.running(cores)), ChartView(view="multiples")), 120, 30)
+        found = chart.draw(chart.visible(whole_of(made.running(cores)), ChartView(kind="multiples")), 120, 30)
         assert found is not None
         assert note in found.notes[0]
         drawn_lines = text(found.lines)
@@ -353,7 +353,7 @@ def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None
 
 def test_the_overlay_says_which_of_many_cores_it_shows() -> None:
     chart = LossChart()
-    found = chart.draw(chart.scene(whole_of(made.running(2048)), ChartView(view="overlay")), 120, 30)
+    found = chart.draw(chart.visible(whole_of(made.running(2048)), ChartView(kind="overlay")), 120, 30)
     assert found is not None
     assert found.notes == ("the 64 cores farthest out of 2,048",)
 
@@ -368,7 +368,7 @@ def map_rows(snapshot: Snapshot, look: ChartView, height: int = 22) -> dict[str,
 
 
 def test_the_map_shows_the_core_that_stands_out_and_from_when() -> None:
-    rows = map_rows(made.outlying(), ChartView(view="heat"))
+    rows = map_rows(made.outlying(), ChartView(kind="heat"))
     assert set(rows) == {str(core) for core in range(8)}
     dark = rows["5"].index("\u2588")
     assert dark == pytest.approx(120 / 330 * 100, abs=2)
@@ -385,7 +385,7 @@ def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
 
     def notes(segments: list[Segment]) -> str:
         whole = whole_of(made.changed(run, loss=segments, core_columns=columns))
-        found = chart.draw(chart.scene(whole, ChartView(view="heat")), 106, 22)
+        found = chart.draw(chart.visible(whole, ChartView(kind="heat")), 106, 22)
         assert found is not None
         return " ".join(found.notes)
 
@@ -394,7 +394,7 @@ def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
 
 
 def test_the_map_marks_the_core_that_is_not_finite() -> None:
-    rows = map_rows(made.diverged(), ChartView(view="heat"))
+    rows = map_rows(made.diverged(), ChartView(kind="heat"))
     bad = events_line.SIGNS["non_finite"].mark
     assert rows["3"].rstrip().endswith(bad)
     assert sum(bad in row for row in rows.values()) == 1
@@ -403,9 +403,9 @@ def test_the_map_marks_the_core_that_is_not_finite() -> None:
 def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
     run = made.running()
     columns = [made.core_column(c.first_step, c.last_step, 8, {2: 9.0}) for c in run.core_columns]
-    above = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
+    above = map_rows(made.changed(run, core_columns=columns), ChartView(kind="heat"))
     columns = [made.core_column(c.first_step, c.last_step, 8, {2: -9.0}) for c in run.core_columns]
-    below = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
+    below = map_rows(made.changed(run, core_columns=columns), ChartView(kind="heat"))
     assert "\u2588" in above["2"]
     assert "\u2586" in below["2"]
     assert not set(above["2"]) & set(heatmap.LOWER[1:])
@@ -415,13 +415,13 @@ def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
 def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {1033: 9.0}) for c in run.core_columns]
-    rows = map_rows(made.changed(run, core_columns=columns), ChartView(view="heat"))
+    rows = map_rows(made.changed(run, core_columns=columns), ChartView(kind="heat"))
     assert [core for core, row in rows.items() if "\u2588" in row] == ["1024"]
 
 
 def test_a_map_of_one_core_and_a_logarithmic_one_tell_the_loss() -> None:
     for cores in (1, 8):
-        row = map_rows(made.running(cores), ChartView(view="heat", log=True))["0"].rstrip()
+        row = map_rows(made.running(cores), ChartView(kind="heat", log=True))["0"].rstrip()
         assert row[0] == "\u2588"
         levels = [heatmap.SHADES.index(char) for char in row]
         assert max(levels[-20:]) <= 1
@@ -445,7 +445,7 @@ def test_a_small_chart_names_the_core_that_stands_out_whole() -> None:
     chart = LossChart()
     for width in (98, 158):
         found = chart.draw(
-            chart.scene(whole_of(made.changed(run, core_columns=columns)), ChartView(view="multiples")), width, 30
+            chart.visible(whole_of(made.changed(run, core_columns=columns)), ChartView(kind="multiples")), width, 30
         )
         assert found is not None
         titles = text(found.lines)
@@ -521,7 +521,7 @@ def test_very_many_cores_are_judged_over_several_frames() -> None:
 
 def read(snapshot: Snapshot, look: ChartView) -> str:
     chart = LossChart()
-    where, values = loss.cursor_values(chart.scene(whole_of(snapshot), look))
+    where, values = loss.cursor_values(chart.visible(whole_of(snapshot), look))
     return text([where, values])
 
 
@@ -560,7 +560,7 @@ def test_a_chart_of_cores_says_how_few_steps_it_is_made_of(view: ViewKind) -> No
     chart = LossChart()
     for columns, said in ((sampled, ["132 of 330 steps sampled"]), (run.core_columns, [])):
         whole = whole_of(made.changed(run, core_columns=columns))
-        found = chart.draw(chart.scene(whole, ChartView(view=view)), 120, 30)
+        found = chart.draw(chart.visible(whole, ChartView(kind=view)), 120, 30)
         assert found is not None
         assert [note for note in found.notes if "sampled" in note] == said
 
@@ -596,7 +596,7 @@ def test_a_chart_of_2048_pieces_costs_little() -> None:
     best = math.inf
     for _ in range(20):
         start = time.process_time()
-        chart.draw(chart.scene(whole, ChartView()), 136, 17)
+        chart.draw(chart.visible(whole, ChartView()), 136, 17)
         best = min(best, time.process_time() - start)
     # 3 ms on the machine it was written on; four times as much is left for slower ones.
     assert best < 0.012

@@ -69,9 +69,9 @@ def test_v_goes_through_the_views_and_back() -> None:
     async def script(pilot: AppPilot) -> None:
         for key in ("v", "v", "v", "v", "V", "V"):
             await pilot.press(key)
-            seen.append(look(pilot).view)
-            if look(pilot).view != "band":
-                assert look(pilot).view in shown(pilot)
+            seen.append(look(pilot).kind)
+            if look(pilot).kind != "band":
+                assert look(pilot).kind in shown(pilot)
 
     drive(monitor(made.outlying()), script, size=WIDE)
     assert seen == ["overlay", "multiples", "heat", "band", "heat", "multiples"]
@@ -186,7 +186,7 @@ def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("v", "plus", "l", "x")
-        changed = ChartView(view="overlay", smoothing=1, log=True, x="epoch")
+        changed = ChartView(kind="overlay", smoothing=1, log=True, x="epoch")
         assert look(pilot) == changed
         assert views.get("loss.view", "") == "overlay"
         assert views.get("loss.smoothing", 0) == 1
@@ -199,7 +199,7 @@ def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
     views.set("loss.view", "heat")
 
     async def later(pilot: AppPilot) -> None:
-        assert look(pilot).view == "heat"
+        assert look(pilot).kind == "heat"
 
     drive(ScreenApp(lambda: MonitorScreen(made.HandSource(made.running()), made.RUN_DIR), views=views), later)
 
@@ -284,7 +284,7 @@ def test_a_click_puts_the_cursor_there_and_dragging_takes_it_along() -> None:
 def test_a_click_into_a_small_chart_reads_its_own_axis() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("v", "v", "2", "enter")
-        assert look(pilot).view == "multiples"
+        assert look(pilot).kind == "multiples"
         panel = pilot.app.screen.query_one(LossPanel)
         at = next(
             line.index("core 1 ") for line in shown(pilot).splitlines() if "core 0 " in line and "core 1 " in line
@@ -308,7 +308,7 @@ def test_a_click_into_a_small_chart_reads_its_own_axis() -> None:
 def test_the_map_reads_the_row_that_is_clicked_and_those_above_and_below() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("V", "2")
-        assert look(pilot).view == "heat"
+        assert look(pilot).kind == "heat"
         panel = pilot.app.screen.query_one(LossPanel)
         lines = shown(pilot).splitlines()
         row = next(at for at, line in enumerate(lines) if " 3\u2524" in line) - panel.region.y
@@ -331,7 +331,7 @@ def test_a_row_of_many_cores_tells_the_farthest() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {700: 1.9}) for c in run.core_columns]
     panel = LossPanel()
-    panel.look = ChartView(view="heat", cursor=200, core=640)
+    panel.look = ChartView(kind="heat", cursor=200, core=640)
     drawing = panel.draw(panel.pick(made.changed(run, core_columns=columns)), 120, 30)
     said = "".join(span.text for line in drawing.head for span in line)
     assert "core 700 1.9000  +" in said

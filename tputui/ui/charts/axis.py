@@ -150,7 +150,7 @@ class AxisInfo(NamedTuple):
         return self.epochs[-1][0] - self.epochs[-2][0]
 
 
-def grounds_of(snapshot: Snapshot) -> AxisInfo:
+def axis_info_of(snapshot: Snapshot) -> AxisInfo:
     """What the axes of a run stand on."""
     plan = snapshot.plan
     return AxisInfo(
@@ -162,14 +162,14 @@ def grounds_of(snapshot: Snapshot) -> AxisInfo:
     )
 
 
-class Domain:
+class XAxis:
     """The x axis of a chart of some segments, `width` dots wide."""
 
     def __init__(
         self,
         segments: Sequence[Segment],
         kind: XKind,
-        grounds: AxisInfo,
+        axis_info: AxisInfo,
         width: int,
         middles: list[float] | None = None,
         *,
@@ -181,7 +181,7 @@ class Domain:
         """
         self.kind = kind
         self.width = width
-        self._grounds = grounds
+        self._grounds = axis_info
         self._ends = [segment.last_step for segment in segments] if kind == "time" else []
         self._times = [segment.t for segment in segments] if kind == "time" else []
         if middles is None:

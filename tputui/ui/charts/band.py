@@ -4,80 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis, frame
-from tputui.ui.charts.axis import Domain
+from tputui.ui.charts import axis
+from tputui.ui.charts.axis import XAxis
 from tputui.ui.charts.columns import ChartColumn
-from tputui.ui.charts.frame import Area
-from tputui.ui.charts.visible_data import (
-    Chart,
-    VisibleData,
-    cursor_cell,
-    domain_of,
-    finish,
-    hidden_by_log,
-    rows_for,
-    scale_of,
-)
+from tputui.ui.charts.frame import Axes
+from tputui.ui.charts.visible_data import Chart, VisibleData, axes_of, cursor_cell, hidden_by_log, with_axes
 from tputui.ui.render import braille
-from tputui.ui.render.braille import DOTS_X, Canvas, Layer
+from tputui.ui.render.braille import Canvas, Layer
 
 
-class Setting(NamedTuple):
-    """Where a chart with axes stands."""
-
-    scale: axis.Scale | None
-    labels: dict[int, str]
-    area: Area
-    domain: Domain
-
-
-def setting(scene: VisibleData, width: int, height: int) -> Setting:
-    """Axes and room of a chart."""
-    rows = rows_for(height)
-    scale = scale_of(scene, scene.look.log)
-    labels = frame.y_labels(scale, rows)
-    area = Area(frame.left_of(labels), width - frame.left_of(labels), rows)
-    return Setting(scale, labels, area, domain_of(scene, area.across * DOTS_X))
+def draw(data: VisibleData, width: int, height: int) -> Chart:
+    """Draws mean, band and outlier; with smoothing, the unsmoothed mean behind the smoothed one."""
+    axes = axes_of(data, width, height)
+    columns = data.columns.merged(axes.x.dots())
+    band, lines = _layers(data, columns, axes)
+    body = braille.compose(lines, band=band, guide=cursor_cell(data, axes))
+    return Chart(with_axes(data, body, axes, height), axes, hidden=hidden_by_log(data))
 
 
-def draw(scene: VisibleData, width: int, height: int) -> Chart:
-    """Mean, band and outlier; behind a smoothed mean the one that was measured."""
-    place = setting(scene, width, height)
-    found = scene.figures.columns(place.domain.dots())
-    band, lines = _layers(scene, found, place)
-    body = braille.compose(lines, band=band, guide=cursor_cell(scene, place.domain))
-    drawn = finish(scene, body, place.domain, place.area, place.labels, height)
-    return Chart(drawn, place.area, place.domain, hidden=hidden_by_log(scene, scene.look.log))
-
-
-def _layers(scene: VisibleData, found: Sequence[ChartColumn], place: Setting) -> tuple[Layer, list[Layer]]:
-    canvas, scale = blank(place.area), place.scale
-    mean = Layer(blank(place.area), "accent")
-    if scale is None:
-        return Layer(canvas, "band"), [mean]
-    row = dot_of(scale, canvas.dots_y)
-    fill_band(canvas, found, row)
+def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tuple[Layer, list[Layer]]:
+    band, mean = Layer(axes.canvas(), "band"), Layer(axes.canvas(), "accent")
+    if axes.y is None:
+        return band, [mean]
+    row = dot_of(axes.y, band.canvas.dots_y)
+    fill_band(band.canvas, columns, row)
     lines = [mean]
-    if scene.outlier is not None:
-        odd = Layer(blank(place.area), "alert")
-        trace_core(odd.canvas, scene.cores, scene.outlier.core, place.domain, row)
-        lines.insert(0, odd)
-    if scene.smooth:
-        raw = Layer(blank(place.area), "label")
-        trace(raw.canvas, [(column.x, column.mean) for column in found], row)
-        trace(mean.canvas, list(dict(zip(place.domain.dots(), scene.smooth, strict=True)).items()), row)
+    if data.outlier is not None:
+        outlier = Layer(axes.canvas(), "alert")
+        trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
+        lines.insert(0, outlier)
+    means = [(column.x, column.mean) for column in columns]
+    if data.smooth:
+        raw = Layer(axes.canvas(), "label")
+        trace(raw.canvas, means, row)
+        trace(mean.canvas, list(dict(zip(axes.x.dots(), data.smooth, strict=True)).items()), row)
         lines.insert(0, raw)
     else:
-        trace(mean.canvas, [(column.x, column.mean) for column in found], row)
-    return Layer(canvas, "band"), lines
-
-
-def blank(area: Area) -> Canvas:
-    """A canvas for the dots."""
-    return Canvas(area.across, area.rows)
+        trace(mean.canvas, means, row)
+    return band, lines
 
 
 def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
@@ -134,11 +100,11 @@ def trace(canvas: Canvas, points: Sequence[tuple[int, float]], row: Callable[[fl
 
 
 def trace_core(
-    canvas: Canvas, columns: Sequence[CoreColumn], core: int, domain: Domain, row: Callable[[float], int]
+    canvas: Canvas, columns: Sequence[CoreColumn], core: int, x_axis: XAxis, row: Callable[[float], int]
 ) -> None:
     """The line of one core; of several of its columns in one dot column the greatest is shown."""
     points: dict[int, float] = {}
-    for x, column in zip(dots_of(columns, domain), columns, strict=True):
+    for x, column in zip(dots_of(columns, x_axis), columns, strict=True):
         if core < len(column.means):
             value = column.means[core]
             known = points.get(x)
@@ -146,7 +112,7 @@ def trace_core(
     trace(canvas, list(points.items()), row)
 
 
-def dots_of(columns: Sequence[CoreColumn], domain: Domain) -> list[int]:
+def dots_of(columns: Sequence[CoreColumn], x_axis: XAxis) -> list[int]:
     """The dot column of each column of cores."""
-    at, dot = domain.at, domain.dot
+    at, dot = x_axis.at, x_axis.dot
     return [dot(at(column.middle)) for column in columns]

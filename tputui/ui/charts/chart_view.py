@@ -36,7 +36,7 @@ class Window(NamedTuple):
 class ChartView(NamedTuple):
     """How a chart is looked at."""
 
-    view: ViewKind = "band"
+    kind: ViewKind = "band"
     log: bool = False
     smoothing: int = 0
     """Which of `smooth.WEIGHTS`."""
@@ -55,7 +55,7 @@ class ChartView(NamedTuple):
 
     def next_view(self, by: int = 1) -> ChartView:
         """The next view, or the one before."""
-        return self._replace(view=VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
+        return self._replace(kind=VIEWS[(VIEWS.index(self.kind) + by) % len(VIEWS)])
 
     def next_x(self) -> ChartView:
         """The next x axis."""

@@ -96,7 +96,7 @@ def smoothed(segments: Sequence[Segment], weight: float) -> list[float]:
     return found
 
 
-class SegmentMemory:
+class ColumnCache:
     """Figures of the segments that were followed last, a list each: of many together no object has to be asked."""
 
     def __init__(self) -> None:
@@ -107,12 +107,12 @@ class SegmentMemory:
         self.highs: list[float] = []
         self._means: list[float] = []
         self._counts: list[int] = []
-        self._bads: list[int] = []
+        self._bad_counts: list[int] = []
         self._segments: Sequence[Segment] = ()
         self._columns: dict[tuple[int, int], ChartColumn] = {}
         """By the numbers of the first segment in it and of the first one after it."""
 
-    def follow(self, segments: Sequence[Segment]) -> SegmentMemory:
+    def follow(self, segments: Sequence[Segment]) -> ColumnCache:
         """Takes in which segments are in sight now; gives itself."""
         same = _same(self._segments, segments)
         if same < max(len(segments), len(self._segments)):
@@ -121,31 +121,31 @@ class SegmentMemory:
         self._segments = segments
         return self
 
-    def columns(self, dots: Sequence[int]) -> list[ChartColumn]:
-        """The columns of the segments whose dot columns are `dots`; those of one stand next to each other."""
+    def merged(self, dots: Sequence[int]) -> list[ChartColumn]:
+        """The columns of the segments whose dot columns are `dots`; those of one column are neighbours."""
         known, kept, found = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
         for x, start, stop in runs_of(dots):
             column = known.get((start, stop))
             if column is None or column.x != x:
-                column = self._merged(x, start, stop)
+                column = self._merge(x, start, stop)
             kept[start, stop] = column
             found.append(column)
         self._columns = kept
         return found
 
-    def _take(self, same: int, fresh: Sequence[Segment]) -> None:
-        # New lists, since what was drawn before may still be asked where its segments lie.
-        self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in fresh]
-        self.lows = self.lows[:same] + [one.min if one.num_values else math.inf for one in fresh]
-        self.highs = self.highs[:same] + [one.max if one.num_values else -math.inf for one in fresh]
-        self._means = self._means[:same] + [one.mean if one.num_values else 0.0 for one in fresh]
-        self._counts = self._counts[:same] + [one.num_values for one in fresh]
-        self._bads = self._bads[:same] + [one.num_bad for one in fresh]
+    def _take(self, same: int, new: Sequence[Segment]) -> None:
+        # New lists, since an x axis of the previous frame may still read the old ones.
+        self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in new]
+        self.lows = self.lows[:same] + [one.min if one.num_values else math.inf for one in new]
+        self.highs = self.highs[:same] + [one.max if one.num_values else -math.inf for one in new]
+        self._means = self._means[:same] + [one.mean if one.num_values else 0.0 for one in new]
+        self._counts = self._counts[:same] + [one.num_values for one in new]
+        self._bad_counts = self._bad_counts[:same] + [one.num_bad for one in new]
 
-    def _merged(self, x: int, start: int, stop: int) -> ChartColumn:
-        """The column that `draw.columns.gather` makes of these segments."""
+    def _merge(self, x: int, start: int, stop: int) -> ChartColumn:
+        """The same as `gather` for these segments, from lists instead of objects, which is faster."""
         counts = self._counts[start:stop]
-        count, bad = sum(counts), sum(self._bads[start:stop])
+        count, bad = sum(counts), sum(self._bad_counts[start:stop])
         if not count:
             return ChartColumn(x, math.nan, math.nan, math.nan, bad)
         # Shares instead of a sum: values near the end of the floats must not overflow.

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tputui.ui.charts import axis
-from tputui.ui.charts.axis import Domain
+from tputui.ui.charts.axis import XAxis
 from tputui.ui.charts.events_line import SIGNS, EventSign, line_of
-from tputui.ui.render.braille import DOTS_X, DOTS_Y
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas
 from tputui.ui.render.lines import Line, Span
 
 NON_FINITE_MARK = SIGNS["non_finite"].mark
@@ -19,12 +19,28 @@ _LEAST_LEFT = 5
 _STRIP_NAME = "events"
 
 
-class Area(NamedTuple):
-    """Cells of a chart: those left of the dots, the y axis included, and those of the dots."""
+class Axes(NamedTuple):
+    """The axes of a chart, and the terminal cells that they leave for its dots."""
 
+    x: XAxis
+    y: axis.Scale | None
+    """None if no value is finite, and if rows are not values."""
+    labels: Mapping[int, str]
+    """Of the y axis, by row of cells from the top."""
     left: int
+    """Cells to the left of the dots, the y axis included."""
     across: int
+    """Cells of the dots; 0 if the chart has no x axis of its own."""
     rows: int
+    """Rows of cells of the dots."""
+
+    def canvas(self) -> Canvas:
+        """An empty canvas for the dots."""
+        return Canvas(self.across, self.rows)
+
+    def cell_of(self, step: float) -> int:
+        """The cell of a step; may be outside."""
+        return self.x.dot(self.x.at(step)) // DOTS_X
 
 
 def dot_row(value: float, scale: axis.Scale, dots: int) -> int:
@@ -47,42 +63,37 @@ def left_of(labels: Mapping[int, str]) -> int:
     return max([len(text) + 1 for text in labels.values()] + [_LEAST_LEFT]) + 1
 
 
-def sided(body: Sequence[Line], labels: Mapping[int, str], left: int) -> list[Line]:
+def sided(body: Sequence[Line], axes: Axes) -> list[Line]:
     """Rows with the y axis at their left."""
     return [
         [
-            Span(f"{labels.get(row, ''):>{left - 1}}", "label"),
-            Span("\u2524" if row in labels else "\u2502", "dim"),
+            Span(f"{axes.labels.get(row, ''):>{axes.left - 1}}", "label"),
+            Span("\u2524" if row in axes.labels else "\u2502", "dim"),
             *line,
         ]
         for row, line in enumerate(body)
     ]
 
 
-def cell_of(domain: Domain, step: float) -> int:
-    """The cell of a step; may lie outside."""
-    return domain.dot(domain.at(step)) // DOTS_X
-
-
-def x_axis(domain: Domain, area: Area, signs: Mapping[int, EventSign], cursor: int | None) -> list[Line]:
+def ruler_lines(axes: Axes, signs: Mapping[int, EventSign], cursor: int | None) -> list[Line]:
     """The ruler with signs on it, and the ticks below."""
     places: dict[int, str] = {}
-    for value, name in domain.ticks(max(2, area.across // 9)):
-        places[domain.dot(value) // DOTS_X] = name
+    for value, name in axes.x.ticks(max(2, axes.across // 9)):
+        places[axes.x.dot(value) // DOTS_X] = name
     on_ruler = dict(signs)
     for cell in places:
         on_ruler.setdefault(cell, EventSign("\u252c", "dim", ""))
     if cursor is not None:
         on_ruler[cursor] = EventSign(CURSOR_MARK, "strong", "")
-    edge = Span(" " * (area.left - 1) + "\u2514", "dim")
-    ruler: Line = [edge, *line_of(on_ruler, area.across, "\u2500")]
-    return [ruler, [Span(_numbers(places, area), "label")]]
+    edge = Span(" " * (axes.left - 1) + "\u2514", "dim")
+    ruler: Line = [edge, *line_of(on_ruler, axes.across, "\u2500")]
+    return [ruler, [Span(_numbers(places, axes), "label")]]
 
 
-def strip_line(signs: Mapping[int, EventSign], area: Area) -> Line:
+def strip_line(signs: Mapping[int, EventSign], axes: Axes) -> Line:
     """The line of events below a chart."""
-    name = _STRIP_NAME if area.left > len(_STRIP_NAME) else ""
-    return [Span(f"{name:>{area.left - 1}} ", "dim"), *line_of(dict(signs), area.across)]
+    name = _STRIP_NAME if axes.left > len(_STRIP_NAME) else ""
+    return [Span(f"{name:>{axes.left - 1}} ", "dim"), *line_of(dict(signs), axes.across)]
 
 
 def bad_signs(dots: Sequence[int]) -> dict[int, EventSign]:
@@ -90,11 +101,11 @@ def bad_signs(dots: Sequence[int]) -> dict[int, EventSign]:
     return {dot // DOTS_X: SIGNS["non_finite"] for dot in dots}
 
 
-def _numbers(places: Mapping[int, str], area: Area) -> str:
-    text = [" "] * (area.left + area.across)
+def _numbers(places: Mapping[int, str], axes: Axes) -> str:
+    text = [" "] * (axes.left + axes.across)
     free_from = 0
     for cell, label in sorted(places.items()):
-        start = min(area.left + cell - len(label) // 2, len(text) - len(label))
+        start = min(axes.left + cell - len(label) // 2, len(text) - len(label))
         if start >= free_from and start >= 0:
             text[start : start + len(label)] = label
             free_from = start + len(label) + 1

@@ -1,7 +1,7 @@
 """A map of every core over the steps: how far each is from the others of the same step. Pure.
 
 The fall of the loss is the same on all cores and would drown everything else, so a cell tells the distance from the
-median core of its step, as a share of that; with a logarithmic look, and for a single core, it tells the loss itself.
+median core of its step, as a share of that; with a logarithmic view, and for a single core, it tells the loss itself.
 Shade and colour grow together: the map is read without colours too.
 """
 
@@ -13,13 +13,11 @@ from collections.abc import Callable, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import frame
-from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.events_line import SIGNS
-from tputui.ui.charts.frame import Area
+from tputui.ui.charts.frame import Axes
 from tputui.ui.charts.outlier import grouped
-from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, domain_of, finish, rows_for, sampled
+from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, rows_for, sampled, with_axes, x_axis_of
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, Tone
 
@@ -59,20 +57,21 @@ class HeatMemory:
         return [kept[id(column)][1] for column in columns]
 
 
-def draw(scene: VisibleData, width: int, height: int, memory: HeatMemory) -> Chart:
+def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Chart:
     """A row a core or a group of cores, a cell a step or several; the axes and the line of events below."""
-    num_cores = len(scene.cores[-1].means) if scene.cores else 0
+    num_cores = len(data.cores[-1].means) if data.cores else 0
     rows = max(rows_for(height), 1)
     groups = grouped(num_cores, rows)
     left = max(len(str(num_cores)) + 2, 6)
-    area = Area(left, width - left, rows)
-    domain = domain_of(scene, area.across * DOTS_X)
-    loss = scene.look.log or num_cores < 2
-    held = cells_of(scene.cores, domain, area.across)
-    reduced = memory.reduced(scene.cores, groups, loss=loss)
+    thick = thickness(len(groups), rows)
+    labels = {index * thick: _label(cores, data.view) for index, cores in enumerate(groups)}
+    axes = Axes(x_axis_of(data, (width - left) * DOTS_X), None, labels, left, width - left, rows)
+    loss = data.view.log or num_cores < 2
+    held = cells_of(data.cores, axes)
+    reduced = memory.reduced(data.cores, groups, loss=loss)
     cells = [_farthest(reduced[low:high]) for low, high in held]
-    level, note = _level(cells, loss=loss, log=scene.look.log)
-    bad = [{core for column in scene.cores[low:high] for core in column.bad_cores} for low, high in held]
+    level, note = _level(cells, loss=loss, log=data.view.log)
+    bad = [{core for column in data.cores[low:high] for core in column.bad_cores} for low, high in held]
     levels = [
         [
             _BAD if wrong and not wrong.isdisjoint(cores) else level(cell[row]) if cell else _NONE
@@ -80,32 +79,26 @@ def draw(scene: VisibleData, width: int, height: int, memory: HeatMemory) -> Cha
         ]
         for row, cores in enumerate(groups)
     ]
-    guide, thick = cursor_cell(scene, domain), thickness(len(groups), rows)
+    guide = cursor_cell(data, axes)
     body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
-    labels = {index * thick: _label(cores, scene.look) for index, cores in enumerate(groups)}
     body += [[]] * (rows - len(body))
     each = f"{len(groups[0])} cores a row, the farthest told" if groups and len(groups[0]) > 1 else "a core a row"
     of_lines = [cores for cores in groups for _ in range(thick)]
-    return Chart(
-        finish(scene, body, domain, area, labels, height),
-        area,
-        domain,
-        (*_spike(scene), note, *sampled(scene), each),
-        rows=of_lines,
-    )
+    notes = (*_spike(data), note, *sampled(data), each)
+    return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines)
 
 
-def _spike(scene: VisibleData) -> tuple[str, ...]:
+def _spike(data: VisibleData) -> tuple[str, ...]:
     """The highest loss in sight, where columns are samples or means in which it may be lost; none where it is no spike.
 
     The curve's segments hold the extremes of every step, though not of which core.
     """
-    finite = [segment for segment in scene.segments if segment.num_values]
-    if not finite or not any(column.num_steps > 1 or column.is_sampled for column in scene.cores):
+    finite = [segment for segment in data.segments if segment.num_values]
+    if not finite or not any(column.num_steps > 1 or column.is_sampled for column in data.cores):
         return ()
     top = max(finite, key=lambda segment: segment.max)
     usual = sorted(segment.max for segment in finite)[len(finite) // 2]
-    drawn = max((value for column in scene.cores for value in column.means if math.isfinite(value)), default=math.inf)
+    drawn = max((value for column in data.cores for value in column.means if math.isfinite(value)), default=math.inf)
     if not (top.max > _SPIKE * max(usual, 0.0) and top.max > 2 * drawn):
         return ()
     where = f"step {top.first_step:,}"
@@ -114,9 +107,9 @@ def _spike(scene: VisibleData) -> tuple[str, ...]:
     return (f"not in the map: {fmt.number(top.max)} of a core in {where}",)
 
 
-def _label(cores: range, look: ChartView) -> str:
+def _label(cores: range, view: ChartView) -> str:
     """The first core of a row, with a sign where the row is read."""
-    return f"\u276f{cores.start}" if look.cursor is not None and look.core in cores else str(cores.start)
+    return f"\u276f{cores.start}" if view.cursor is not None and view.core in cores else str(cores.start)
 
 
 def thickness(count: int, rows: int) -> int:
@@ -124,10 +117,11 @@ def thickness(count: int, rows: int) -> int:
     return min(max(rows // max(count, 1), 1), _THICK_MOST)
 
 
-def cells_of(columns: Sequence[CoreColumn], domain: Domain, across: int) -> list[tuple[int, int]]:
+def cells_of(columns: Sequence[CoreColumn], axes: Axes) -> list[tuple[int, int]]:
     """For every cell up to the last step the columns in it, from and to; each reaches up to where the next begins."""
-    end = min(frame.cell_of(domain, columns[-1].last_step) + 1, across) if columns else 0
-    starts = [min(max(frame.cell_of(domain, column.first_step), 0), across - 1) for column in columns]
+    across = axes.across
+    end = min(axes.cell_of(columns[-1].last_step) + 1, across) if columns else 0
+    starts = [min(max(axes.cell_of(column.first_step), 0), across - 1) for column in columns]
     held = [(0, 0)] * end
     for cell, group in itertools.groupby(range(len(columns)), key=starts.__getitem__):
         numbers = list(group)

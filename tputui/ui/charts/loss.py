@@ -11,13 +11,13 @@ from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import band, heatmap, overlay, small_multiples
 from tputui.ui.charts.axis import XKind
 from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.columns import SegmentMemory, smoothed
+from tputui.ui.charts.columns import ColumnCache, smoothed
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heatmap import HeatMemory
 from tputui.ui.charts.outlier import OutlierDetector, column_at
 from tputui.ui.charts.small_multiples import MultiplesMemory
-from tputui.ui.charts.visible_data import Chart, VisibleData, Whole, cut
+from tputui.ui.charts.visible_data import Chart, ChartSeries, VisibleData, visible_data
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
@@ -27,35 +27,35 @@ class LossChart:
     """Draws a run; what was judged or reduced once is not worked out again."""
 
     def __init__(self) -> None:
-        self._figures = SegmentMemory()
-        self._watch = OutlierDetector()
+        self._columns = ColumnCache()
+        self._detector = OutlierDetector()
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
 
     @property
     def complete(self) -> bool:
         """Whether all there is was looked at; if not, drawing again goes on."""
-        return self._watch.complete
+        return self._detector.complete
 
-    def scene(self, whole: Whole, look: ChartView) -> VisibleData:
+    def visible(self, series: ChartSeries, view: ChartView) -> VisibleData:
         """What of the run is in sight, smoothed, and the core that stands out there."""
-        why_not = whole.grounds.why_not(look.x, whole.segments)
-        look = look._replace(x="step") if why_not else look
-        smooth = smoothed(whole.segments, look.weight) if look.weight else []
-        scene = cut(whole, smooth, look, self._figures)
-        return scene._replace(outlier=_named(whole.outlier, self._watch.outlier(scene.cores), scene.segments))
+        why_not = series.axis_info.why_not(view.x, series.segments)
+        view = view._replace(x="step") if why_not else view
+        smooth = smoothed(series.segments, view.weight) if view.weight else []
+        data = visible_data(series, view, smooth, self._columns)
+        return data._replace(outlier=_named(series.outlier, self._detector.outlier(data.cores), data.segments))
 
-    def draw(self, scene: VisibleData, width: int, height: int) -> Chart | None:
+    def draw(self, data: VisibleData, width: int, height: int) -> Chart | None:
         """The chart; None where there is no room for one."""
-        if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not scene.segments:
+        if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not data.segments:
             return None
-        if scene.look.view == "overlay":
-            return overlay.draw(scene, width, height)
-        if scene.look.view == "multiples":
-            return small_multiples.draw(scene, width, height, self._spans)
-        if scene.look.view == "heat":
-            return heatmap.draw(scene, width, height, self._heat)
-        return band.draw(scene, width, height)
+        if data.view.kind == "overlay":
+            return overlay.draw(data, width, height)
+        if data.view.kind == "multiples":
+            return small_multiples.draw(data, width, height, self._spans)
+        if data.view.kind == "heat":
+            return heatmap.draw(data, width, height, self._heat)
+        return band.draw(data, width, height)
 
 
 def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequence[Segment]) -> OutlierView | None:
@@ -65,30 +65,30 @@ def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequ
     return in_sight if in_sight is not None and in_sight.core == now.core else now
 
 
-def curve_legend(scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
+def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
     """What the lines of the chart are; `newest` is the mean of the newest step, where that is in sight."""
     cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
     line: Line = [
         Span(" \u2500\u2500 ", "accent"),
-        Span(f"smooth {fmt.number(scene.smooth[-1])} " if scene.smooth else f"{_mean(scene, newest)} "),
+        Span(f"smooth {fmt.number(data.smooth[-1])} " if data.smooth else f"{_mean(data, newest)} "),
     ]
-    if scene.smooth:
+    if data.smooth:
         line += [Span(" \u2500\u2500 ", "label"), Span("as measured ", "label")]
-    if scene.look.view == "band":
+    if data.view.kind == "band":
         line += [
             Span(" \u28ff\u28ff ", "band"),
             Span(f"least to greatest of {cores} " if width >= 56 else f"{cores} ", "label"),
         ]
-    elif scene.look.view == "overlay":
+    elif data.view.kind == "overlay":
         line += [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
     if num_non_finite:
         line.append(Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad"))
     return line
 
 
-def _mean(scene: VisibleData, newest: float | None) -> str:
+def _mean(data: VisibleData, newest: float | None) -> str:
     """`mean 0.0039`; of a window that ends earlier, with the steps that the last value is a mean of."""
-    last = scene.segments[-1]
+    last = data.segments[-1]
     if newest is not None:
         return f"mean {fmt.number(newest)}"
     return f"mean {fmt.number(last.mean)} at {_steps(last)}"
@@ -118,18 +118,18 @@ def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Seque
     return [Span(long if len(long) <= width else short, "alert")]
 
 
-def cursor_values(scene: VisibleData, row: range | None = None) -> tuple[Line, Line]:
+def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Line]:
     """What is under the cursor, in two parts: where it is, and the values there; of the cores of a `row` of the map."""
-    step = scene.look.cursor
-    if step is None or not scene.segments:
+    step = data.view.cursor
+    if step is None or not data.segments:
         return [], []
-    at = min(bisect.bisect_left(scene.segments, step, key=lambda each: each.last_step), len(scene.segments) - 1)
-    segment = scene.segments[at]
-    column = column_at(scene.cores, segment.first_step)
+    at = min(bisect.bisect_left(data.segments, step, key=lambda each: each.last_step), len(data.segments) - 1)
+    segment = data.segments[at]
+    column = column_at(data.cores, segment.first_step)
     if row is not None and column is not None and row.stop <= len(column.means):
-        return _where(segment, column, scene, step), _of_row(column, row)
-    smooth = scene.smooth[at] if scene.smooth else None
-    return _where(segment, segment, scene, step), _values(segment, column, scene, smooth)
+        return _where(segment, column, data, step), _of_row(column, row)
+    smooth = data.smooth[at] if data.smooth else None
+    return _where(segment, segment, data, step), _values(segment, column, data, smooth)
 
 
 def _steps(of: Segment | CoreColumn) -> str:
@@ -138,20 +138,20 @@ def _steps(of: Segment | CoreColumn) -> str:
     return f"steps {of.first_step:,} to {of.last_step:,}"
 
 
-def _where(segment: Segment, read: Segment | CoreColumn, scene: VisibleData, step: int) -> Line:
+def _where(segment: Segment, read: Segment | CoreColumn, data: VisibleData, step: int) -> Line:
     """The place of a segment, and the steps that values are told of."""
-    grounds = scene.grounds
+    axis_info = data.axis_info
     line: Line = [Span(f" {_steps(read) if read.last_step > read.first_step else f'step {step:,}'}", "strong")]
-    if not grounds.why_not("epoch", [segment]):
-        line.append(Span(f"  epoch {grounds.epoch_at(step):.2f}", "label"))
-    if not grounds.why_not("time", [segment]) and grounds.started is not None:
-        line.append(Span(f"  {fmt.duration(max(segment.t - grounds.started, 0.0))}", "label"))
-    if grounds.global_batch:
-        line.append(Span(f"  {step * grounds.global_batch:,} examples", "label"))
+    if not axis_info.why_not("epoch", [segment]):
+        line.append(Span(f"  epoch {axis_info.epoch_at(step):.2f}", "label"))
+    if not axis_info.why_not("time", [segment]) and axis_info.started is not None:
+        line.append(Span(f"  {fmt.duration(max(segment.t - axis_info.started, 0.0))}", "label"))
+    if axis_info.global_batch:
+        line.append(Span(f"  {step * axis_info.global_batch:,} examples", "label"))
     return line
 
 
-def _values(segment: Segment, column: CoreColumn | None, scene: VisibleData, smooth: float | None) -> Line:
+def _values(segment: Segment, column: CoreColumn | None, data: VisibleData, smooth: float | None) -> Line:
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]
@@ -162,8 +162,8 @@ def _values(segment: Segment, column: CoreColumn | None, scene: VisibleData, smo
         line.append(Span(f"  {fmt.number(segment.min)} to {fmt.number(segment.max)}", "label"))
     if column is None or len(column.means) < 2:
         return [*line, *bad]
-    if scene.outlier is not None and scene.outlier.core < len(column.means):
-        line.append(Span(f"  core {scene.outlier.core} {fmt.number(column.means[scene.outlier.core])}", "alert"))
+    if data.outlier is not None and data.outlier.core < len(column.means):
+        line.append(Span(f"  core {data.outlier.core} {fmt.number(column.means[data.outlier.core])}", "alert"))
     else:
         line.append(_greatest(list(column.means)))
     return [*line, *_averaged(column, segment), *bad]
@@ -217,44 +217,42 @@ def nearest_mark(marks: list[Mark], step: int) -> Line:
 
 
 def legend(
-    scene: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
+    data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
 ) -> list[Line]:
     """What the lines of the chart are, then which core stands out; both in the first line where room is `short`."""
-    first = curve_legend(scene, newest, num_cores, num_non_finite, width)
-    odd = odd_in_short(scene.outlier)
+    first = curve_legend(data, newest, num_cores, num_non_finite, width)
+    odd = odd_in_short(data.outlier)
     if short and odd:
         mean = first[:2]
         first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
-    bad = sorted({core for column in scene.cores for core in column.bad_cores})
-    return [first, odd_core(scene.outlier, num_cores, width, bad)]
+    bad = sorted({core for column in data.cores for core in column.bad_cores})
+    return [first, odd_core(data.outlier, num_cores, width, bad)]
 
 
-def readout(
-    scene: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()
-) -> list[Line]:
+def readout(data: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:
     """Place and values under the cursor, and the nearest event where there is room; `rows` are those of a map."""
-    where, values = cursor_values(scene, next((cores for cores in rows if scene.look.core in cores), None))
-    event = nearest_mark(marks, scene.look.cursor or 0)
+    where, values = cursor_values(data, next((cores for cores in rows if data.view.core in cores), None))
+    event = nearest_mark(marks, data.view.cursor or 0)
     if short:
         return [fit([*where[:1], *values], width)]
     return [[*where, *event] if width_of(where) + 12 < width else where, values]
 
 
-def note(whole: Whole, scene: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
+def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
     """What is not as usual, the most important first, as much as fits; `wanted` is the x axis that was asked for."""
-    look = scene.look
-    why_not = whole.grounds.why_not(wanted, whole.segments)
+    view = data.view
+    why_not = series.axis_info.why_not(wanted, series.segments)
     hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
     parts = [
-        f"log axis{hidden}" if look.log else "",
-        f"EMA {look.weight:g}" if look.weight else "",
-        why_not or (f"by {look.x}" if look.x != "step" else ""),
-        f"steps {scene.segments[0].first_step:,} to {scene.segments[-1].last_step:,}"
-        if look.window is not None and scene.segments
+        f"log axis{hidden}" if view.log else "",
+        f"EMA {view.weight:g}" if view.weight else "",
+        why_not or (f"by {view.x}" if view.x != "step" else ""),
+        f"steps {data.segments[0].first_step:,} to {data.segments[-1].last_step:,}"
+        if view.window is not None and data.segments
         else "",
         *(chart.notes if chart is not None else ()),
     ]
-    said: str = look.view if look.view != "band" else ""
+    said: str = view.kind if view.kind != "band" else ""
     for text in filter(None, parts):
         longer = f"{said} \u00b7 {text}" if said else text
         if len(longer) < width - 14:

@@ -7,41 +7,37 @@ import math
 from collections.abc import Callable, Sequence
 
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts.band import blank, dot_of, dots_of, setting, trace, trace_core
-from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, finish, hidden_by_log, sampled
+from tputui.ui.charts.band import dot_of, dots_of, trace, trace_core
+from tputui.ui.charts.visible_data import Chart, VisibleData, axes_of, cursor_cell, hidden_by_log, sampled, with_axes
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
+from tputui.ui.render.lines import Tone
 
 LINES_MAX = 64
 """More lines than that cannot be told apart, and cost a frame."""
+
+_TONES: tuple[Tone, ...] = ("band", "accent", "alert")
 
 _RECENT = 8
 """Newest columns by which cores are chosen where there are too many."""
 
 
-def draw(scene: VisibleData, width: int, height: int) -> Chart:
-    """A line a core, the mean over them, the outlier on top."""
-    place = setting(scene, width, height)
-    cores, mean = Layer(blank(place.area), "band"), Layer(blank(place.area), "accent")
-    odd = Layer(blank(place.area), "alert")
-    shown = chosen(scene.cores)
-    if place.scale is not None:
-        row = dot_of(place.scale, mean.canvas.dots_y)
-        _trace_all(cores.canvas, scene.cores, shown, dots_of(scene.cores, place.domain), row)
-        means = [(column.x, column.mean) for column in scene.figures.columns(place.domain.dots())]
-        smooth = list(dict(zip(place.domain.dots(), scene.smooth, strict=True)).items()) if scene.smooth else means
+def draw(data: VisibleData, width: int, height: int) -> Chart:
+    """Draws a line for each core, the mean over them, and the outlier on top."""
+    axes = axes_of(data, width, height)
+    cores, mean, outlier = (Layer(axes.canvas(), tone) for tone in _TONES)
+    shown = chosen(data.cores)
+    if axes.y is not None:
+        row = dot_of(axes.y, mean.canvas.dots_y)
+        _trace_all(cores.canvas, data.cores, shown, dots_of(data.cores, axes.x), row)
+        means = [(column.x, column.mean) for column in data.columns.merged(axes.x.dots())]
+        smooth = list(dict(zip(axes.x.dots(), data.smooth, strict=True)).items()) if data.smooth else means
         trace(mean.canvas, smooth, row)
-        if scene.outlier is not None:
-            trace_core(odd.canvas, scene.cores, scene.outlier.core, place.domain, row)
-    body = braille.compose([cores, mean, odd], guide=cursor_cell(scene, place.domain))
-    drawn = finish(scene, body, place.domain, place.area, place.labels, height)
-    return Chart(
-        drawn,
-        place.area,
-        place.domain,
-        (_note(scene.cores, shown), *sampled(scene)),
-        hidden_by_log(scene, scene.look.log),
-    )
+        if data.outlier is not None:
+            trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
+    body = braille.compose([cores, mean, outlier], guide=cursor_cell(data, axes))
+    notes = (_note(data.cores, shown), *sampled(data))
+    return Chart(with_axes(data, body, axes, height), axes, notes, hidden_by_log(data))
 
 
 def chosen(columns: Sequence[CoreColumn]) -> list[int]:

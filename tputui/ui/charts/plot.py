@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from tputui.state.chart_data import Segment
 from tputui.ui.charts import axis, band, frame
-from tputui.ui.charts.axis import AxisInfo, Domain
+from tputui.ui.charts.axis import AxisInfo, XAxis
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.columns import ChartColumn, columns
-from tputui.ui.charts.frame import NON_FINITE_MARK, Area, dot_row
-from tputui.ui.charts.visible_data import Chart, Whole, cut
+from tputui.ui.charts.frame import NON_FINITE_MARK, Axes, dot_row
+from tputui.ui.charts.visible_data import Chart, ChartSeries, visible_data
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
@@ -41,17 +41,17 @@ def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = Fa
     scale = axis.scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
     labels = frame.y_labels(scale, rows)
     left = frame.left_of(labels)
-    area = Area(left, width - left, rows)
-    found = columns(segments, segments[0].first_step, segments[-1].last_step, area.across * DOTS_X)
-    mean, behind = band.blank(area), band.blank(area)
+    across = width - left
+    axes = Axes(XAxis(segments, "step", AxisInfo(), across * DOTS_X), scale, labels, left, across, rows)
+    found = columns(segments, segments[0].first_step, segments[-1].last_step, across * DOTS_X)
+    mean, behind = axes.canvas(), axes.canvas()
     if scale is not None:
         row = band.dot_of(scale, mean.dots_y)
         band.fill_band(behind, found, row)
         band.trace(mean, [(column.x, column.mean) for column in found], row)
     body = braille.compose([braille.Layer(mean, "accent")], band=braille.Layer(behind, "band"))
-    domain = Domain(segments, "step", AxisInfo(), area.across * DOTS_X)
     bad = frame.bad_signs([column.x for column in found if column.bad])
-    return Plot([*frame.sided(body, labels, left), *frame.x_axis(domain, area, bad, None)], found, scale)
+    return Plot([*frame.sided(body, axes), *frame.ruler_lines(axes, bad, None)], found, scale)
 
 
 LEAST_CHART = 7
@@ -71,10 +71,10 @@ def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
     return found
 
 
-def chart(whole: Whole, look: ChartView, width: int, height: int) -> Chart | None:
+def chart(series: ChartSeries, view: ChartView, width: int, height: int) -> Chart | None:
     """A chart of the part that is in sight; None where there is no room for one."""
-    if height < LEAST_CHART or width < 24 or len(whole.segments) < 2:
+    if height < LEAST_CHART or width < 24 or len(series.segments) < 2:
         return None
-    why_not = whole.grounds.why_not(look.x, whole.segments)
-    scene = cut(whole, [], look._replace(view="band", log=False, x="step" if why_not else look.x))
-    return band.draw(scene, width, height) if scene.segments else None
+    why_not = series.axis_info.why_not(view.x, series.segments)
+    data = visible_data(series, view._replace(kind="band", log=False, x="step" if why_not else view.x))
+    return band.draw(data, width, height) if data.segments else None

@@ -9,20 +9,19 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import axis, events_line
-from tputui.ui.charts.axis import Domain
 from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.events_line import SIGNS
-from tputui.ui.charts.frame import Area
+from tputui.ui.charts.frame import Axes
 from tputui.ui.charts.outlier import column_at, grouped
 from tputui.ui.charts.visible_data import (
     Chart,
     VisibleData,
     cursor_cell,
-    domain_of,
     hidden_by_log,
-    place_of,
+    marks_line,
     sampled,
     scale_of,
+    x_axis_of,
 )
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, Canvas, Layer
@@ -66,20 +65,20 @@ class _Tiling(NamedTuple):
     """Rows of dots of a chart; its title comes above."""
 
 
-def draw(scene: VisibleData, width: int, height: int, memory: MultiplesMemory) -> Chart:
+def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) -> Chart:
     """The charts in reading order; below every column of them the line of events."""
-    num_cores = len(scene.cores[-1].means) if scene.cores else 0
+    num_cores = len(data.cores[-1].means) if data.cores else 0
     tiling = _tile(num_cores, width, height - 1)
     if tiling is None:
         why = "no room for small charts here" if num_cores else "what each core said is not known"
-        return Chart(paragraph(why, width, height), Area(0, width, 0), domain_of(scene, width * DOTS_X))
-    scale, area = scale_of(scene, scene.look.log), Area(1, tiling.width - 2, 0)
-    domain = domain_of(scene, area.across * DOTS_X)
-    dots = dots_of(scene.cores, domain)
-    wrong = {core for column in scene.cores for core in column.bad_cores}
-    spans = memory.reduced(scene.cores, tiling.groups)
+        return Chart(paragraph(why, width, height), Axes(x_axis_of(data, width * DOTS_X), None, {}, 0, width, 0))
+    across = tiling.width - 2
+    axes = Axes(x_axis_of(data, across * DOTS_X), scale_of(data), {}, 1, across, tiling.rows)
+    dots = dots_of(data.cores, axes.x)
+    wrong = {core for column in data.cores for core in column.bad_cores}
+    spans = memory.reduced(data.cores, tiling.groups)
     every = [
-        _one(scene, cores, domain, scale, tiling, _by_dot(spans[index], dots), not wrong.isdisjoint(cores))
+        _one(data, cores, axes, tiling, _by_dot(spans[index], dots), not wrong.isdisjoint(cores))
         for index, cores in enumerate(tiling.groups)
     ]
     lines: list[Line] = []
@@ -87,14 +86,13 @@ def draw(scene: VisibleData, width: int, height: int, memory: MultiplesMemory) -
         charts = every[first : first + tiling.across]
         lines += [[span for chart in charts for span in chart[row]] for row in range(tiling.rows + 1)]
     lines += [[]] * (height - 1 - len(lines))
-    signs = events_line.strip(scene.marks, lambda mark: place_of(domain, mark, scene.grounds), area.across)
+    scale = axes.y
     bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
     size = len(tiling.groups[0])
     what = f"{bounds}{size} cores in each" if size > 1 else f"{bounds}a core in each"
-    strip = [Span(" "), *events_line.line_of(signs, area.across), Span(" ")]
+    strip = [Span(" "), *events_line.line_of(marks_line(data, axes), across), Span(" ")]
     lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
-    hidden = hidden_by_log(scene, scene.look.log)
-    return Chart(lines, area, domain, (what, *sampled(scene)), hidden, every=tiling.width)
+    return Chart(lines, axes, (what, *sampled(data)), hidden_by_log(data), every=tiling.width)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
@@ -114,40 +112,39 @@ def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
 
 
 def _one(
-    scene: VisibleData,
+    data: VisibleData,
     cores: range,
-    domain: Domain,
-    scale: axis.Scale | None,
+    axes: Axes,
     tiling: _Tiling,
     points: Sequence[tuple[int, _Span]],
     bad: bool,
 ) -> list[Line]:
     """A chart: its title, then its rows, each as wide as the tiling says."""
-    canvas, band = Canvas(tiling.width - 2, tiling.rows), Canvas(tiling.width - 2, tiling.rows)
-    odd = scene.outlier is not None and scene.outlier.core in cores
-    if scale is not None:
-        _trace(canvas, band, points, scale, canvas.dots_y)
+    canvas, band = axes.canvas(), axes.canvas()
+    odd = data.outlier is not None and data.outlier.core in cores
+    if axes.y is not None:
+        _trace(canvas, band, points, axes.y, canvas.dots_y)
     tone: Tone = "alert" if odd else "accent"
-    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(scene, domain))
+    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(data, axes))
     edge = Span("\u2502", "alert" if odd else "dim")
-    title = fit(_title(scene, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
+    title = fit(_title(data, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
     rows: list[Line] = [title, *([edge, *line] for line in body)]
     return [[*row, Span(" " * (tiling.width - width_of(row)))] for row in rows]
 
 
-def _title(scene: VisibleData, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
+def _title(data: VisibleData, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
     """Which cores, of one its loss, the newest or under the cursor; where there is no room for the one that stands out
     besides, that one alone."""
     wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
     if len(cores) == 1:
-        cursor = scene.look.cursor
-        means = (scene.cores[-1] if cursor is None else column_at(scene.cores, cursor) or scene.cores[-1]).means
+        cursor = data.view.cursor
+        means = (data.cores[-1] if cursor is None else column_at(data.cores, cursor) or data.cores[-1]).means
         value = means[cores.start] if cores.start < len(means) else math.nan
         line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(value), "plain")]
     else:
         line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
-        if odd and scene.outlier is not None:
-            named = Span(f"\u25b2 {scene.outlier.core}", "alert")
+        if odd and data.outlier is not None:
+            named = Span(f"\u25b2 {data.outlier.core}", "alert")
             line = [*line, Span("  "), named]
             line = line if width_of([*line, *wrong]) <= width else [named]
     return [*line, *wrong]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.ui.charts import axis, events_line, frame
-from tputui.ui.charts.axis import AxisInfo, Domain
+from tputui.ui.charts.axis import AxisInfo, XAxis
 from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.columns import SegmentMemory
+from tputui.ui.charts.columns import ColumnCache
 from tputui.ui.charts.events_line import EventSign
-from tputui.ui.charts.frame import Area
+from tputui.ui.charts.frame import Axes
 from tputui.ui.charts.outlier import seen
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
@@ -21,28 +21,56 @@ STRIP_FROM = 9
 """Lines from which a chart has a line of events of its own; below that the signs stand on the ruler."""
 
 
+class ChartSeries(NamedTuple):
+    """The series of a run that a chart is drawn from."""
+
+    segments: list[Segment]
+    cores: list[CoreColumn]
+    marks: list[Mark]
+    axis_info: AxisInfo
+    outlier: OutlierView | None = None
+    """The core that currently deviates from the others."""
+
+
 class VisibleData(NamedTuple):
-    """The part of a run that is in sight."""
+    """The part of the series that is in sight, and how it is viewed."""
 
     segments: list[Segment]
     smooth: list[float]
-    """The moving average at each segment; empty where there is none."""
+    """The moving average at each segment; empty without smoothing."""
     cores: list[CoreColumn]
     marks: list[Mark]
-    grounds: AxisInfo
-    look: ChartView
+    axis_info: AxisInfo
+    view: ChartView
     outlier: OutlierView | None
-    figures: SegmentMemory
-    """Of the segments; its columns are asked for before another scene is made with it."""
+    columns: ColumnCache
+    """Of the segments. Valid until the cache follows other segments."""
+
+
+def visible_data(
+    series: ChartSeries, view: ChartView, smooth: list[float] | None = None, cache: ColumnCache | None = None
+) -> VisibleData:
+    """Cuts a series to the window of a view.
+
+    `smooth` has a value for each segment of the series; `cache` is that of the previous frame.
+    """
+    cache, smooth = cache or ColumnCache(), smooth or []
+    segments, cores, marks, axis_info, _ = series
+    if view.window is not None and segments:
+        first, last = view.bounds(segments[0].first_step, segments[-1].last_step)
+        start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
+        stop = bisect.bisect_right(segments, last, key=lambda segment: segment.first_step)
+        segments, smooth = segments[start:stop], smooth[start:stop]
+        cores = seen(cores, first, last)
+        marks = [mark for mark in marks if first <= mark.step <= last]
+    return VisibleData(segments, smooth, cores, marks, axis_info, view, None, cache.follow(segments))
 
 
 class Chart(NamedTuple):
     """A drawn chart."""
 
     lines: list[Line]
-    area: Area
-    """Where its dots are; without a cell across where the chart has no x axis of its own."""
-    domain: Domain
+    axes: Axes
     notes: tuple[str, ...] = ()
     """For the frame, the most important first."""
     hidden: int = 0
@@ -53,84 +81,68 @@ class Chart(NamedTuple):
     """Cells after which another chart with the same x axis begins at the right; 0 where there is one alone."""
 
 
-class Whole(NamedTuple):
-    """Everything that a run told a chart."""
-
-    segments: list[Segment]
-    cores: list[CoreColumn]
-    marks: list[Mark]
-    grounds: AxisInfo
-    outlier: OutlierView | None = None
-    """The core that differs from the others now."""
+def x_axis_of(data: VisibleData, width: int) -> XAxis:
+    """The x axis, `width` dots wide; with room for the next steps if it shows the whole of a run that continues."""
+    spare = data.axis_info.growing and data.view.window is None
+    return XAxis(data.segments, data.view.x, data.axis_info, width, data.columns.middles, spare=spare)
 
 
-def cut(whole: Whole, smooth: list[float], look: ChartView, memory: SegmentMemory | None = None) -> VisibleData:
-    """What of a run is in sight; `memory` is that of the frame before."""
-    memory = memory or SegmentMemory()
-    segments = whole.segments
-    if look.window is None or not segments:
-        figures = memory.follow(segments)
-        return VisibleData(segments, smooth, whole.cores, whole.marks, whole.grounds, look, None, figures)
-    first, last = look.bounds(segments[0].first_step, segments[-1].last_step)
-    start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
-    stop = bisect.bisect_right(segments, last, key=lambda segment: segment.first_step)
-    marks = [mark for mark in whole.marks if first <= mark.step <= last]
-    cores = seen(whole.cores, first, last)
-    figures = memory.follow(segments[start:stop])
-    return VisibleData(segments[start:stop], smooth[start:stop], cores, marks, whole.grounds, look, None, figures)
+def axes_of(data: VisibleData, width: int, height: int) -> Axes:
+    """The axes of a chart of `width` by `height` cells whose y axis is the loss."""
+    rows = rows_for(height)
+    scale = scale_of(data)
+    labels = frame.y_labels(scale, rows)
+    left = frame.left_of(labels)
+    return Axes(x_axis_of(data, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
 
 
-def domain_of(scene: VisibleData, width: int) -> Domain:
-    """The x axis, `width` dots wide; where it is the whole of a run that goes on, with room for what comes next."""
-    spare = scene.grounds.growing and scene.look.window is None
-    return Domain(scene.segments, scene.look.x, scene.grounds, width, scene.figures.middles, spare=spare)
+def mark_cell(axes: Axes, mark: Mark, axis_info: AxisInfo) -> int:
+    """The cell of an event: by its time if time is the axis, otherwise by its step."""
+    if axes.x.kind == "time" and axis_info.started is not None:
+        return axes.x.dot(mark.t - axis_info.started) // DOTS_X
+    return axes.cell_of(mark.step)
 
 
-def place_of(domain: Domain, mark: Mark, grounds: AxisInfo) -> int:
-    """The cell of an event: by its time where time is the axis, by its step elsewhere."""
-    if domain.kind == "time" and grounds.started is not None:
-        return domain.dot(mark.t - grounds.started) // DOTS_X
-    return frame.cell_of(domain, mark.step)
+def marks_line(data: VisibleData, axes: Axes) -> dict[int, EventSign]:
+    """The signs of the events, by cell."""
+    return events_line.strip(data.marks, lambda mark: mark_cell(axes, mark, data.axis_info), axes.across)
 
 
-def finish(
-    scene: VisibleData, body: list[Line], domain: Domain, area: Area, labels: dict[int, str], height: int
-) -> list[Line]:
+def with_axes(data: VisibleData, body: list[Line], axes: Axes, height: int) -> list[Line]:
     """The body of a chart with its axes and the line of events."""
-    signs = events_line.strip(scene.marks, lambda mark: place_of(domain, mark, scene.grounds), area.across)
-    dots = [dot for segment, dot in zip(scene.segments, domain.dots(), strict=True) if segment.num_bad]
+    signs = marks_line(data, axes)
+    dots = [dot for segment, dot in zip(data.segments, axes.x.dots(), strict=True) if segment.num_bad]
     bad = frame.bad_signs(dots)
-    cursor = cursor_cell(scene, domain)
-    strip = height >= STRIP_FROM
-    on_ruler: dict[int, EventSign] = bad if strip else {**signs, **bad}
-    lines = [*frame.sided(body, labels, area.left), *frame.x_axis(domain, area, on_ruler, cursor)]
-    return [*lines, frame.strip_line(signs, area)] if strip else lines
+    has_strip = height >= STRIP_FROM
+    on_ruler: dict[int, EventSign] = bad if has_strip else {**signs, **bad}
+    lines = [*frame.sided(body, axes), *frame.ruler_lines(axes, on_ruler, cursor_cell(data, axes))]
+    return [*lines, frame.strip_line(signs, axes)] if has_strip else lines
 
 
 def rows_for(height: int) -> int:
-    """Rows of dots in a chart of so many lines."""
+    """Rows of dots in a chart of `height` lines."""
     return height - (3 if height >= STRIP_FROM else 2)
 
 
-def cursor_cell(scene: VisibleData, domain: Domain) -> int | None:
-    """The cell of the cursor; None where there is none in sight."""
-    if scene.look.cursor is None or not scene.segments:
+def cursor_cell(data: VisibleData, axes: Axes) -> int | None:
+    """The cell of the cursor; None without a cursor."""
+    if data.view.cursor is None or not data.segments:
         return None
-    return frame.cell_of(domain, scene.look.cursor)
+    return axes.cell_of(data.view.cursor)
 
 
-def scale_of(scene: VisibleData, log: bool) -> axis.Scale | None:
+def scale_of(data: VisibleData) -> axis.Scale | None:
     """The y axis that holds everything in sight."""
-    return axis.scale_for(scene.figures.lows + scene.figures.highs, log)
+    return axis.scale_for(data.columns.lows + data.columns.highs, data.view.log)
 
 
-def sampled(scene: VisibleData) -> tuple[str, ...]:
+def sampled(data: VisibleData) -> tuple[str, ...]:
     """A note on how few of the steps in sight stand for all of them in what is told by core; none where all do."""
-    seen = sum(column.num_steps for column in scene.cores)
-    spanned = sum(column.last_step - column.first_step + 1 for column in scene.cores)
+    seen = sum(column.num_steps for column in data.cores)
+    spanned = sum(column.last_step - column.first_step + 1 for column in data.cores)
     return (f"{seen:,} of {spanned:,} steps sampled",) if seen < spanned else ()
 
 
-def hidden_by_log(scene: VisibleData, log: bool) -> int:
-    """Points that a logarithmic axis cannot show: those whose mean, or a core of which, is not positive."""
-    return sum(1 for segment in scene.segments if segment.min <= 0.0) if log else 0
+def hidden_by_log(data: VisibleData) -> int:
+    """Number of points that a logarithmic axis cannot show: the mean or a core is not positive."""
+    return sum(1 for segment in data.segments if segment.min <= 0.0) if data.view.log else 0

@@ -21,13 +21,14 @@ from tputui.compare.table import meter_name
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis, frame
-from tputui.ui.charts.axis import AxisInfo, Domain, XKind, clock, compact, grounds_of
-from tputui.ui.charts.band import blank, dot_of, trace
+from tputui.ui.charts.axis import AxisInfo, XAxis, XKind, axis_info_of, clock, compact
+from tputui.ui.charts.band import dot_of, trace
 from tputui.ui.charts.columns import smoothed
-from tputui.ui.charts.frame import NON_FINITE_MARK, Area
+from tputui.ui.charts.frame import NON_FINITE_MARK, Axes
+from tputui.ui.charts.visible_data import Chart
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, Layer
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
 from tputui.ui.render.lines import Line, Span, Tone, clean, joined, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -95,13 +96,13 @@ def curves_of(snapshots: Sequence[Snapshot], view: CompareView) -> Curves:
 
 
 def _loss_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | str:
-    segments, grounds = snapshot.loss, grounds_of(snapshot)
+    segments, axis_info = snapshot.loss, axis_info_of(snapshot)
     if not segments:
         return _no_data(snapshot, "loss")
-    why_not = grounds.why_not(view.x, segments)
+    why_not = axis_info.why_not(view.x, segments)
     if why_not:
         return why_not
-    xs = Domain(segments, view.x, grounds, 1).xs
+    xs = XAxis(segments, view.x, axis_info, 1).xs
     means = [segment.mean for segment in segments]
     bad = [x for x, segment in zip(xs, segments, strict=True) if segment.num_bad]
     if not view.weight:
@@ -115,21 +116,21 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | s
     points = meter_points(snapshot).get(view.meter)
     if not points:
         return _no_data(snapshot, f"{view.meter[1]} of an epoch")
-    grounds = grounds_of(snapshot)
+    axis_info = axis_info_of(snapshot)
     if view.x == "epoch":
         xs = [float(epoch) for epoch, _ in points]
     else:
-        why_not = grounds.why_not(view.x, snapshot.loss) or _no_steps(snapshot, grounds, view.x)
+        why_not = axis_info.why_not(view.x, snapshot.loss) or _no_steps(snapshot, axis_info, view.x)
         if why_not:
             return why_not
-        domain = Domain(snapshot.loss, view.x, grounds, 1)
-        xs = [domain.at(epoch * grounds.steps_per_epoch) for epoch, _ in points]
+        x_axis = XAxis(snapshot.loss, view.x, axis_info, 1)
+        xs = [x_axis.at(epoch * axis_info.steps_per_epoch) for epoch, _ in points]
     values = [value for _, value in points]
     return Curve(index, xs, values, [], [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)])
 
 
-def _no_steps(snapshot: Snapshot, grounds: AxisInfo, x: XKind) -> str:
-    if not grounds.steps_per_epoch:
+def _no_steps(snapshot: Snapshot, axis_info: AxisInfo, x: XKind) -> str:
+    if not axis_info.steps_per_epoch:
         return "steps per epoch not known yet"
     return "step times not available" if x == "time" and not snapshot.loss else ""
 
@@ -146,32 +147,22 @@ _LETTERS_APART = 9
 """Cells between two letters on the lines."""
 
 
-class MultiRunChart(NamedTuple):
-    """A drawn chart."""
-
-    lines: list[Line]
-    area: Area
-    domain: Domain
-    hidden: int
-    """Number of points that a logarithmic axis cannot show."""
-
-
 def draw_chart(
     curves: Sequence[Curve], kind: XKind, width: int, height: int, *, log: bool, chosen: int, cursor: float | None
-) -> MultiRunChart | None:
+) -> Chart | None:
     """Draws the curves, that of the run `chosen` on top with its raw values behind it; None if there is no room."""
     if width < _MIN_WIDTH or height < _MIN_HEIGHT or not any(curve.xs for curve in curves):
         return None
     rows = height - 2
     scale = axis.scale_for([value for curve in curves for value in _bounds(curve, log)], log)
     labels = frame.y_labels(scale, rows)
-    area = Area(frame.left_of(labels), width - frame.left_of(labels), rows)
-    domain = _domain(curves, kind, area.across * DOTS_X)
-    at = domain.dot(cursor) // DOTS_X if cursor is not None else None
-    body = _body(curves, domain, area, scale, chosen, at)
-    bad = frame.bad_signs([domain.dot(x) for curve in curves for x in curve.bad])
-    lines = [*frame.sided(body, labels, area.left), *frame.x_axis(domain, area, bad, at)]
-    return MultiRunChart(lines, area, domain, sum(_below(curve) for curve in curves) if log else 0)
+    left = frame.left_of(labels)
+    axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
+    at = axes.x.dot(cursor) // DOTS_X if cursor is not None else None
+    body = _body(curves, axes, chosen, at)
+    bad = frame.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
+    lines = [*frame.sided(body, axes), *frame.ruler_lines(axes, bad, at)]
+    return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0)
 
 
 def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
@@ -183,41 +174,40 @@ def _below(curve: Curve) -> int:
     return sum(value <= 0 for value in curve.values)
 
 
-def _domain(curves: Sequence[Curve], kind: XKind, width: int) -> Domain:
-    """The x axis over all curves."""
-    domain = Domain([], kind, AxisInfo(), width)
-    domain.low = min(curve.xs[0] for curve in curves if curve.xs)
-    domain.high = max(curve.xs[-1] for curve in curves if curve.xs)
-    return domain
+def _x_axis(curves: Sequence[Curve], kind: XKind, width: int) -> XAxis:
+    """The x axis that holds every curve, `width` dots wide."""
+    x_axis = XAxis([], kind, AxisInfo(), width)
+    x_axis.low = min(curve.xs[0] for curve in curves if curve.xs)
+    x_axis.high = max(curve.xs[-1] for curve in curves if curve.xs)
+    return x_axis
 
 
-def _body(
-    curves: Sequence[Curve], domain: Domain, area: Area, scale: axis.Scale | None, chosen: int, cursor: int | None
-) -> list[Line]:
+def _body(curves: Sequence[Curve], axes: Axes, chosen: int, cursor: int | None) -> list[Line]:
+    scale = axes.y
     ordered = sorted(curves, key=lambda curve: curve.run == chosen)
     if scale is None:
         is_empty = not any(math.isfinite(value) for curve in curves for value in curve.values)
         text = "all values are NaN or infinite" if is_empty else "all values are 0 or less"
-        lines = paragraph(text, area.across, area.rows, "bad" if is_empty else "label")
-        return [*lines, *([] for _ in range(area.rows - len(lines)))]
-    row = dot_of(scale, area.rows * DOTS_Y)
+        lines = paragraph(text, axes.across, axes.rows, "bad" if is_empty else "label")
+        return [*lines, *([] for _ in range(axes.rows - len(lines)))]
+    row = dot_of(scale, axes.rows * DOTS_Y)
     drawn: list[Layer] = []
     letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
         if curve.raw and curve.run == chosen:
-            drawn.append(_layer(_points(curve.xs, curve.raw, domain, scale.log), row, area, "dim"))
-        points = _points(curve.xs, curve.values, domain, scale.log)
-        drawn.append(_layer(points, row, area, curve.tone, single=len(points) == 1))
+            drawn.append(_layer(_points(curve.xs, curve.raw, axes.x, scale.log), row, axes, "dim"))
+        points = _points(curve.xs, curve.values, axes.x, scale.log)
+        drawn.append(_layer(points, row, axes, curve.tone, single=len(points) == 1))
         letters |= _letters(curve, points, row, len(curves))
     lines = braille.compose(drawn, guide=cursor)
     return [_lettered(line, letters, number) for number, line in enumerate(lines)]
 
 
-def _points(xs: Sequence[float], values: Sequence[float], domain: Domain, log: bool) -> list[tuple[int, float]]:
+def _points(xs: Sequence[float], values: Sequence[float], x_axis: XAxis, log: bool) -> list[tuple[int, float]]:
     """The mean value of every dot column that holds a point; NaN for values that cannot be drawn."""
-    low, span = domain.low, domain.high - domain.low
+    low, span = x_axis.low, x_axis.high - x_axis.low
     # Inlined: eight runs have 16,000 points, and a call for each would cost a frame.
-    scale, start = ((domain.width - 1) / span, 0.5) if span > 0 else (0.0, domain.width // 2)
+    scale, start = ((x_axis.width - 1) / span, 0.5) if span > 0 else (0.0, x_axis.width // 2)
     points: list[tuple[int, float]] = []
     dot, total, count = -1, 0.0, 0
     for x, value in zip(xs, values, strict=True):
@@ -232,8 +222,8 @@ def _points(xs: Sequence[float], values: Sequence[float], domain: Domain, log: b
     return [*points, (dot, total / count if count else math.nan)] if dot >= 0 else points
 
 
-def _layer(points: Sequence[tuple[int, float]], row: Row, area: Area, tone: Tone, *, single: bool = False) -> Layer:
-    canvas: Canvas = blank(area)
+def _layer(points: Sequence[tuple[int, float]], row: Row, axes: Axes, tone: Tone, *, single: bool = False) -> Layer:
+    canvas = axes.canvas()
     trace(canvas, points, row)
     if single and points and math.isfinite(points[0][1]):
         x = points[0][0]
@@ -299,13 +289,13 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cached: tuple[Sequence[Snapshot], object, Curves] | None = None
-        self._drawn: MultiRunChart | None = None
+        self._drawn: Chart | None = None
 
     @property
     def cells(self) -> tuple[float, float, int] | None:
         """Both ends of the x axis and its width in cells; None without a chart."""
         drawn = self._drawn
-        return (drawn.domain.low, drawn.domain.high, drawn.area.across) if drawn is not None else None
+        return (drawn.axes.x.low, drawn.axes.x.high, drawn.axes.across) if drawn is not None else None
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
         """The values of the runs, and the chart below them."""
@@ -340,10 +330,10 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to the clicked position."""
         drawn = self._drawn
-        cell = event.x - 1 - (drawn.area.left if drawn is not None else 0)
-        if drawn is not None and 0 <= cell < drawn.area.across:
+        cell = event.x - 1 - (drawn.axes.left if drawn is not None else 0)
+        if drawn is not None and 0 <= cell < drawn.axes.across:
             self.post_message(
-                self.PositionClicked(position_of(drawn.domain.low, drawn.domain.high, drawn.area.across, cell))
+                self.PositionClicked(position_of(drawn.axes.x.low, drawn.axes.x.high, drawn.axes.across, cell))
             )
 
     def _curves(self, part: ComparedPart) -> Curves:
@@ -413,7 +403,7 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
     return [Span(f"{label} ", tone), Span(f"{text:<{_ENTRY - 2}}", tone if value is not None else "dim")]
 
 
-def _note(part: ComparedPart, drawn: MultiRunChart | None) -> str:
+def _note(part: ComparedPart, drawn: Chart | None) -> str:
     view = part.view
     parts = [f"{metric_text(view)} over {_AXES[view.x]}"]
     parts += ["log axis"] if view.log else []

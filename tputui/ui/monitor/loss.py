@@ -15,11 +15,11 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.charts import loss
-from tputui.ui.charts.axis import X_KINDS, grounds_of
+from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.visible_data import Chart, VisibleData, Whole
+from tputui.ui.charts.visible_data import Chart, ChartSeries, VisibleData
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
@@ -36,7 +36,7 @@ _ON_S = 0.05
 class LossPart(NamedTuple):
     """The content of the panel."""
 
-    whole: Whole
+    whole: ChartSeries
     newest: float | None
     """The loss of the newest step."""
     num_cores: int
@@ -82,7 +82,9 @@ class LossPanel(Panel[LossPart]):
     def pick(snapshot: Snapshot) -> LossPart:
         """The loss of all steps and cores, and the events."""
         why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
-        whole = Whole(snapshot.loss, snapshot.core_columns, snapshot.marks, grounds_of(snapshot), snapshot.outlier)
+        whole = ChartSeries(
+            snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
+        )
         return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why)
 
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
@@ -91,23 +93,23 @@ class LossPanel(Panel[LossPart]):
         if not whole.segments:
             self._drawn = None
             return Drawing(paragraph(part.why_none, width, height))
-        scene = self._chart.scene(whole, self.look)
+        data = self._chart.visible(whole, self.look)
         heads = 2 if height >= TWO_HEADS_FROM else 1
-        chart = self._chart.draw(scene, width, height - heads)
-        self._drawn = (scene, chart) if chart is not None else None
+        chart = self._chart.draw(data, width, height - heads)
+        self._drawn = (data, chart) if chart is not None else None
         self._above = heads
         lines = chart.lines if chart is not None else []
         short = heads == 1
         if self.look.cursor is not None:
-            head = loss.readout(scene, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
+            head = loss.readout(data, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
         else:
-            newest = part.newest if scene.segments[-1] is whole.segments[-1] else None
-            head = loss.legend(scene, newest, part.num_cores, part.num_non_finite, width, short=short)
-        if not any(segment.num_values for segment in scene.segments) and lines:
+            newest = part.newest if data.segments[-1] is whole.segments[-1] else None
+            head = loss.legend(data, newest, part.num_cores, part.num_non_finite, width, short=short)
+        if not any(segment.num_values for segment in data.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
             self.set_timer(_ON_S, self.redraw)
-        note = loss.note(whole, scene, chart, self.look.x, width)
+        note = loss.note(whole, data, chart, self.look.x, width)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
 
     # View settings.
@@ -133,7 +135,7 @@ class LossPanel(Panel[LossPart]):
         look = self.look.next_x()
         if self._part is not None:
             whole = self._part.whole
-            while look.x != "step" and whole.grounds.why_not(look.x, whole.segments):
+            while look.x != "step" and whole.axis_info.why_not(look.x, whole.segments):
                 look = look.next_x()
         self.change(look, "loss: x axis")
 
@@ -161,14 +163,14 @@ class LossPanel(Panel[LossPart]):
         """Move the cursor by cells; the first move puts it at the newest visible step."""
         if self._drawn is None or not self._drawn[0].segments:
             return
-        scene, chart = self._drawn
-        segments, domain = scene.segments, chart.domain
+        data, chart = self._drawn
+        segments, x_axis = data.segments, chart.axes.x
         if self.look.cursor is None:
             self._move_to(segments[-1].last_step)
             return
-        dot = domain.dot(domain.at(self.look.cursor))
-        at = domain.nearest(dot)
-        to = domain.nearest(dot + by * DOTS_X)
+        dot = x_axis.dot(x_axis.at(self.look.cursor))
+        at = x_axis.nearest(dot)
+        to = x_axis.nearest(dot + by * DOTS_X)
         to = at + (1 if by > 0 else -1) if to == at else to
         if 0 <= to < len(segments):
             self._move_to(segments[to].last_step)
@@ -278,12 +280,12 @@ class LossPanel(Panel[LossPart]):
         """The step under a column of the widget, or the nearest one."""
         if self._drawn is None:
             return None
-        scene, chart = self._drawn
+        data, chart = self._drawn
         cell = x - FRAME // 2
-        cell = (cell % chart.every if chart.every else cell) - chart.area.left
-        cell = min(max(cell, 0), max(chart.area.across - 1, 0))
-        at = chart.domain.nearest(cell * DOTS_X)
-        return scene.segments[at].last_step if at >= 0 else None
+        cell = (cell % chart.every if chart.every else cell) - chart.axes.left
+        cell = min(max(cell, 0), max(chart.axes.across - 1, 0))
+        at = chart.axes.x.nearest(cell * DOTS_X)
+        return data.segments[at].last_step if at >= 0 else None
 
 
 def kept_look(app: object) -> ChartView:
@@ -291,7 +293,7 @@ def kept_look(app: object) -> ChartView:
     views = views_of(app)
     view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
     return ChartView(
-        view=next((one for one in VIEWS if one == view), "band"),
+        kind=next((one for one in VIEWS if one == view), "band"),
         log=views.get("loss.log_axis", False),
         smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
         x=next((one for one in X_KINDS if one == x), "step"),
@@ -301,7 +303,7 @@ def kept_look(app: object) -> ChartView:
 def keep_look(app: object, look: ChartView) -> None:
     """Remembers how the user looks at the loss."""
     views = views_of(app)
-    views.set("loss.view", look.view)
+    views.set("loss.view", look.kind)
     views.set("loss.log_axis", look.log)
     views.set("loss.smoothing", look.smoothing)
     views.set("loss.x", look.x)

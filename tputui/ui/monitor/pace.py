@@ -10,10 +10,10 @@ from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.charts import plot
-from tputui.ui.charts.axis import AxisInfo, grounds_of
+from tputui.ui.charts.axis import AxisInfo, axis_info_of
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.sparkline import evenly
-from tputui.ui.charts.visible_data import Whole
+from tputui.ui.charts.visible_data import ChartSeries
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -30,7 +30,7 @@ class PacePart(NamedTuple):
     now: float
     """Unix time in whole seconds; 0 if no ETA is shown, so that the panel is not redrawn every second."""
     marks: list[Mark]
-    grounds: AxisInfo
+    axis_info: AxisInfo
     why_none: str
 
 
@@ -55,7 +55,9 @@ class PacePanel(Panel[PacePart]):
         elif snapshot.eta_s is None:
             why_no_end = "not known before the second report"
         now = 0.0 if why_no_end else float(int(snapshot.now))
-        return PacePart(snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, grounds_of(snapshot), why)
+        return PacePart(
+            snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, axis_info_of(snapshot), why
+        )
 
     def draw(self, part: PacePart, width: int, height: int) -> Drawing:
         """The values, then the history as large as it fits."""
@@ -67,7 +69,7 @@ class PacePanel(Panel[PacePart]):
         room = height - len(rows) - 1
         chart = None
         if room >= plot.LEAST_CHART:
-            whole = Whole(plot.as_segments(points), [], part.marks, part.grounds)
+            whole = ChartSeries(plot.as_segments(points), [], part.marks, part.axis_info)
             chart = plot.chart(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
