@@ -1,7 +1,4 @@
-"""What a hand does on every screen alike: themes, undo, copying, writing to a file, the command palette.
-
-The base of the application. Asks screens and widgets only by what they offer; must not know any of them.
-"""
+"""The base of the application: themes, undo, copying, exporting and the command palette, the same on every screen."""
 
 from __future__ import annotations
 

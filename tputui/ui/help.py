@@ -1,4 +1,4 @@
-"""The help: made from the key map, so that it cannot tell what is not so; by task, and searched as one types."""
+"""The help screen: made from the key map, grouped by task, and searchable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What leaves the screen: a panel as text or CSV, the screen as SVG, in files that never take another one's place.
+"""Export: a panel as text or CSV, the screen as SVG, and the figures behind each panel.
 
-A widget that knows its own figures says so with `figures`; those of a run's panels are taken from the snapshot. Must
-not know any screen.
+A widget with figures of its own returns them from `figures`; those of the panels of a run are taken from the snapshot,
+not rounded, with times in unix seconds. Existing files are never overwritten.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command palette: finds entries by every word that the footer, the help and people use for them, exact ones first.
+"""The command palette: its entries, made from the key map, and a search that prefers whole words.
 
-The framework's own search takes letters that stand in their order anywhere in a title, so that `quit` found events.
+Textual's own search matches letters in order anywhere in a title, so that `quit` found events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was changed of the view, newest last, each with how to take it back. Pure; changes of a run never stand here."""
+"""Undo of changes of the view, the newest first. Changes of a run are never undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes: round ticks, and how a value becomes a place. Pure."""
+"""Axes of a chart: scales, round ticks, and where a step is on an axis of steps, epochs, time or examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean over all cores with the band from the least to the greatest of them, and the core that stands out. Pure."""
+"""The mean over all cores with a band from their minimum to their maximum, and the outlier."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a chart is looked at: which view, axes, smoothing, part of the run, and where the cursor stands. Pure.
-
-Every change gives a new value, so that a look can be kept, undone and tested.
-"""
+"""How a chart is viewed: kind, axes, smoothing, window and cursor. Every change returns a new value."""
 
 from __future__ import annotations
 

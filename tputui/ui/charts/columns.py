@@ -1,7 +1,7 @@
-"""Segments of a series -> columns of a chart. Pure.
+"""Segments of a series, merged into one column for each column of dots, and their moving average.
 
-However many segments fall into a column, the least of their minima, the greatest of their maxima and every value that
-is not finite are in it, so that a spike of one step on one core is never lost.
+A column contains the minimum, the maximum and the number of NaN and inf of all of its segments, so a spike of one step
+on one core is never lost.
 """
 
 from __future__ import annotations

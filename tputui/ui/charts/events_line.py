@@ -1,6 +1,6 @@
-"""What befell a run, as signs on a line under a chart. Pure.
+"""The events of a run as signs on a line under a chart.
 
-A cell shows the gravest of what happened there; nothing is told by colour alone.
+A cell shows the most severe event in it; nothing is shown by colour alone.
 """
 
 from __future__ import annotations

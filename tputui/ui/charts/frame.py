@@ -1,4 +1,4 @@
-"""What stands around the dots of a chart: labels of the y axis, the x axis with its marks, the line of events. Pure."""
+"""The frame of a chart: labels of the y axis, the x axis with its signs, and the line of events."""
 
 from __future__ import annotations
 

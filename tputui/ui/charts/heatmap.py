@@ -1,8 +1,8 @@
-"""A map of every core over the steps: how far each is from the others of the same step. Pure.
+"""A heat map of cores over steps: how far each core is from the others at the same step.
 
-The fall of the loss is the same on all cores and would drown everything else, so a cell tells the distance from the
-median core of its step, as a share of that; with a logarithmic view, and for a single core, it tells the loss itself.
-Shade and colour grow together: the map is read without colours too.
+The loss of all cores falls together, which would hide everything else, so a cell shows the distance from the median
+core of its step as a share of that median; with a log axis, and for a single core, it shows the loss itself. Shade and
+colour grow together, so the map is readable without colours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loss of a run in the view that was chosen, with what is said above it. Pure but for what it remembers."""
+"""The loss chart of a run in the chosen view, with the legend, the cursor readout and the note around it."""
 
 from __future__ import annotations
 

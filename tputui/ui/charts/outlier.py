@@ -1,6 +1,6 @@
-"""The outlier among the columns of cores in sight, and which columns those are. Pure but for what it remembers.
+"""Finds the outlier among the columns of cores in sight, and groups cores into rows.
 
-What was judged once is kept: a run adds a column at a time.
+Results are cached by column: a run adds one column at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every core as a line over the mean; of very many the ones that are farthest from it. Pure."""
+"""A line for each core over the mean; of very many cores, those farthest from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A series with its band as lines of spans: axes, ticks, marks. Pure.
-
-The mean is a bright line of braille dots, the least and greatest values over cores a dimmer band behind it. Values
-that are not finite are marked on the x axis and never dropped.
-"""
+"""Small charts of one series: the loss preview of the run list, and the history of the throughput."""
 
 from __future__ import annotations
 

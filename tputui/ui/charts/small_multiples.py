@@ -1,4 +1,4 @@
-"""A small chart for every core, or for every group of neighbours where they are many, all on the same axes. Pure."""
+"""A small chart for each core, or for each group of neighbours, all on the same axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A series in one line of text: eighths of a cell for the mean, a sign where a value was not finite. Pure."""
+"""A series in one line of text: eighths of a cell for the mean, a sign for NaN or inf."""
 
 from __future__ import annotations
 

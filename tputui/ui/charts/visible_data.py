@@ -1,4 +1,4 @@
-"""What a chart is drawn from, and what it gives back. Pure."""
+"""What a chart is drawn from: the series of a run, the part in sight, its axes; and the drawn chart."""
 
 from __future__ import annotations
 

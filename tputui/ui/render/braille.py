@@ -1,7 +1,6 @@
-"""A canvas of braille dots: two columns by four rows of dots in every terminal cell.
+"""Canvases of braille dots, two columns by four rows in a terminal cell, and their composition into lines.
 
-Dots are kept as one integer a dot column, a bit a dot row from the top, so that filling a column or testing it is one
-operation however high it is. Pure; knows nothing of series, axes or colours.
+A column of dots is one integer, a bit for each row from the top, so filling or testing a column is one operation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Examples with their pictures as lines: how large, where, and put together only where they are looked at.
+"""Pictures as half blocks, and examples with their pictures laid out as lines.
 
-The pictures of an example stand side by side; examples stand beside each other where there is room, in bands from the
-top down. A band is turned into text when one of its lines is asked for, so that many examples cost no more than those
-in sight. Pure but for the scaling that is handed in.
+The pictures of an example are side by side; examples fill rows from the top. A row is rendered when one of its lines is
+requested, so many examples cost no more than the visible ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables as lines of spans: columns are as wide as what is in them, the last ones give way. Pure."""
+"""Tables as lines of spans: columns are as wide as their content, the last ones give way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal can show, as its environment tells: colours, and characters beyond ASCII. Pure."""
+"""The capabilities of the terminal, read from its environment: colours, and characters beyond ASCII."""
 
 from __future__ import annotations
 

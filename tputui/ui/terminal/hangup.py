@@ -1,8 +1,7 @@
-"""Ends the viewer when its terminal is gone, also where nobody heeds the signal that tells so.
+"""Ends the viewer when its terminal is closed, also if SIGHUP is ignored, as under `nohup`.
 
-Under `nohup` that signal is ignored. Writing to a closed terminal then blocks the event loop for good, while the
-thread that reads keys spins; so the look is taken in a thread of its own, and ends the process at once. A viewer
-holds nothing that could be lost.
+Writing to a closed terminal blocks the event loop forever while the input thread spins, so a separate thread checks and
+ends the process. A viewer has no state to lose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The last thing that a write passes on its way to the terminal: colours taken out, glyphs brought to ASCII.
+"""Filters everything written to the terminal: removes colours, and replaces characters beyond ASCII.
 
-One place for the whole screen, the framework's own widgets included, so that no widget needs to know. Must not know
-what is drawn.
+It applies to the whole screen, Textual's own widgets included. Textual's `NoColor` does not do: it would keep no sign of
+what Textual marks by its background alone, which becomes reverse video here.
 """
 
 from __future__ import annotations

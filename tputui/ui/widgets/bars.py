@@ -1,4 +1,4 @@
-"""The footer of a screen: the keys, and the line that shows notices over them."""
+"""The bars at the bottom of a screen: the player of a run, the keys, and notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialogs that ask before something is done that cannot be taken back. Cancelling is always one key away."""
+"""Dialogs that confirm an action, choose how to stop a run, or choose an export format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line in which a person types, and that tells afterwards what is in force. What a text means others judge."""
+"""A line of text input: the edited text with its cursor, and the widget around it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The base of everything drawn here: a widget whose lines are spans, repainted only where they changed.
+"""The base of all widgets here: its lines are spans, and only changed lines are repainted.
 
-Own strips cost a fraction of what a table widget costs at ten frames a second, and keep strangers' text inert. Textual
-asks every widget in sight for all of its lines whenever one line of one of them has changed, so a line is made to a
-strip once and kept. Must not know what is drawn.
+Own strips cost a fraction of a table widget at ten frames a second, and keep untrusted text inert. Textual requests all
+lines of every visible widget when one line changes, so the strip of a line is cached.
 """
 
 from __future__ import annotations

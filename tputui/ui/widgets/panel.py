@@ -1,4 +1,4 @@
-"""A framed panel that shows one part of a snapshot, scrolls when it holds more than fits, and can fill the screen."""
+"""A framed panel that scrolls and can fill the screen, and the panel of rows with a cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The panels of a screen: placed by the size of the terminal, one of them selected."""
+"""Panels on one screen: placed by the size of the terminal, one of them selected."""
 
 from __future__ import annotations
 
