@@ -1,7 +1,7 @@
 """Filters everything written to the terminal: removes colours, and replaces characters beyond ASCII.
 
-It applies to the whole screen, Textual's own widgets included. Textual's `NoColor` does not do: it would keep no sign of
-what Textual marks by its background alone, which becomes reverse video here.
+It applies to the whole screen, Textual's own widgets included. Textual's `NoColor` would lose what Textual marks by
+its background alone, which becomes reverse video here.
 """
 
 from __future__ import annotations
