@@ -1,7 +1,6 @@
-"""Field documentation of a class, read from the strings under its fields.
+"""Reads the documentation of the fields of a class from the docstrings under the fields.
 
-One place for a field's meaning: the docstring under it. The generated documentation, the launcher and the error
-messages read it from there. Must not import what it documents.
+Generated documentation, the launcher and error messages use it.
 """
 
 from __future__ import annotations

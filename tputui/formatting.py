@@ -1,7 +1,4 @@
-"""Figures and words for people: one spelling for the screen, the lines and the pages.
-
-Pure. Must not know about colours, widths or terminals, except that text from others is made inert here.
-"""
+"""Formats numbers, times, sizes and untrusted text, in the same way for the screen, headless lines and reports."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from datetime import UTC, datetime
 from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
 
 UNKNOWN = "-"
-"""Stands where nobody told a figure."""
+"""Text of an unknown value."""
 
 REQUESTS: dict[RequestKind, str] = {
     "checkpoint": "save a checkpoint",

@@ -1,8 +1,7 @@
-"""Every journal of a run, read together.
+"""Reads all journals of a run together.
 
-`Merge` finds the journals of a directory as they appear and hands out their records up to a moment: with no moment
-it follows a running run, with one it replays a recorded one. The order between writers is by time where it matters
-to a person; the reduced state does not depend on it.
+`Merge` finds the journals of a directory as they appear and returns their events up to a given time, in order of time:
+without a time it follows a running run, with one it replays a recorded run.
 """
 
 from __future__ import annotations

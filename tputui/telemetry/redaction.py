@@ -1,7 +1,7 @@
-"""What must not get into a run: passwords, tokens and keys, told by their names, by their shape and in addresses.
+"""Masks secrets: passwords, tokens and keys, detected by name, by shape and in addresses.
 
-A run is copied, shown and sent to colleagues, so what names a secret is masked before it is written. The list is no
-proof that nothing else is secret; `docs/security.md` says what it covers. Pure.
+Runs are copied and sent to colleagues, so secrets are masked before they are written. The patterns cannot find every
+secret; `docs/security.md` lists what they cover.
 """
 
 from __future__ import annotations

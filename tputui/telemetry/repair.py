@@ -1,7 +1,7 @@
-"""A sound copy of a run's directory: what can be read of the journals, and every other file as it is.
+"""Writes a repaired copy of a run directory: all readable events of the journals, and every other file unchanged.
 
-Records keep their bytes and their numbers, so the copy tells by the gaps what was lost and hides nothing. The
-directory that is read is never written to, and nothing that stands anywhere is written over. Must not judge damage.
+Events keep their bytes and sequence numbers, so gaps in the copy show what was lost. The original directory is never
+written to, and no file is overwritten.
 """
 
 from __future__ import annotations

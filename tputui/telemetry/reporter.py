@@ -1,9 +1,8 @@
-"""The small object that a training loop talks to.
+"""`Reporter`: records the events of one process in its journal.
 
-It never blocks, never raises and never touches a device: facts go onto a bounded queue, a thread of its own encodes
-them and writes them to the journal. When the disk stalls, the oldest facts that may be dropped are dropped and
-counted, and none that must survive is. What looks like a secret in a text is masked before it is written. A reporter
-is an object bound to its cores, never a module global, since two cores may be two threads of one process.
+It never blocks, raises or touches a device: events go to a bounded queue, and a thread encodes them and writes them to
+the journal. If the disk stalls, the oldest droppable events are dropped and counted. Secrets in texts are masked before
+they are written. A reporter is never a module global, because two cores may be two threads of one process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Files of a run that a stranger may have put there: opened only where they are plain, read only as far as is sane.
+"""Opens untrusted files of a run: only regular files, with bounded reads.
 
-A pipe would be waited for, a device set going, a hole of a terabyte read to its end. Must not know what stands in a
-file.
+Otherwise a pipe would block, a device might start, and a hole of a terabyte would be read to its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whose code a call stands in, and the stacks that the interpreter itself prints, read back.
-
-Looks at names of files alone; none is opened. Must not know what a run is.
-"""
+"""The owner of the code of a stack frame, and a parser of the stacks that `faulthandler` prints. Opens no files."""
 
 from __future__ import annotations
 

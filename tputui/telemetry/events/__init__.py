@@ -1,10 +1,9 @@
-"""Every fact a run can record.
+"""All events that a run can record, one frozen type per event, with units in the field names.
 
-One frozen type a fact, named by a past participle, units in the field names. This module is pure: it knows no
-file, no clock and no process, so a viewer on a laptop reads a run without torch. `docs/journal-format.md` is
+This package is pure: it uses no files, clocks or processes, so a viewer on a laptop reads a run without torch. `docs/journal-format.md` is
 generated from the docstrings below.
 
-Conventions: `t` is the unix time in seconds at which the fact was true. Steps and epochs count from 1. `core` is
+Conventions: `t` is the unix time of the event in seconds. Steps and epochs count from 1. `core` is
 the global index of a core over all hosts, from 0. A float may be NaN or infinite; the codec keeps it so.
 """
 
