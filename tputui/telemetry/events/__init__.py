@@ -1,10 +1,10 @@
 """All events that a run can record, one frozen type per event, with units in the field names.
 
-This package is pure: it uses no files, clocks or processes, so a viewer on a laptop reads a run without torch. `docs/journal-format.md` is
-generated from the docstrings below.
+This package is pure: it uses no files, clocks or processes, so a viewer on a laptop reads a run without torch.
+`docs/journal-format.md` is generated from the docstrings of the types.
 
-Conventions: `t` is the unix time of the event in seconds. Steps and epochs count from 1. `core` is
-the global index of a core over all hosts, from 0. A float may be NaN or infinite; the codec keeps it so.
+Conventions: `t` is the unix time of the event in seconds. Steps and epochs count from 1. `core` is the global index of
+a core over all hosts, from 0. A float may be NaN or infinite; the codec preserves it.
 """
 
 from __future__ import annotations
