@@ -74,7 +74,7 @@ def test_memory_that_cannot_be_predicted_says_why() -> None:
     answer = json.loads(describe("lightning", "--check", "--memory", stdin=tables).stdout)
     assert answer["problems"] == []
     assert answer["memory"] is None
-    assert "loop of its own" in answer["memory_why"]
+    assert "task's own loop" in answer["memory_why"]
 
 
 def test_memory_on_a_machine_without_torch_says_what_to_install(tmp_path: Path) -> None:
