@@ -45,9 +45,9 @@ def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
 
 def keep(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
     """Keeps places of a run as its supervisor does at the end; returns their files."""
-    keeper = CacheWriter(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
-    keeper.finish(60.0)
-    assert keeper.trouble is None
+    cache_writer = CacheWriter(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
+    cache_writer.finish(60.0)
+    assert cache_writer.error is None
     return cache_file.listed(run_dir)
 
 

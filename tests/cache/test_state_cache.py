@@ -47,12 +47,12 @@ def run_dir(tmp_path: Path) -> Path:
 
 def seal_with_places(run_dir: Path) -> list[Path]:
     """Seals the worker's journal as the supervisor does."""
-    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
-    keeper.finish(60.0)
+    cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    cache_writer.finish(60.0)
     frames: list[Frame] = []
     target = seal(run_dir / JOURNAL, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
-    keeper.sealed("worker-0", target.name, frames)
-    assert keeper.trouble is None
+    cache_writer.retarget_to_sealed("worker-0", target.name, frames)
+    assert cache_writer.error is None
     return cache_file.listed(run_dir)
 
 
@@ -323,7 +323,7 @@ def test_a_forged_state_that_fits_is_found_by_check(run_dir: Path, capsys: pytes
     longrun.forge(place, content=content, bytes=len(content), crc=zlib.crc32(content))
     code, out = check(run_dir, capsys)
     assert code == 1
-    assert f"places/{place.name}: bytes 0-{place.stat().st_size}: it does not say what its journal says" in out
+    assert f"places/{place.name}: bytes 0-{place.stat().st_size}: it differs from its journal" in out
 
 
 def test_a_journal_that_was_cut_is_opened_from_a_place_before_the_cut(
@@ -365,9 +365,9 @@ def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
     truth = longrun.told(run_dir)
     for _ in range(2):
-        keeper = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
-        keeper.look()
-        keeper.finish(60.0)
+        cache_writer = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
+        cache_writer.poll()
+        cache_writer.finish(60.0)
     assert longrun.told(run_dir) == truth
     for place in cache_file.listed(run_dir):
         content = place.read_bytes()
@@ -399,13 +399,13 @@ def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(ru
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
     journal.write_bytes(b"")
-    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0, cpu_share=1e9)
+    cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0, cpu_share=1e9)
     with journal.open("ab", buffering=0) as file:
         for start in range(0, len(content), 70_001):
             file.write(content[start : start + 70_001])
-            keeper._due = 0.0
-            keeper.look()
-    keeper.finish(60.0)
+            cache_writer._due = 0.0
+            cache_writer.poll()
+    cache_writer.finish(60.0)
     assert not any(one.why_not for one in _audit(run_dir))
     assert longrun.num_read(run_dir) < 100
 
@@ -423,18 +423,18 @@ def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
     recorded.write_journal(
         path, [ev.LogWritten(t=recorded.T0 + number, line="a line" * 30) for number in range(20_000)]
     )
-    keeper = CacheWriter(run_dir, cpu_share=0.05)
+    cache_writer = CacheWriter(run_dir, cpu_share=0.05)
     began, worked_s = time.monotonic(), 0.0
     while time.monotonic() - began < 1.0:
         before = time.thread_time()
-        keeper.look()
+        cache_writer.poll()
         # Most calls only look at the clock, which is this loop's own time.
         spent = time.thread_time() - before
         worked_s += spent if spent > 0.0005 else 0.0
-    assert keeper._followed["rank-1"].unread
+    assert cache_writer._followed["rank-1"].unread
     # What was begun within the second is let end.
     assert 0 < worked_s < 0.05 * 1.0 + 0.15
-    keeper.finish(60.0)
+    cache_writer.finish(60.0)
 
 
 # In a process of its own: what a test prints may go to a file, which would be too large as well.
@@ -443,9 +443,9 @@ import resource, sys
 from pathlib import Path
 from tputui.cache.cache_writer import CacheWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, resource.RLIM_INFINITY))
-keeper = CacheWriter(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
-keeper.finish(60.0)
-print(keeper.trouble)
+cache_writer = CacheWriter(Path(sys.argv[1]), spacing_bytes=int(sys.argv[2]), spacing_share=0)
+cache_writer.finish(60.0)
+print(cache_writer.error)
 """
 
 
@@ -460,10 +460,10 @@ def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None
 
 def test_a_folder_that_cannot_be_made_costs_the_places_alone(run_dir: Path) -> None:
     (run_dir / "places").write_text("no folder")
-    keeper = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
-    keeper.look()
-    keeper.finish(60.0)
-    assert keeper.trouble == "File exists"
+    cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
+    cache_writer.poll()
+    cache_writer.finish(60.0)
+    assert cache_writer.error == "File exists"
     assert longrun.num_read(run_dir) > 1_000
 
 
@@ -503,9 +503,9 @@ def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_is_kept_of_a_short_run(recorded_run: Path) -> None:
-    keeper = CacheWriter(recorded_run)
-    keeper.look()
-    keeper.finish()
+    cache_writer = CacheWriter(recorded_run)
+    cache_writer.poll()
+    cache_writer.finish()
     assert not (recorded_run / "places").exists()
 
 
@@ -546,7 +546,7 @@ def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
     finally:
         tracemalloc.stop()
     assert held < sum(place.stat().st_size for place in places) / 10
-    assert {found.why_not for found in audit.findings()} == {"the journal has no record where it was kept"}
+    assert {found.why_not for found in audit.findings()} == {"the journal has no record with its number"}
 
 
 def test_json_of_check_names_every_place(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,10 @@
-"""A place as a file: what a journal adds up to, as far as it had been read, and where to read on.
+"""One cached state as a file: the state of a process after part of its journal, and the offset at which to continue.
 
-    RUN/places/WRITER-NUMBER.place     NUMBER is that of the last record that was taken in
+    RUN/places/PROCESS-NUMBER.place     NUMBER is the sequence number of the last record in the state
 
-One line of JSON, the head, then the state as `tputui.cache.state_codec` writes it. The journals are the truth: a file
-that is damaged, written by another version, or does not fit its journal is refused with the reason, and only time is
-lost. Cache files are untrusted input: their size, head and claims are checked before the rest is read.
+The first line is the head, as JSON; then follows the state as `tputui.cache.state_codec` encodes it. The journals are
+authoritative: a file that is damaged, written by another version, or does not match its journal is refused with the
+reason, which costs only time. Cache files are untrusted input: size and head are checked before the rest is read.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
 FORMAT = 4
-"""Version of the head and of what follows it. What a state means changes with the version of tputui as well."""
+"""Version of the file format. Files of another version of tputui are refused as well."""
 SUFFIX = ".place"
-PLACE_BYTES_MAX = 4 << 20
-"""A longer file is no place, and a greater state is not kept."""
+FILE_BYTES_MAX = 4 << 20
+"""Largest file that is read or written."""
 HEAD_BYTES_MAX = 1 << 10
 LISTED_MAX = 512
-"""Files that are looked at; a supervisor keeps fewer."""
+"""Most files that are listed; a supervisor writes fewer."""
 BEFORE_BYTES = 4_096
-"""Bytes of the journal right before a place that its checksum is of."""
+"""Bytes of the journal before the offset that the head has a checksum of."""
 
 _NAME = re.compile(r"(?P<writer>[A-Za-z0-9][A-Za-z0-9._-]{0,127})-(?P<seq>[0-9]{16})\.place")
 _LAST_NUMBER = re.compile(rb',"q":([0-9]{1,16}),"c":"[0-9a-f]{8}"}\n+\Z')
@@ -45,11 +45,11 @@ _Crc = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 
 
 class CacheRefused(ValueError):
-    """A file that is no place to go on from; the text says why."""
+    """A cache file that cannot be used; the text is the reason."""
 
 
 class Outdated(CacheRefused):
-    """One that another version of tputui wrote, or whose journal was sealed since; nothing is wrong with it."""
+    """A sound cache file of another version of tputui, or of a journal that was sealed since."""
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,31 +61,32 @@ _VersionT = TypeVar("_VersionT", bound=_Version)
 
 
 class Head(_Version, frozen=True, kw_only=True):
-    """What stands before the state."""
+    """The first line of a cache file."""
 
     writer: str
     journal: str
     """File name of the journal."""
     offset: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)]
-    """Where to read on in it, in bytes."""
+    """Offset in the journal at which to continue, in bytes."""
     next_seq: _Count
-    """Number of the record that stands there. In a sealed journal, where a frame begins, it may be in the state."""
+    """Number of the record at the offset. In a sealed journal a frame begins there, whose first records may be in the
+    state."""
     last_seq: _Count
     """Number of the last record in the state."""
     newest_t: float
-    """No record in the state is newer, in unix time."""
+    """Newest unix time of the records in the state."""
     journal_id: str | None
-    """Id of the records in the state; a record with another one is not read after them."""
+    """Journal id of the records in the state; records with another id are not read after them."""
     before: _Crc
-    """CRC-32 of the last bytes of the journal before the offset, `BEFORE_BYTES` of them or as many as there are."""
+    """CRC-32 of the last `BEFORE_BYTES` bytes of the journal before the offset, or of all of them."""
     bytes: _Count
-    """Size of the state."""
+    """Size of the encoded state."""
     crc: _Crc
-    """CRC-32 of the state."""
+    """CRC-32 of the encoded state."""
 
 
 def listed(run_dir: Path) -> list[Path]:
-    """The places of a run, by name. Of a directory that is none, or leads elsewhere, there are none."""
+    """The cache files of a run, by name; none if the directory is missing or a symbolic link."""
     folder = run_dir / CACHE_DIR
     found: list[Path] = []
     with contextlib.suppress(OSError):
@@ -101,7 +102,7 @@ def listed(run_dir: Path) -> list[Path]:
 
 
 def read_head(path: Path) -> Head:
-    """The head of a place. Raises `CacheRefused`, and `OSError`."""
+    """Reads the head of a cache file. Raises `CacheRefused` and `OSError`."""
     fd = open_plain(path)
     try:
         line, newline, _ = os.pread(fd, HEAD_BYTES_MAX, 0).partition(b"\n")
@@ -110,25 +111,25 @@ def read_head(path: Path) -> Head:
         os.close(fd)
     version = _decoded(line, _Version)
     if (version.format, version.version) != (FORMAT, __version__):
-        raise Outdated(f"tputui {version.version[:40]} wrote it, and this is {__version__}")
+        raise Outdated(f"tputui {version.version[:40]} wrote it; this is {__version__}")
     head = _decoded(line, Head)
     name = _NAME.fullmatch(path.name)
     if name is None or (name["writer"], int(name["seq"])) != (head.writer, head.last_seq):
-        raise CacheRefused("it is called like another one")
+        raise CacheRefused("its name does not match its head")
     if head.journal not in (head.writer + JOURNAL_SUFFIX, head.writer + SEALED_SUFFIX):
-        raise CacheRefused("it is of a journal that its writer does not have")
+        raise CacheRefused("its head names a journal of another process")
     if head.next_seq > head.last_seq + 1 or not newline:
         raise CacheRefused("its head contradicts itself")
-    if size != len(line) + 1 + head.bytes or size > PLACE_BYTES_MAX:
-        raise CacheRefused("it is not as long as it says, or longer than it may be")
+    if size != len(line) + 1 + head.bytes or size > FILE_BYTES_MAX:
+        raise CacheRefused("its size does not match its head, or is too large")
     return head
 
 
 def read_state(path: Path, head: Head) -> tuple[ProcessState, bytes]:
-    """The state of a place, and the bytes that it stands in. Raises `CacheRefused`, and `OSError`."""
+    """Reads a state, and the bytes that encode it. Raises `CacheRefused` and `OSError`."""
     fd = open_plain(path)
     try:
-        content = os.pread(fd, PLACE_BYTES_MAX, 0).partition(b"\n")[2]
+        content = os.pread(fd, FILE_BYTES_MAX, 0).partition(b"\n")[2]
     finally:
         os.close(fd)
     if len(content) != head.bytes or zlib.crc32(content) != head.crc:
@@ -143,13 +144,13 @@ def read_state(path: Path, head: Head) -> tuple[ProcessState, bytes]:
 
 
 def check_fit(run_dir: Path, head: Head) -> None:
-    """Raises `CacheRefused` where the journal does not stand as it stood when the place was kept."""
+    """Raises `CacheRefused` if the journal before the offset has changed since the file was written."""
     try:
         before = _before(run_dir / head.journal, head.offset)
     except FileNotFoundError:
         if (run_dir / (head.writer + SEALED_SUFFIX)).is_file():
             raise Outdated("its journal was sealed since") from None
-        raise CacheRefused(f"{head.journal} is not there") from None
+        raise CacheRefused(f"{head.journal} is missing") from None
     except OSError as error:
         raise CacheRefused(f"{head.journal} cannot be read: {error.strerror}") from None
     if before is None:
@@ -158,19 +159,19 @@ def check_fit(run_dir: Path, head: Head) -> None:
     plain = head.journal.endswith(JOURNAL_SUFFIX)
     follows = not plain or (number is not None and int(number[1]) == head.last_seq == head.next_seq - 1)
     if zlib.crc32(before) != head.before or not follows:
-        raise CacheRefused(f"{head.journal} is another one than it was")
+        raise CacheRefused(f"{head.journal} has changed")
 
 
 def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
-    """Keeps a place, whole or not at all; returns the size of its file in bytes.
+    """Writes a cache file atomically; returns its size in bytes.
 
-    `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotCacheable` if
-    the state cannot be encoded, and `OSError`.
+    `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotCacheable` if the state
+    cannot be encoded, and `OSError`.
     """
     content = state_codec.encode(state)
     before = _before(run_dir / bookmark.journal, bookmark.offset)
     if before is None or state.newest_t is None:
-        raise state_codec.NotCacheable("its journal is shorter than it was, or tells no time")
+        raise state_codec.NotCacheable("its journal is shorter than it was, or has no time")
     head = Head(
         format=FORMAT,
         version=__version__,
@@ -188,8 +189,8 @@ def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
     return _write(path_of(run_dir, state.name, state.last_seq), head, content)
 
 
-def reseat(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
-    """Has a place read on elsewhere, in another form of the same journal. Raises `CacheRefused`, and `OSError`."""
+def retarget(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
+    """Points a cache file to another form of the same journal. Raises `CacheRefused` and `OSError`."""
     head = read_head(path)
     _, content = read_state(path, head)
     before = _before(run_dir / bookmark.journal, bookmark.offset)
@@ -202,7 +203,7 @@ def reseat(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
 
 
 def path_of(run_dir: Path, writer: str, last_seq: int) -> Path:
-    """Where the place after a record of a writer is kept."""
+    """Path of the cache file after record `last_seq` of a process."""
     return run_dir / CACHE_DIR / f"{writer}-{last_seq:016d}{SUFFIX}"
 
 
@@ -215,12 +216,11 @@ def _decoded(line: bytes, kind: type[_VersionT]) -> _VersionT:
 
 def _write(path: Path, head: Head, content: bytes) -> int:
     whole = msgspec.json.encode(head) + b"\n" + content
-    if len(whole) > PLACE_BYTES_MAX or len(whole) - len(content) > HEAD_BYTES_MAX:
+    if len(whole) > FILE_BYTES_MAX or len(whole) - len(content) > HEAD_BYTES_MAX:
         raise state_codec.NotCacheable(f"it would take {len(whole)} bytes")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    # Not synced: of a place that a power cut takes nothing is lost but time, and waiting for the disk would hold up
-    # whoever keeps places.
+    # Not synced: losing a cache file in a power cut costs only time, and waiting for the disk would block the caller.
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -234,7 +234,7 @@ def _write(path: Path, head: Head, content: bytes) -> int:
 
 
 def _before(journal: Path, offset: int) -> bytes | None:
-    """The last bytes of a journal before an offset; None where it is shorter than that."""
+    """The last bytes of a journal before an offset; None if the journal is shorter."""
     fd = open_plain(journal)
     try:
         size = min(BEFORE_BYTES, offset)

@@ -1,9 +1,9 @@
-"""Keeps places on disk while a run goes on: reads its journals behind their writers, as a viewer does.
+"""Writes cache files while a run goes on: follows the journals as a viewer does.
 
-It may fall behind and never holds anybody up: it works for a moment and then rests for many times as long. What it
-keeps is bounded in number and in bytes; of a longer run places stand wider apart, and the newest one is always there.
-Where a journal is damaged it keeps no more of it: what a reader is told of damage is told by reading it. Whatever fails
-here costs time when the run is opened and nothing else.
+It works for a moment and then rests many times as long, so it may fall behind but never blocks the run. Number and
+bytes of the files are bounded: in a longer run they are further apart, and the newest one always exists. After damage
+in a journal it writes no more files of it, so that readers see the damage themselves. A failure here only makes
+opening the run slower.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Bookmark, Tail
 
 SPACING_BYTES = 2 << 20
-"""Journal read between two places of a writer, at least: about 20 ms of work for a reader ..."""
+"""Least bytes of journal between two cache files of a process: about 20 ms of work for a reader ..."""
 SPACING_SHARE = 4
-"""... and so many times what a place takes on disk."""
+"""... and this many times the size of the file."""
 LEAST_BYTES = SPACING_BYTES // 2
-"""At the end of a run a last place is kept if so much was read since the one before."""
+"""Bytes since the newest file after which the end of a run is cached too."""
 OF_A_WRITER_MAX = 16
 BYTES_MAX = 6 << 20
-"""Of all places together."""
+"""Of all files together."""
 CPU_SHARE = 0.02
-"""Of a core, at most."""
+"""Largest share of a CPU core."""
 LOOK_S = 1.0
-"""Between two looks at journals that have not grown much."""
+"""Seconds between two polls of journals that have not grown much."""
 FINISH_S = 5.0
-"""Reading on at the end of a run, at most."""
+"""Most seconds of reading at the end of a run."""
 _READ_BYTES = 256 << 10
-"""Read at once: a few milliseconds of work. Journals that have grown by less are left until they have grown more."""
+"""Bytes per read: a few milliseconds of work. Journals that have grown by less wait until they have grown more."""
 _AFTER_TROUBLE_S = 60.0
 
 
 class Frame(NamedTuple):
-    """Where a frame of a sealed journal begins; or its end, as if one began there."""
+    """Start of a frame in a sealed journal, or the end of the journal."""
 
     offset: int
     first_seq: int
 
 
 class _Kept(NamedTuple):
-    """A place on disk."""
+    """A cache file that was written."""
 
     last_seq: int
     offset: int
@@ -56,7 +56,7 @@ class _Kept(NamedTuple):
 
 
 class _Followed:
-    """A journal with what it adds up to so far."""
+    """A journal and the state after the records read so far."""
 
     def __init__(self, path: Path, writer: str) -> None:
         self.tail = Tail(path)
@@ -65,24 +65,24 @@ class _Followed:
 
     @property
     def unread(self) -> int:
-        """Bytes."""
+        """Bytes not read yet."""
         offset, size = self.tail.position
         return size - offset
 
     @property
     def is_damaged(self) -> bool:
-        """Whether anything was met that its writer did not write."""
+        """Whether damage was found in it."""
         mark = self.tail.bookmark
         return bool(mark.damage) or mark.bad_start is not None
 
     @property
     def since(self) -> int:
-        """Bytes read since the last place."""
+        """Bytes read since the newest cache file."""
         return self.tail.bookmark.offset - (self.kept[-1].offset if self.kept else 0)
 
 
 class CacheWriter:
-    """Keeps places of the journals of one host. Not for use from two threads at once."""
+    """Writes the cache files of one host's journals. Not thread-safe."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class CacheWriter:
         spacing_share: int = SPACING_SHARE,
         cpu_share: float = CPU_SHARE,
     ) -> None:
-        """`owns` tells by a writer's name whether its journal is read here."""
-        self.trouble: str | None = None
-        """Why the last place could not be kept."""
+        """`owns`: whether the journal of a process, by its name, is read here."""
+        self.error: str | None = None
+        """Why the newest cache file could not be written; None if it was."""
         self._run_dir = run_dir
         self._owns = owns
         self._spacing_bytes = spacing_bytes
@@ -104,11 +104,11 @@ class CacheWriter:
         self._cpu_share = cpu_share
         self._followed: dict[str, _Followed] = {}
         self._left: set[str] = set()
-        """Writers whose journals are not read any more."""
+        """Processes whose journals are not read any more."""
         self._due = time.monotonic()
 
-    def look(self) -> None:
-        """Reads on a little, where it has rested long enough. Never raises what a disk does."""
+    def poll(self) -> None:
+        """Reads on for a moment, if it has rested long enough. Stores an `OSError` in `error`."""
         if time.monotonic() < self._due:
             return
         began = time.thread_time()
@@ -120,11 +120,12 @@ class CacheWriter:
                 self._read(behind)
                 rest_s = 0.0
         except OSError as error:
-            self.trouble, rest_s = f"{error.strerror or error}", _AFTER_TROUBLE_S
+            self.error, rest_s = f"{error.strerror or error}", _AFTER_TROUBLE_S
         self._due = time.monotonic() + max(rest_s, (time.thread_time() - began) / self._cpu_share)
 
     def finish(self, budget_s: float = FINISH_S) -> None:
-        """Reads to the end for as long as it may, and keeps a last place of each journal. Nothing is read after it."""
+        """Reads to the end for at most `budget_s` and writes a last file for each journal. Call nothing but
+        `retarget_to_sealed` afterwards."""
         deadline = time.monotonic() + budget_s
         try:
             self._discover()
@@ -134,27 +135,27 @@ class CacheWriter:
                 if not one.is_damaged and one.since >= min(LEAST_BYTES, self._spacing_bytes):
                     self._keep(one)
         except OSError as error:
-            self.trouble = f"{error.strerror or error}"
+            self.error = f"{error.strerror or error}"
         finally:
             for one in self._followed.values():
                 one.tail.close()
             self._left.update(self._followed)
 
-    def sealed(self, writer: str, journal: str, frames: Sequence[Frame]) -> None:
-        """Has the places of a writer read on in its sealed journal, whose frames are given in order."""
+    def retarget_to_sealed(self, writer: str, journal: str, frames: Sequence[Frame]) -> None:
+        """Points the cache files of a process to its sealed journal. `frames` are in order."""
         followed = self._followed.get(writer)
         for kept in followed.kept if followed else ():
             path = cache_file.path_of(self._run_dir, writer, kept.last_seq)
-            # The last frame that begins with a record in the state, or with the one after: what stands in both is
-            # passed over by its number.
+            # The last frame that begins with a record in the state, or with the one after; records in both are
+            # skipped by their number.
             frame = next(frame for frame in reversed(frames) if frame.first_seq <= kept.last_seq + 1)
             try:
                 if frame.offset:
-                    cache_file.reseat(self._run_dir, path, Bookmark(journal, *frame))
+                    cache_file.retarget(self._run_dir, path, Bookmark(journal, *frame))
                 else:
                     path.unlink(missing_ok=True)
             except (CacheRefused, OSError) as error:
-                self.trouble = str(error)
+                self.error = str(error)
 
     def _discover(self) -> None:
         for writer, path in rundir.journal_paths(self._run_dir):
@@ -179,9 +180,9 @@ class CacheWriter:
         try:
             size = cache_file.write(self._run_dir, mark, one.state)
         except NotCacheable as error:
-            self.trouble = str(error)
+            self.error = str(error)
             return
-        self.trouble = None
+        self.error = None
         one.kept.append(_Kept(one.state.last_seq, mark.offset, size))
         while len(one.kept) > OF_A_WRITER_MAX or (self._num_bytes() > BYTES_MAX and len(one.kept) > 1):
             self._drop(one)
@@ -190,7 +191,7 @@ class CacheWriter:
         return sum(kept.size for one in self._followed.values() for kept in one.kept)
 
     def _drop(self, one: _Followed) -> None:
-        """Removes the place, not the newest one, whose neighbours are closest together without it."""
+        """Removes the file, other than the newest, whose neighbours are closest together."""
         offsets = [0, *(kept.offset for kept in one.kept)]
         number = min(range(len(one.kept) - 1), key=lambda place: offsets[place + 2] - offsets[place])
         dropped = one.kept.pop(number)

@@ -1,7 +1,6 @@
-"""The places of a run that are kept on disk, for whoever opens it. Reads files and nothing else.
+"""Looks up the cached states of a run on disk. Only reads files.
 
-Heads are read once, when places are first asked for; a state only when it is gone on from. What is refused is not tried
-again.
+Heads are read once, at the first lookup; a state only when it is used. A file that was refused is not tried again.
 """
 
 from __future__ import annotations
@@ -33,15 +32,17 @@ class _CacheFile(NamedTuple):
 
 
 class StateCache:
-    """Where the places of a run are looked up."""
+    """The cached states of one run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._kept: dict[str, list[_CacheFile]] | None = None
 
     def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
-        """By writer: the last place before which nothing is newer than the unix time `t`, where one is kept that has
-        taken in more than the record number that stands for the writer in `beyond`."""
+        """The newest cached state of each process whose records are not newer than the unix time `t`.
+
+        A process is left out unless that state contains records after the number in `beyond`.
+        """
         if self._kept is None:
             self._kept = _heads(self._run_dir)
         found: dict[str, CachedState] = {}
@@ -72,10 +73,10 @@ class StateCache:
 
 
 def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
-    """By writer: what can be read, in the order of the records."""
+    """Readable cache files by process, in order of their records."""
     if not (run_dir / CACHE_DIR).is_dir():
         return {}
-    # Imported only where there are some: it takes longer than to read a short run.
+    # Imported only if there are cache files: the import takes longer than reading a short run.
     from tputui.cache import cache_file
 
     found: dict[str, list[_CacheFile]] = {}

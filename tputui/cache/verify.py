@@ -1,7 +1,6 @@
-"""Whether the places on disk say what the journals say: every record is reduced once more, and compared to the byte.
+"""Verifies cache files for `tputui check`: reduces every record once more and compares the states byte by byte.
 
-For `check`, which reads everything always. Whoever opens a run believes a place that fits its journal; one that only
-looks so is found here.
+Opening a run trusts a cache file that matches its journal; forged states are found here.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from tputui.telemetry.rundir import CACHE_DIR
 
 
 class CacheFinding(NamedTuple):
-    """What was found of a place."""
+    """The result for one cache file."""
 
     place: str
     """File, relative to the run's directory."""
     bytes: int
     why_not: str
-    """Why nobody should go on from it; empty where it says what its journal says."""
+    """Why it cannot be used; empty if it agrees with its journal."""
     is_outdated: bool
-    """Whether that is only that another version of tputui wrote it, or that its journal was sealed since."""
+    """Whether the only reason is another version of tputui, or that its journal was sealed since."""
 
 
 class _Waiting(NamedTuple):
-    """A place that looks sound, whose journal has not been read so far."""
+    """A valid cache file whose records have not been reduced yet."""
 
     path: Path
     digest: bytes
-    """Of its state: a run may hold more of them than fit into memory."""
+    """Digest of its state; all states together may not fit into memory."""
 
 
 class CacheVerifier:
-    """Takes in every record of a run, those of each writer in their order."""
+    """Reduces every record of a run, in order for each process."""
 
     def __init__(self, run_dir: Path) -> None:
         self._findings: list[CacheFinding] = []
@@ -48,7 +47,7 @@ class CacheVerifier:
             self._look(run_dir, path)
 
     def take(self, writer: str, seq: int, event: Event) -> None:
-        """Takes a record in."""
+        """Applies a record."""
         waiting = self._waiting.get(writer)
         if not waiting:
             return
@@ -59,10 +58,10 @@ class CacheVerifier:
             self._compare(place, state)
 
     def findings(self) -> list[CacheFinding]:
-        """What was found, by the names of the places, once every record was taken in."""
+        """The results by file name, after all records were applied."""
         for waiting in self._waiting.values():
             for place in waiting.values():
-                self._tell(place.path, "the journal has no record where it was kept")
+                self._report(place.path, "the journal has no record with its number")
             waiting.clear()
         return sorted(self._findings)
 
@@ -72,14 +71,14 @@ class CacheVerifier:
             cache_file.check_fit(run_dir, head)
             _, content = cache_file.read_state(path, head)
         except Outdated as error:
-            self._tell(path, str(error), is_outdated=True)
+            self._report(path, str(error), is_outdated=True)
         except CacheRefused as error:
-            self._tell(path, str(error))
+            self._report(path, str(error))
         except FileNotFoundError:
-            # The supervisor of a run that goes on has dropped it since.
+            # The supervisor of a running run has removed it since.
             return
         except OSError as error:
-            self._tell(path, f"it cannot be read: {error.strerror}")
+            self._report(path, f"it cannot be read: {error.strerror}")
         else:
             self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
 
@@ -88,9 +87,9 @@ class CacheVerifier:
             same = _digest(state_codec.encode(state)) == place.digest
         except state_codec.NotCacheable:
             same = False
-        self._tell(place.path, "" if same else "it does not say what its journal says")
+        self._report(place.path, "" if same else "it differs from its journal")
 
-    def _tell(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
+    def _report(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0
         self._findings.append(CacheFinding(f"{CACHE_DIR}/{path.name}", size, why_not, is_outdated))
 

@@ -132,7 +132,7 @@ class Supervisor:
             self._warn(f"training did not stop at once within {self._timing.kill_after_s:g} s and was killed")
             _kill_group(worker_pid)
         self._log_journal_failure()
-        self._cache_writer.look()
+        self._cache_writer.poll()
         self._log_cache_failure()
 
     def _record_stacks(self, taken: ev.Event) -> None:
@@ -237,7 +237,7 @@ class Supervisor:
         except (CompressionError, OSError) as error:
             _log_line(f"{path.name} was not sealed and is unchanged: {error}")
         else:
-            self._cache_writer.sealed(path.name.removesuffix(SUFFIX), target.name, frames)
+            self._cache_writer.retarget_to_sealed(path.name.removesuffix(SUFFIX), target.name, frames)
 
     def _record_log(self, *, final: bool) -> None:
         for line in self._log.read(final=final):
@@ -250,7 +250,7 @@ class Supervisor:
             _log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
 
     def _log_cache_failure(self) -> None:
-        trouble = self._cache_writer.trouble
+        trouble = self._cache_writer.error
         if trouble != self._cache_failure:
             self._cache_failure = trouble
             if trouble:
