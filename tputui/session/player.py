@@ -1,6 +1,6 @@
-"""What steers a look at a run over time: which moment is shown, how fast it moves, from when to when a recording goes.
+"""Controls which moment of a run is shown, and finds the time range of a recording.
 
-The ends are found by reading the first and the last record of each journal, so that opening a long run costs nothing.
+The range is found by reading the first and the last record of each journal, so that opening a long run is fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SAMPLES_MAX = 256
 
 
 class JournalSpan(NamedTuple):
-    """From when to when a writer spoke, in unix time."""
+    """First and last unix time of a journal."""
 
     writer: str
     start: float
@@ -35,34 +35,34 @@ class JournalSpan(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """From when to when a run can be played, in unix time."""
+    """Time range in which a run can be played, in unix time."""
 
     start: float
     end: float
     growing: bool = False
-    """Whether the end moves on: the run goes on."""
+    """Whether the end moves because the run goes on."""
 
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""What a person chooses from."""
+"""Speeds to choose from."""
 
 
 class Player:
-    """The moment of a run that is looked at. Moves with the clock of the one who watches.
+    """The moment of a run that is shown; it moves with the clock of the viewer.
 
-    Of a recording, or of a run that is followed: then the moment is now, until a person looks back, plays on from
-    there, and reaches now again or asks for it.
+    In a followed run the moment is the present, until the user seeks back; playing on from there may reach the present
+    again.
     """
 
     def __init__(
         self, reach: Callable[[], Reach], clock: Callable[[], float], *, speed: float = 1.0, follows: bool = False
     ) -> None:
-        """Plays from the start at once, or `follows` the end. Raises `ValueError` on a speed not more than 0."""
+        """Plays from the start, or `follows` the end. Raises `ValueError` if the speed is not positive."""
         self._reach = reach
         self._clock = clock
         self._speed = _checked(speed)
         self._follows = follows
-        """Whether there is a now to follow."""
+        """Whether the run is followed."""
         self._live = follows
         self._playing = True
         self._anchor = reach().start
@@ -70,23 +70,23 @@ class Player:
 
     @property
     def start(self) -> float:
-        """Unix time of the first fact."""
+        """Unix time of the first event."""
         return self._reach().start
 
     @property
     def end(self) -> float:
-        """Unix time of the last fact, or of now while the run goes on."""
+        """Unix time of the last event, or the present while the run goes on."""
         return self._reach().end
 
     @property
     def position(self) -> float:
-        """The moment that is looked at, in unix time of the run."""
+        """The shown moment, in unix time of the run."""
         reach = self._reach()
         return reach.end if self._live else self._at(reach)
 
     @property
     def at_end(self) -> bool:
-        """Whether there is nothing after the moment."""
+        """Whether the moment is the end."""
         reach = self._reach()
         return self._live or self._at(reach) >= reach.end
 
@@ -98,28 +98,28 @@ class Player:
 
     @property
     def live(self) -> bool:
-        """Whether now is followed. Never so in a recording."""
+        """Whether the present is shown; never in a recording."""
         return self._live
 
     @property
     def speed(self) -> float:
-        """Seconds of the run played in a second."""
+        """Seconds of the run per second."""
         return self._speed
 
     def pause(self) -> None:
-        """Stays at this moment."""
+        """Stops at the current moment."""
         self._move(self.position)
         self._playing = self._live = False
 
     def play(self) -> None:
-        """Goes on; from the start where there is nothing after the moment and nothing more to come."""
+        """Plays on; from the start if the moment is the end of a recording."""
         if self._live and self._reach().growing:
             return
         self._move(self.start if self.at_end else self.position)
         self._playing, self._live = True, False
 
     def seek(self, t: float) -> None:
-        """Goes to a moment, in unix time, within the run. From now on back it stays there until it is played."""
+        """Moves to a unix time within the run. A player that shows the present pauses there."""
         reach = self._reach()
         if self._follows and t >= reach.end:
             self.follow()
@@ -129,23 +129,23 @@ class Player:
         self._move(min(reach.end, max(reach.start, t)))
 
     def follow(self) -> None:
-        """Returns to now; in a recording, to its end."""
+        """Returns to the present; in a recording, to its end."""
         self._move(self.end)
         self._live = self._follows
 
     def set_speed(self, speed: float) -> None:
-        """Plays on at another speed. Raises `ValueError` where it is not more than 0."""
+        """Sets the speed. Raises `ValueError` if it is not positive."""
         speed = _checked(speed)
         self._move(self.position)
         self._speed = speed
 
     def catch_up(self) -> None:
-        """Follows now again where playing has reached it."""
+        """Follows the present again if playing has reached it."""
         if self._follows and not self._live and self._playing and self.at_end:
             self.follow()
 
     def _at(self, reach: Reach) -> float:
-        """The moment, where now is not followed."""
+        """The moment, if the present is not followed."""
         gone = (self._clock() - self._anchor_clock) * self._speed if self._playing else 0.0
         return min(reach.end, max(reach.start, self._anchor + gone))
 
@@ -155,12 +155,12 @@ class Player:
 
 
 def reach_of(spans: list[JournalSpan]) -> Reach:
-    """From when to when a recording goes."""
+    """The time range of all journals."""
     return Reach(min((span.start for span in spans), default=0.0), max((span.end for span in spans), default=0.0))
 
 
 def spans(run_dir: Path) -> list[JournalSpan]:
-    """From when to when each writer of a run spoke; nothing of a writer without a readable record."""
+    """The time range of each journal; journals without a readable record are left out."""
     found: list[JournalSpan] = []
     try:
         paths = list(rundir.journal_paths(run_dir))
@@ -204,7 +204,7 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
     """Whole lines of a file, last one first."""
     fd = open_plain(path)
     try:
-        # Pieces of a line whose begin is not found yet, last one first: joined once, since a line may be long.
+        # Pieces of a line whose start is not found yet, last one first; joined once, since a line may be long.
         held: list[bytes] = []
         num_held = 0
         for piece in _pieces_from_the_end(fd):
@@ -223,7 +223,7 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
 
 
 def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
-    """What a file holds, last piece first; holes, which hold no line, are left out."""
+    """The content of a file in pieces, last piece first, without holes."""
     for first, end in reversed(data_extents(fd)):
         start = end
         while start > first:
@@ -233,7 +233,7 @@ def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
 
 
 def _time_of(line: bytes, journal_id: str | None) -> float | None:
-    """The time of a sound line that is whole and of this journal."""
+    """The time of a valid line of this journal; else None."""
     try:
         record = decode(line)
     except DamagedLine:
@@ -242,7 +242,7 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
 
 
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
-    """Times of a few records all over a journal, in their order, by which it is seen whether the clock was set back."""
+    """Times of a few records spread over a journal, in order, which show whether the clock was set back."""
     found: list[float] = []
     fd = open_plain(path)
     try:
@@ -259,7 +259,7 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
 
 
 def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
-    """From when to when a journal goes in which the clock was set back: every record has to be read for that."""
+    """Time range of a journal in which the clock was set back; reads every record."""
     newest_t, set_back_s = start, 0.0
     with contextlib.closing(tail):
         for record in records_of(tail):

@@ -1,7 +1,7 @@
-"""A run as it is looked at: journals, reducer and clock, giving one `Snapshot` at a time.
+"""A view of one run: journals, reducer and clock, which give one `Snapshot` at a time.
 
-The only path from a run's directory to any view: live, replayed, printed or attached from elsewhere. Reads files and
-nothing else; nothing here can reach the run. Whatever is missing or damaged is told in the snapshot, never raised.
+The only path from a run directory to any view: live, replayed, printed or attached. It only reads files and cannot
+affect the run. Missing and damaged data are reported in the snapshot, never raised.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from tputui.telemetry.merge import JournalEvent
 
 POLL_BUDGET_S = 0.05
 SKEW_S = 5.0
-"""By so much the clock of another host may differ before it is made up for: a heartbeat is on its way for a second."""
+"""Difference of another host's clock, in seconds, from which it is corrected; heartbeats arrive up to a second late."""
 WATCH_S = 5.0
-"""A run of another host that looks lost by this host's clock is watched for so long, whether it still moves, before it
-counts as settled."""
+"""Seconds that a run of another host, if it looks lost, is watched for new events before it counts as settled."""
 
 
 class Session:
     """A run that is looked at. Not for use from two threads at once.
 
-    A recorded run has one track, read up to the moment that its player plays. A run that is followed has one that is
-    read to the newest fact always, and while a person looks back a second one, read up to that moment; so nothing has
+    A recorded run has one reader, read up to the moment that its player plays. A run that is followed has one that is
+    read to the newest event always, and while a person looks back a second one, read up to that moment; so nothing has
     to be made up for on the way back to now.
     """
 
@@ -48,26 +47,26 @@ class Session:
         self._clock = clock
         self._recorded = recorded is not None
         self._reach = reach_of(recorded) if recorded is not None else None
-        """From when to when a recording goes."""
+        """Time range of a recording."""
         self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
-        self._places = CachedStates(shelf=StateCache(run_dir))
-        self._track = JournalReader(run_dir, self._places)
+        self._cached = CachedStates(on_disk=StateCache(run_dir))
+        self._reader = JournalReader(run_dir, self._cached)
         self._back: JournalReader | None = None
-        """What is looked back at."""
+        """Reader of the past moment that is shown; None while the present is shown."""
         self._skew_s = 0.0
-        """How far the clock of another host is ahead of this one, seen when a fact arrived."""
+        """Seconds that another host's clock is ahead of this one, measured when an event arrived."""
         self._caught_up_t = clock()
-        """When the journals were last read to their end, by this host's clock."""
+        """Time on this host's clock at which the journals were last read to their end."""
         self._moved = False
-        """Whether a fact arrived while the run was watched."""
+        """Whether an event arrived while the run was watched."""
         self._unseen = False
-        """Whether processes of it are another host's, so that only facts tell whether they live."""
+        """Whether some processes are on another host, so that only events show whether they are alive."""
         self._watched_since = time.monotonic()
         self._over = False
-        """Whether a run that is followed was told to have ended when that was last asked."""
+        """Whether the followed run had ended when it was last checked."""
         self.player = Player(self._reach_now, clock, speed=speed, follows=not self._recorded)
-        """What steers the moment that is looked at."""
+        """Controls the moment that is shown."""
 
     @classmethod
     def live(cls, run_dir: Path, clock: Callable[[], float] = time.time) -> Session:
@@ -76,38 +75,39 @@ class Session:
 
     @classmethod
     def replay(cls, run_dir: Path, *, speed: float = 1.0, clock: Callable[[], float] = time.monotonic) -> Session:
-        """Plays a recorded run from its start. `clock` tells how time passes for the one who watches.
+        """Plays a recorded run from its start. `clock` is the time of the viewer, in seconds.
 
-        Raises `ValueError` on a speed that is not more than 0.
+        Raises `ValueError` if the speed is not positive.
         """
         return cls(run_dir, clock, spans(run_dir), speed)
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that is written up to the moment that is looked at was read."""
+        """Whether everything written up to the shown moment was read."""
         return self._shown.caught_up
 
     def disable_cache(self) -> None:
-        """Has `poll` return every fact that is read from now on: nothing is passed over that a place on disk knows."""
-        self._places.shelf = None
+        """Makes `poll` return every event from now on, instead of skipping those that states on disk contain."""
+        self._cached.on_disk = None
 
     def poll(self, budget_s: float = POLL_BUDGET_S) -> list[JournalEvent]:
-        """Reads on for about `budget_s` and returns the facts that were taken in, at the moment that is looked at."""
+        """Reads on for about `budget_s` and returns the events that were applied, at the shown moment."""
         if self._recorded:
-            return self._play(self._track, budget_s)
+            return self._play(self._reader, budget_s)
         self.player.catch_up()
         if self.player.live:
             self._end_look_back()
             return self._follow(budget_s)
         self._follow(budget_s / 2)
-        self._judge_now()
+        self._liveness_now()
         if self._back is None:
-            self._back = JournalReader(self.run_dir, self._places)
+            self._back = JournalReader(self.run_dir, self._cached)
         return self._play(self._back, budget_s / 2)
 
     def update_clock_skew(self) -> None:
-        """Measures the clock of another host by facts that just arrived: they were written after the last ones were."""
-        newest_t = self._track.state.newest_t
+        """Measures the clock of another host by events that just arrived: they were written after the last ones
+        were."""
+        newest_t = self._reader.state.newest_t
         if newest_t is not None:
             ahead_s = newest_t - self._clock()
             behind_s = self._caught_up_t - newest_t
@@ -115,56 +115,56 @@ class Session:
             self._skew_s, self._moved = skew_s if abs(skew_s) > SKEW_S else 0.0, True
 
     def read_all(self) -> None:
-        """Reads on until it is caught up, at least once. Keeps no fact, of which a long run has millions."""
+        """Reads until caught up, at least once."""
         self.poll()
         while not self.caught_up:
             self.poll()
 
     def snapshot(self) -> Snapshot:
-        """What is true now, or at the moment looked at; of a run that is still being read in, as far as it was read."""
+        """The snapshot of the shown moment; while the run is still being read, of what was read so far."""
         return self._snapshot_of(self._shown)
 
     def newest(self) -> Snapshot:
-        """What is true now of a run that is followed, also while its past is shown; else the same as `snapshot`."""
-        return self._snapshot_of(self._track)
+        """The present snapshot of a followed run, also while its past is shown; otherwise the same as `snapshot`."""
+        return self._snapshot_of(self._reader)
 
-    def _snapshot_of(self, track: JournalReader) -> Snapshot:
-        follows = track is self._track and not self._recorded
-        now, verdict = self._judge_now() if follows else self._judge_moment(track)
+    def _snapshot_of(self, reader: JournalReader) -> Snapshot:
+        follows = reader is self._reader and not self._recorded
+        now, liveness = self._liveness_now() if follows else self._liveness_at_moment(reader)
         manifest = self._read_manifest()
-        final = verdict.condition in ENDED if follows else self._is_through()
+        final = liveness.condition in ENDED if follows else self._is_through()
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
-        around = ViewerContext(
+        context = ViewerContext(
             now=now,
             run=manifest.run if manifest else self.run_dir.absolute().name,
             dir=str(self.run_dir),
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
             requests=[_request_view(r) for r in self._requests() if follows or r.t <= now],
-            damage=[_region(damage) for damage in self._damage(track, final)],
-            troubles=[text for text in (gone, track.trouble) if text],
+            damage=[_region(damage) for damage in self._damage(reader, final)],
+            troubles=[text for text in (gone, reader.trouble) if text],
         )
-        return build_snapshot(track.state, around, verdict)
+        return build_snapshot(reader.state, context, liveness)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more will come: the end record was read or no process is left, or a replay is through."""
+        """Whether no more events will come: the run ended or has no process left, or the replay is at its end."""
         if self._recorded:
             return self._is_through()
-        if not self._track.opened:
+        if not self._reader.opened:
             return False
-        _, verdict = self._judge_now()
-        if verdict.condition not in ENDED:
+        _, liveness = self._liveness_now()
+        if liveness.condition not in ENDED:
             return False
-        if verdict.condition == "lost" and self._unseen and not self._moved:
+        if liveness.condition == "lost" and self._unseen and not self._moved:
             return time.monotonic() - self._watched_since >= WATCH_S
-        supervisors = self._track.state.supervisors
-        return verdict.exit_code is not None or not any(w.name in verdict.living for w in supervisors)
+        supervisors = self._reader.state.supervisors
+        return liveness.exit_code is not None or not any(w.name in liveness.living for w in supervisors)
 
     def training_processes(self) -> list[tuple[str, int]]:
-        """Name and process id of the training processes that live; several ranks in one process are told once."""
+        """Name and process id of the living training processes; ranks in one process are listed once."""
         found: dict[int, str] = {}
-        for writer in (*self._track.state.workers, *self._track.state.ranks):
+        for writer in (*self._reader.state.workers, *self._reader.state.ranks):
             if writer.opened and writer.training_ended is None and self._process_lives(writer.name) is not False:
                 found.setdefault(writer.opened.pid, writer.name)
         return [(name, pid) for pid, name in found.items()]
@@ -172,17 +172,17 @@ class Session:
     def close(self) -> None:
         """Closes the journals."""
         self._end_look_back()
-        self._track.close()
+        self._reader.close()
 
     @property
     def _shown(self) -> JournalReader:
-        """The track of the moment that is looked at."""
-        return self._back or self._track
+        """The reader of the shown moment."""
+        return self._back or self._reader
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
-        opened = self._track.opened
-        read_events = self._track.read(math.inf, budget_s)
-        if self._track.caught_up:
+        opened = self._reader.opened
+        read_events = self._reader.read(math.inf, budget_s)
+        if self._reader.caught_up:
             if read_events and opened:
                 self.update_clock_skew()
             self._caught_up_t = self._clock()
@@ -192,13 +192,14 @@ class Session:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
             return self._clock() + self._skew_s
-        # Of writers that have not spoken since the clock was set back, the silence is not known yet.
-        going_on = [w for w in self._track.state.processes.values() if w.training_ended is None and w.run_ended is None]
-        return self._clock() + min((writer.set_back_s for writer in going_on), default=0.0)
+        # A process that has written nothing since the clock was set back does not know of that yet.
+        state = self._reader.state
+        running = [each for each in state.processes.values() if each.training_ended is None and each.run_ended is None]
+        return self._clock() + min((process.set_back_s for process in running), default=0.0)
 
-    def _play(self, track: JournalReader, budget_s: float) -> list[JournalEvent]:
+    def _play(self, reader: JournalReader, budget_s: float) -> list[JournalEvent]:
         moment = self.player.position
-        return track.read(moment, budget_s, whole=moment >= self.player.end)
+        return reader.read(moment, budget_s, whole=moment >= self.player.end)
 
     def _end_look_back(self) -> None:
         if self._back is not None:
@@ -206,66 +207,66 @@ class Session:
             self._back = None
 
     def _reach_now(self) -> Reach:
-        """From when to when the run can be looked at."""
+        """The time range that can be shown."""
         if self._reach is not None:
             return self._reach
-        now, state = self._now(), self._track.state
+        now, state = self._now(), self._reader.state
         first, newest = state.first_t, state.newest_t
         start = first if first is not None else now
         if self._over and newest is not None:
             return Reach(start, newest)
         return Reach(start, max(start, now), growing=True)
 
-    def _damage(self, track: JournalReader, final: bool) -> list[Damage]:
-        """What of the run cannot be read, or is not there; `final` says that no more will be written."""
+    def _damage(self, reader: JournalReader, final: bool) -> list[Damage]:
+        """Damaged and missing data; `final`: nothing more will be written."""
         if not self.run_dir.is_dir():
-            return track.damage(final=final)
+            return reader.damage(final=final)
         manifest = self._read_manifest()
-        regions = [*manifest_damage(self.run_dir, track.state, manifest), *track.damage(final=final)]
-        if not (final and track.caught_up):
+        regions = [*manifest_damage(self.run_dir, reader.state, manifest), *reader.damage(final=final)]
+        if not (final and reader.caught_up):
             return regions
         files = _journal_files(self.run_dir)
         if files is None:
             return regions
-        regions += truncation.misplaced(track.state, files, manifest.run if manifest else None)
-        return regions + truncation.missing(track.state, files, regions, over=final)
+        regions += truncation.misplaced(reader.state, files, manifest.run if manifest else None)
+        return regions + truncation.missing(reader.state, files, regions, over=final)
 
     def _is_through(self) -> bool:
-        """Whether the moment that is looked at is the end, and all before it was read."""
+        """Whether the shown moment is the end, and everything before it was read."""
         return self._shown.caught_up and self._shown.moment >= self.player.end
 
-    def _judge_moment(self, track: JournalReader) -> tuple[float, Liveness]:
-        """The moment up to which a track is read, and what is reported of the run's life then."""
-        if not track.caught_up and track.state.processes:
-            return _half_read(track.state, track.moment)
-        return track.moment, assess(track.state, self._alive_at(track), track.moment)
+    def _liveness_at_moment(self, reader: JournalReader) -> tuple[float, Liveness]:
+        """The moment up to which a reader has read, and the liveness of the run then."""
+        if not reader.caught_up and reader.state.processes:
+            return _half_read(reader.state, reader.moment)
+        return reader.moment, assess(reader.state, self._alive_at_moment(reader), reader.moment)
 
-    def _judge_now(self) -> tuple[float, Liveness]:
-        """The same of a run that is followed, now."""
-        state = self._track.state
-        if not self._track.opened and state.processes:
+    def _liveness_now(self) -> tuple[float, Liveness]:
+        """The present time, and the liveness of a followed run."""
+        state = self._reader.state
+        if not self._reader.opened and state.processes:
             return _half_read(state, self._clock())
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.processes}
         self._unseen = None in alive.values()
         now = self._now()
-        verdict = assess(state, alive, now, manifest.created if manifest else None)
-        self._over = verdict.condition in ENDED
-        return now, verdict
+        liveness = assess(state, alive, now, manifest.created if manifest else None)
+        self._over = liveness.condition in ENDED
+        return now, liveness
 
-    def _alive_at(self, track: JournalReader) -> dict[str, bool | None]:
-        """By writer: whether it had more to say after the moment of a track, or else lives now."""
+    def _alive_at_moment(self, reader: JournalReader) -> dict[str, bool | None]:
+        """By writer: whether it had more to say after the moment of a reader, or else lives now."""
         if self._recorded:
-            return {name: track.moment < self._last_words.get(name, track.moment) for name in track.state.processes}
+            return {name: reader.moment < self._last_words.get(name, reader.moment) for name in reader.state.processes}
         found: dict[str, bool | None] = {}
-        for name in track.state.processes:
-            followed = self._track.state.processes.get(name)
-            newest_t = followed.newest_t if followed is not None and self._track.opened else math.inf
-            found[name] = (newest_t is not None and track.moment < newest_t) or self._process_lives(name)
+        for name in reader.state.processes:
+            followed = self._reader.state.processes.get(name)
+            newest_t = followed.newest_t if followed is not None and self._reader.opened else math.inf
+            found[name] = (newest_t is not None and reader.moment < newest_t) or self._process_lives(name)
         return found
 
     def _process_lives(self, name: str) -> bool | None:
-        followed = self._track.state.processes.get(name)
+        followed = self._reader.state.processes.get(name)
         opened = followed.opened if followed is not None else None
         return None if opened is None else rundir.is_alive(rundir.process_of(opened))
 
@@ -276,7 +277,7 @@ class Session:
             return []
 
     def _read_manifest(self) -> rundir.Manifest | None:
-        """The manifest; of one that cannot be read the damage tells why."""
+        """The manifest; None if it cannot be read, which the damage reports."""
         if self._manifest is None:
             self._manifest = rundir.manifest_if_readable(self.run_dir)
         return self._manifest
@@ -308,7 +309,7 @@ def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | 
 
 
 def _journal_files(run_dir: Path) -> dict[str, JournalFile] | None:
-    """The journals that stand in a run's directory, by writer; None where they cannot be looked at."""
+    """The journals of a run directory, by process; None if it cannot be listed."""
     try:
         return {name: JournalFile(path.name, path.stat().st_size) for name, path in rundir.journal_paths(run_dir)}
     except OSError:
@@ -316,7 +317,7 @@ def _journal_files(run_dir: Path) -> dict[str, JournalFile] | None:
 
 
 def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
-    """What is true of a run now, after everything that is written was read."""
+    """The present snapshot of a run, after reading everything."""
     session = Session.live(run_dir, clock)
     try:
         session.read_all()
@@ -326,7 +327,7 @@ def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
 
 
 def load_at(run_dir: Path, t: float) -> Snapshot:
-    """What was true of a run at a moment, in unix time: nothing that came later is in it."""
+    """The snapshot of a run at a unix time, without anything that came later."""
     session = Session.replay(run_dir)
     try:
         session.player.pause()
@@ -338,12 +339,12 @@ def load_at(run_dir: Path, t: float) -> Snapshot:
 
 
 def extent(run_dir: Path) -> Reach:
-    """From when to when a run is recorded, in unix time. Reads the ends of its journals alone."""
+    """The recorded time range of a run, in unix time. Reads only the ends of its journals."""
     return reach_of(spans(run_dir))
 
 
 def read_events(run_dir: Path) -> Iterator[JournalEvent]:
-    """Every fact of a run that is written, those of each process in their order."""
+    """Every event of a run, in order for each process."""
     session = Session.live(run_dir)
     session.disable_cache()
     try:

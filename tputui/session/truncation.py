@@ -1,8 +1,7 @@
-"""What a run's journals lack, told by the journals beside them: an end that was cut off, a file that is gone or of
-another run, a manifest that says something else.
+"""Detects truncated, missing or foreign journals, and a manifest that contradicts them.
 
-A file that was cut between two lines, or removed, looks sound by itself. Here the writers vouch for one another, and
-only what one of them proves is told: a process that was killed says no last word, and nothing is missing then. Pure.
+A file that was cut between two lines, or removed, looks valid by itself, so journals are checked against one another.
+Only proven losses are reported: a killed process writes no end record, and then nothing is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EVIDENCE: tuple[type[ev.Event], ...] = (
     ev.TrainingEnded,
     ev.RunEnded,
 )
-"""The facts that are looked at; a state that took in no others is judged alike."""
+"""Events that the checks use; a state reduced from these alone gives the same result."""
 END_MISSING = "the end of the journal is missing"
 JOURNAL_MISSING = "the journal is missing"
 KEYS_NAMED = 4
@@ -32,7 +31,7 @@ _NOT_FINITE = ('"NaN"', '"Infinity"', '"-Infinity"')
 
 
 class JournalFile(NamedTuple):
-    """A journal as it stands in the run's directory."""
+    """A journal in the run directory."""
 
     name: str
     size: int
@@ -40,10 +39,10 @@ class JournalFile(NamedTuple):
 
 
 def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[Damage], *, over: bool) -> list[Damage]:
-    """What is proven to be missing, once everything that is written was read.
+    """Journals, or ends of journals, that are provably missing, after everything was read.
 
-    `files` are the journals by writer and `known` is the damage found in them: one whose end is damaged is not told
-    twice. `over` says that an end record was read or that no process of the run lives.
+    `files`: journals by process. `known`: damage found in them; a damaged end is not reported twice. `over`: an end
+    record was read, or no process of the run is alive.
     """
     if not over:
         return []
@@ -59,9 +58,9 @@ def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[D
 
 
 def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None) -> list[Damage]:
-    """Journals that another process wrote than their files are called after, or another run than this one.
+    """Journals of another process than their file name says, or of another run.
 
-    `run` is the name by the manifest, where that can be read.
+    `run`: name of the run by the manifest, if that can be read.
     """
     found: list[Damage] = []
     for name, file in files.items():
@@ -76,7 +75,7 @@ def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None
 
 
 def contradicted(state: RunState, config: Mapping[str, Any]) -> str:
-    """On which keys the configuration of the manifest is not the one that the run recorded; empty where on none."""
+    """How the configuration of the manifest differs from the recorded one; empty if it does not."""
     started = next((w.run_started for w in state.supervisors if w.run_started), None)
     if started is None:
         return ""
@@ -91,28 +90,28 @@ def contradicted(state: RunState, config: Mapping[str, Any]) -> str:
 
 
 def _same(asked: str, recorded: str) -> bool:
-    """Whether two values of a configuration are the same, as text; a manifest has no NaN and no infinity."""
+    """Whether two values, as text, are the same; a manifest cannot contain NaN or infinity."""
     return asked == recorded or (asked == "null" and recorded in _NOT_FINITE)
 
 
 def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
-    """Writers whose journal, or the end of it, was written and is not there."""
+    """Processes whose journal, or its end, is missing."""
     writers: list[str] = []
     for supervisor in state.supervisors:
         name = f"worker-{supervisor.index}"
         worker = state.processes.get(name)
         if _last_word_was_heard(supervisor) and (worker is None or worker.training_ended is None):
             writers.append(name)
-        # A worker is started by its supervisor, who tells so long before the worker can say anything.
+        # A supervisor reports that it starts a worker long before the worker can write anything.
         if name in files and supervisor.worker_started is None and _ends_at_its_start(supervisor):
             writers.append(supervisor.name)
     return writers
 
 
 def _last_word_was_heard(supervisor: ProcessState) -> bool:
-    """Whether the supervisor proves that the training process told its end.
+    """Whether the supervisor proves that the training process wrote its end record.
 
-    An exit code other than 0 alone proves nothing: a process that breaks down early exits so without a word.
+    An exit code other than 0 proves nothing: a process that fails early exits without one.
     """
     ended, exited = supervisor.run_ended, supervisor.worker_exited
     if ended is None:
@@ -121,11 +120,11 @@ def _last_word_was_heard(supervisor: ProcessState) -> bool:
 
 
 def _ends_at_its_start(supervisor: ProcessState) -> bool:
-    """Whether nothing later than the start of the training process was read, so that a lost line does not explain
-    why its start is not told."""
+    """Whether nothing after the start of the training process was read, so that its start is not just a lost line."""
     return supervisor.worker_exited is None and supervisor.run_ended is None
 
 
 def _explains(region: Damage, file: JournalFile) -> bool:
-    """Whether the region already tells why the end was not read: it reaches the end, or nothing could be read."""
+    """Whether a damaged region already explains the missing end: it reaches the end, or the whole file is
+    unreadable."""
     return region.journal == file.name and (region.end >= file.size or region.end == 0)

@@ -26,21 +26,21 @@ MarkKind = Literal[
     "resume",
     "end",
 ]
-"""What happened: an epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the
-best so far; a person asked, or was answered; values became NaN or infinite; no word or no step for long; something the
-user should know; training broke; it goes on from a checkpoint; the run ended."""
+"""An epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the best so far; a
+request was made or answered; values became NaN or infinite; no event or no step for long; a warning; a failure; the run
+was resumed from a checkpoint; the run ended."""
 
 
 MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a series: consecutive steps reduced to what a chart needs. A one-step spike survives in `max`."""
+    """Consecutive steps of a series, reduced for charts. A one-step spike is preserved in `max`."""
 
     first_step: int
     last_step: int
     mean: float
-    """Mean of the finite values over its steps and cores; NaN where none is finite."""
+    """Mean of the finite values over its steps and cores; NaN if none is finite."""
     min: float
     max: float
     num_values: int
@@ -49,57 +49,56 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """NaN and infinite values in it."""
 
     t: float = 0.0
-    """Unix time at which its last step was reported; 0 where that was not told."""
+    """Unix time at which its last step was reported; 0 if unknown."""
 
 
 class CoreColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """What each core's loss was over consecutive steps. Shared between snapshots: not to be changed.
+    """The loss of each core over consecutive steps. Shared between snapshots: do not modify.
 
-    Columns follow each other without a gap, and need not be of one width. One of a long run is made of samples of its
-    steps: see `tputui.state.core_series` for which.
+    Columns follow each other without a gap and may differ in width. In a long run only some of the steps are sampled,
+    see `tputui.state.core_series`.
     """
 
     first_step: int
     last_step: int
     means: Sequence[float]
-    """[cores] an array of float32, by global index of the core: mean of the finite values of the steps that were
-    sampled; NaN where there is none, so for a core that does not tell."""
+    """[cores] float32, by global core index: mean of the finite values of the sampled steps; NaN without one."""
     bad_cores: tuple[int, ...]
-    """Cores with a NaN or an infinity in a step that was sampled, in order."""
+    """Cores with a NaN or infinite value in a sampled step, in order."""
     num_steps: int
-    """Steps that were sampled: all from the first to the last, or fewer."""
+    """Sampled steps: all from the first to the last, or fewer."""
     middle: float
-    """Mean of the steps that were sampled, where a curve has its point."""
+    """Mean of the sampled step numbers: the position of the point of a curve."""
 
     @property
     def is_sampled(self) -> bool:
-        """Whether steps were passed over."""
+        """Whether steps were left out."""
         return self.num_steps < self.last_step - self.first_step + 1
 
 
 class OutlierView(msgspec.Struct, frozen=True, kw_only=True):
-    """A core whose loss differs persistently from the others; see `tputui.state.outlier` for what that takes."""
+    """A core whose loss differs persistently from the others, see `tputui.state.outlier`."""
 
     core: int
     by: float
-    """Its greatest distance from the median core, in units of the loss; negative below."""
+    """Largest difference from the median core, in units of the loss; negative if below."""
     first_step: int
     last_step: int
     """Steps from the first to the last in which it was off."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened at a moment."""
+    """A mark on the timeline."""
 
     t: float
     """Unix time in seconds."""
     step: int
-    """Newest step done then; for an epoch its first one."""
+    """Newest step at that time; for an epoch its first step."""
     kind: MarkKind
     text: str
-    """For a person: `saved 1.2 MiB in 0.30 s: checkpoints/last.pt`."""
+    """`saved 1.2 MiB in 0.30 s: checkpoints/last.pt`."""
     core: int | None
-    """The core it befell, where it was one."""
+    """The core concerned, if it is a single one."""
 
 
 class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,40 +112,40 @@ class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast training went over one report, or the mean over neighbouring ones."""
+    """Throughput of one report, or the mean over neighbouring ones."""
 
     t: float
     """Unix time of the last of them."""
     step: int
     """Steps done then."""
     step_s: float
-    """Mean wall time of a step in seconds, compiling left out."""
+    """Mean wall time of a step in seconds, without compiling."""
     examples_per_s: float
 
 
 class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast training goes."""
+    """Throughput of training."""
 
     examples_per_s: float
     """By the newest report, over all cores."""
     steady_examples_per_s: float
-    """At the median step time of the run so far, so that neither the start nor a hiccup counts."""
+    """At the median step time of the run so far, so that the start and hiccups do not count."""
     step_p50_s: float
-    """Median step time in seconds. Steps' own times are not recorded: it is over the reports' mean step times, each
-    counted once for every step in it, and exact to 0.1 %."""
+    """Median step time in seconds, exact to 0.1 %. Computed from the mean step time of each report, weighted by its
+    number of steps, since single steps are not timed."""
     step_p95_s: float
-    """The step time in seconds that 95 % of the steps keep, in the same way over reports' means: a single slow step
-    within a report does not show in it."""
+    """95th percentile of the step times in seconds, from the same means: a single slow step in a report does not
+    show."""
     num_reports: int
-    """Reports that these figures are over."""
+    """Reports that these values are based on."""
     history: list[ThroughputPoint]
     """In order of time; at most 512 however long the run."""
     eta_epoch_s: float | None
-    """Seconds to the end of the running epoch, its evaluation included; None where it cannot be told."""
+    """Seconds to the end of the running epoch, including its evaluation; None if unknown."""
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory at a moment, or the most of it over neighbouring ones."""
+    """Memory at one time, or the maximum over neighbouring samples."""
 
     t: float
     """Unix time in seconds."""
@@ -159,10 +158,10 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeterPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What AverageMeters showed at a step."""
+    """AverageMeters at one step."""
 
     epoch: int
     split: Split
     step: int
     avg: dict[str, float]
-    """Mean over the epoch's examples so far, by name of the meter."""
+    """Mean over the examples of the epoch so far, by name of the meter."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -292,7 +292,8 @@ class ProcessState(StateStruct):
         if not isinstance(event, ev.EpochEnded):
             return event
         if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
-            sections_s, trace_s = _lengths(event.sections_s), _lengths(event.trace_s)
+            sections_s = {name: s for name, s in event.sections_s.items() if _is_length(s)}
+            trace_s = {name: s for name, s in event.trace_s.items() if _is_length(s)}
             event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
         if max(len(event.train), len(event.valid), len(event.scores)) > METERS_MAX:
             train, valid = self._few(event.t, event.train), self._few(event.t, event.valid)
@@ -324,9 +325,8 @@ class ProcessState(StateStruct):
         if event.compiles > (self.xla.compiles if self.xla else 0):
             # The time is that of all programs since the last report, so none of them took longer.
             took = event.compile_s - (self.xla.compile_s if self.xla else 0.0)
-            self.longest_compile_s = (
-                max(self.longest_compile_s, took) if math.isfinite(took) else self.longest_compile_s
-            )
+            if math.isfinite(took):
+                self.longest_compile_s = max(self.longest_compile_s, took)
         self.log.marks.add_compiles(self.xla, event, self.steps_done)
         self.xla = event
 
@@ -391,10 +391,6 @@ class ProcessState(StateStruct):
     def _timed(self, event: EndT) -> EndT:
         """The end record, at the newest time if its own is invalid: views compute durations up to it."""
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
-
-
-def _lengths(seconds: Mapping[str, float]) -> dict[str, float]:
-    return {name: length for name, length in seconds.items() if _is_length(length)}
 
 
 def _is_length(seconds: float) -> bool:

@@ -1,7 +1,7 @@
-"""What is true of a run at a moment: the one value that every view draws.
+"""The state of a run at one moment, as every view shows it: the screen, the lines of `--no-ui`, and `show --json`.
 
-The screen, the lines of `--no-ui` and `show --json` all read a `Snapshot`; `docs` and tests name its fields. Facts
-that nobody told are None or empty, never a made-up number, and where a reason is known it stands beside.
+Unknown values are None or empty, never a made-up number, beside the reason if it is known. Times are unix times and
+durations are in seconds.
 """
 
 from __future__ import annotations
@@ -22,23 +22,10 @@ from tputui.state.chart_data import (
     Segment,
     ThroughputView,
 )
-from tputui.telemetry.events import (
-    CodeFrame,
-    FailureKind,
-    HbmReading,
-    MemoryForecast,
-    MeterReading,
-    Phase,
-    PictureKept,
-    ProcessSample,
-    RequestKind,
-    Split,
-    StepPrograms,
-    ThreadStack,
-)
+from tputui.telemetry import events as ev
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
-"""`starting`: alive, no step yet. `stalled`: alive, and silent or without progress beyond what its phase allows.
+"""`starting`: alive, no step yet. `stalled`: alive, but silent or without progress for longer than its phase allows.
 `lost`: no end record and no living process."""
 
 ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
@@ -49,7 +36,7 @@ CoreCondition = Literal["starting", "running", "stalled", "ended"]
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """How the cores run one program."""
+    """Cores, devices and strategy of the run."""
 
     strategy: str
     device: str
@@ -57,11 +44,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     num_cores: int
     num_hosts: int
     device_warning: str | None = None
-    """That a TPU seems to be here and is not used, and why."""
+    """Why a TPU that seems to be present is not used."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be trained."""
+    """The training plan."""
 
     task: str
     num_epochs: int
@@ -79,27 +66,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """A core, and the newest that it said."""
+    """A core and its newest report."""
 
     core: int
     host: str
     loss: float | None
-    """Loss of its share of the newest reported step."""
+    """Loss of its share of the newest step."""
     step: int
     condition: CoreCondition
-    phase: Phase | None
-    """Phase of the process that drives it."""
+    phase: ev.Phase | None
+    """Phase of its process."""
     phase_s: float
-    """Seconds in that phase, as of the snapshot's moment while the process is alive."""
+    """Seconds in that phase; up to `Snapshot.now` while the process is alive."""
 
 
 class MeterView(msgspec.Struct, frozen=True, kw_only=True):
     """An AverageMeter."""
 
     name: str
-    split: Split
+    split: ev.Split
     epoch: int
-    reading: MeterReading
+    reading: ev.MeterReading
     reduced: str
 
 
@@ -107,26 +94,26 @@ class EpochView(msgspec.Struct, frozen=True, kw_only=True):
     """An epoch that ended."""
 
     epoch: int
-    train: dict[str, MeterReading]
-    valid: dict[str, MeterReading]
+    train: dict[str, ev.MeterReading]
+    valid: dict[str, ev.MeterReading]
     train_s: float
     valid_s: float
     sections_s: dict[str, float]
     lr: float
     best: bool
     scores: dict[str, float]
-    """Figures of the whole validation split that are no means over examples."""
+    """Scores of the whole validation split that are not means over examples."""
     trace_s: dict[str, float]
-    """What tracing was spent on, by part."""
+    """Seconds of tracing by part."""
 
     @property
     def compile_s(self) -> float:
-        """Seconds in which programs were compiled."""
+        """Seconds of compiling."""
         return self.sections_s.get("compile", 0.0)
 
     @property
     def steady_s(self) -> float:
-        """Seconds of training and validation without those."""
+        """Seconds of training and validation without compiling."""
         return max(self.train_s + self.valid_s - self.compile_s, 0.0)
 
     def figure(self, name: str) -> float | None:
@@ -136,7 +123,7 @@ class EpochView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def best_epoch(epochs: Sequence[EpochView]) -> EpochView | None:
-    """Of epochs in order: the one that was the best when it ended and was not bettered since."""
+    """The best of the epochs, which are in order; None if none was the best when it ended."""
     return next((epoch for epoch in reversed(epochs) if epoch.best), None)
 
 
@@ -147,7 +134,7 @@ def monitored(config: Mapping[str, Any]) -> str:
 
 
 EXTRA_LEAST = 0.05
-"""Executions a step above the expected ones that are shown as such: one in twenty steps."""
+"""Unexpected executions per step from which they are shown: one in twenty steps."""
 
 
 class XlaView(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,37 +151,37 @@ class XlaView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_from_device: int
     fallbacks: dict[str, int]
     engine_reads: int = 0
-    """Of the transfers from the device, the engine's own."""
+    """Transfers from the device by the engine itself."""
     scalar_reads: int = 0
-    """Single values that the task's code read, evaluations included."""
-    steps: StepPrograms | None = None
-    """The training steps after warm-up; None in recordings that do not count them. Their `recompiles` leave out what
-    was compiled elsewhere than at a sync."""
+    """Scalars that the code of the task read, including evaluation."""
+    steps: ev.StepPrograms | None = None
+    """The training steps after warm-up; None if the run did not count them. `recompiles` covers compilations at a sync
+    only."""
 
     @property
     def executes_a_step(self) -> float | None:
-        """Programs executed by a step after warm-up; None before there is one."""
+        """Programs executed per step after warm-up; None before the first such step."""
         return self.steps.executes / self.steps.steps if self.steps and self.steps.steps > 0 else None
 
     @property
     def expected_a_step(self) -> float | None:
-        """Programs that the strategy makes of a step."""
+        """Programs per step that the strategy needs."""
         return self.steps.expected_executes / self.steps.steps if self.steps and self.steps.steps > 0 else None
 
     @property
     def reads_a_step(self) -> float | None:
-        """Single values that a step reads from the device."""
+        """Scalars read from the device per step."""
         return self.steps.scalar_reads / self.steps.steps if self.steps and self.steps.steps > 0 else None
 
     @property
     def has_extra_executes(self) -> bool:
-        """Whether steps execute more programs than the strategy makes of them."""
+        """Whether steps execute more programs than the strategy needs."""
         executes, expected = self.executes_a_step, self.expected_a_step
         return executes is not None and expected is not None and executes - expected >= EXTRA_LEAST
 
     @property
     def is_never_recompiled(self) -> bool | None:
-        """Whether nothing was compiled after warm-up; None where that is not known, or warm-up is not over."""
+        """Whether nothing was compiled after warm-up; None if unknown, or before the end of warm-up."""
         if self.recompiles > 0:
             return False
         return True if self.steps is not None and self.steps.steps > 0 else None
@@ -203,15 +190,15 @@ class XlaView(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of devices and hosts."""
 
-    hbm: list[HbmReading] | None
+    hbm: list[ev.HbmReading] | None
     hbm_reason: str | None
-    """Why there is no reading; None where there is one."""
+    """Why there is no reading; None if there is one."""
     host_cpu_percent: float | None
     host_used_bytes: int | None
     host_total_bytes: int | None
-    processes: list[ProcessSample]
-    predicted: MemoryForecast | None = None
-    """What a step was predicted to take on one core, before the first one."""
+    processes: list[ev.ProcessSample]
+    predicted: ev.MemoryForecast | None = None
+    """Memory of a step on one core, predicted before the first step."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,14 +215,14 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with its receipts."""
+    """A request and its answers."""
 
     id: str
-    kind: RequestKind
+    kind: ev.RequestKind
     state: RequestState
     t: float
     by: str | None
-    seen_phase: Phase | None
+    seen_phase: ev.Phase | None
     applied_step: int | None
     path: str | None
     why: str | None
@@ -243,7 +230,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
-    """A NaN or an infinity that a core reported."""
+    """A NaN or infinite value of a core."""
 
     core: int
     step: int
@@ -252,68 +239,65 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What broke training."""
+    """The first failure of a run."""
 
     writer: str
     error: str
     message: str
     traceback: str
-    phase: Phase
+    phase: ev.Phase
     step: int
-    kind: FailureKind = "exception"
-    """How it broke."""
+    kind: ev.FailureKind = "exception"
     t: float = 0.0
     """Unix time at which it did."""
     host: str = ""
     pid: int | None = None
     cores: list[int] = []
-    """The cores that the process drives."""
-    frames: list[CodeFrame] = []
-    """The calls in the user's own code that led there, the newest first."""
+    frames: list[ev.CodeFrame] = []
+    """Calls in the user's code that led to it, newest first."""
     stack: str = ""
-    """The Python stack at an end in native code."""
+    """Python stack of a process that ended in native code."""
     log: list[str] = []
-    """The last lines that were printed before."""
     memory: str | None = None
-    """What the kernel's counters say of memory, where a process was killed."""
+    """The kernel's memory counters, if a process was killed."""
     followers: list[str] = []
-    """The ends of other processes that came later, a sentence each."""
+    """Later ends of other processes, as sentences."""
     path: str | None = None
     """File with the whole report, relative to the run directory."""
 
 
 class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the threads of a process were."""
+    """The Python stacks of a process."""
 
     t: float
     """Unix time in seconds."""
     process: str
     pid: int
     cores: list[int]
-    phase: Phase | None
-    """What it was doing then, by its newest word; None where that is not known."""
+    phase: ev.Phase | None
+    """Its phase at that time, by its newest heartbeat; None if unknown."""
     phase_s: float
     step: int
-    """As the receipt of the request tells it, else by its newest word then."""
+    """By its answer to the request, or else by its newest heartbeat at that time."""
     waits_for: str | None
-    """What of the other processes it waited for."""
-    threads: list[ThreadStack]
-    """The one that trains first."""
+    """What it waited for from other processes."""
+    threads: list[ev.ThreadStack]
+    """Threads; the training thread is first."""
     path: str | None
-    """File with all of it, relative to the run directory."""
+    """File with all stacks, relative to the run directory."""
     by_signal: bool
-    """Whether a signal fetched them, since no thread of Python could answer."""
+    """Whether a signal fetched them, because no Python thread could answer."""
 
 
 class StacksView(msgspec.Struct, frozen=True, kw_only=True):
-    """The stacks that were asked for last."""
+    """The newest requested stacks."""
 
     request: str
     t: float
-    """When the last of them were taken."""
+    """When the last of them was taken."""
     processes: list[ProcessStacks]
     again_t: float | None = None
-    """When they were asked for once more, where nobody has answered that yet."""
+    """Time of a newer request that has no answer yet."""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,15 +305,15 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
     t: float
     source: str
-    """Who says it: `worker-0` for what training printed, `tputui` for what the tool tells."""
+    """`worker-0` for lines that training printed, `tputui` for lines of tputui."""
     level: Literal["info", "warning", "error"]
     text: str
 
 
 class SkippedExample(msgspec.Struct, frozen=True, kw_only=True):
-    """An example that cannot be used and was left out."""
+    """An invalid example that was left out."""
 
-    split: Split
+    split: ev.Split
     where: str
     why: str
 
@@ -339,23 +323,23 @@ class SkippedView(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     limit: int
-    """How many may be; 0 where none was."""
+    """How many may be left out; 0 if none was."""
     examples: list[SkippedExample]
     """The first ones; `count` counts all."""
 
 
 class PicturesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Pictures of a few predictions, of the newest epoch that has some."""
+    """Pictures of predictions, of the newest epoch with pictures."""
 
     epoch: int
     step: int
-    pictures: list[PictureKept]
+    pictures: list[ev.PictureKept]
     legend: str = ""
-    """What their colours mean."""
+    """Meaning of their colours."""
 
 
 class DamageRegion(msgspec.Struct, frozen=True, kw_only=True):
-    """A region of a journal that cannot be read."""
+    """A damaged region of a journal, in bytes."""
 
     journal: str
     start: int
@@ -365,49 +349,46 @@ class DamageRegion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the journals cannot be read."""
+    """Damage in the journals."""
 
     regions: list[DamageRegion]
     lost_records: int
-    """Records lost, as far as sequence numbers tell."""
+    """Lost records, as far as known from sequence numbers."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is true of a run at the moment `now`."""
+    """The state of a run at the unix time `now`."""
 
     now: float
-    """Unix time in seconds: the present for a running run, the moment played for a replay."""
+    """Unix time: the present, or the moment shown by a replay."""
     run: str
     dir: str
     created: float | None
     condition: RunCondition
     condition_reason: str
-    """One sentence for a person."""
     config: dict[str, Any]
     topology: Topology | None
     plan: Plan | None
-    phase: Phase | None
-    """Phase of the first worker; None before it spoke."""
+    phase: ev.Phase | None
+    """Phase of the first worker; None before its first heartbeat."""
     phase_s: float
     newest_fact: float | None
-    """Time of the newest fact."""
     started: float | None
-    """Time of the first fact."""
     ended: float | None
     """Time of the end record."""
     epoch: int
     epoch_step: int
     steps: int
-    """Steps done, those before a resume included."""
+    """Steps done, including those before a resume."""
     step_s: float | None
     examples_per_s: float | None
     lr: float | None
     report_steps: int | None
     eta_s: float | None
-    """Seconds to the end of training at the pace of the epochs and steps so far; None where it cannot be told."""
+    """Estimated seconds to the end of training; None if unknown."""
     cores: list[CoreView]
     meters: list[MeterView]
-    """Meters of the running epoch, or the last one: training first, then validation."""
+    """Meters of the running or last epoch: training first, then validation."""
     epochs: list[EpochView]
     xla: XlaView | None
     memory: MemoryView
@@ -417,11 +398,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The first ones; `num_non_finite` counts all."""
     num_non_finite: int
     dropped_steps: int
-    """Steps whose values the disk could not take in time."""
+    """Steps whose values were dropped because the disk was too slow."""
     skipped: SkippedView
     pictures: PicturesView | None
     warnings: list[str]
-    """What the run itself warned of; the newest ones."""
+    """Newest warnings of the run itself."""
     failure: Failure | None
     exit_code: int | None
     logs: list[LogLine]
@@ -430,35 +411,35 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The loss over all cores, in order of steps; bounded in number however long the run."""
     damage: DamageView
     newer_format: str | None
-    """Says so where a writer is newer than this reader, or wrote kinds of facts that it does not know."""
+    """A warning if a newer version wrote the run; else None."""
     troubles: list[str] = []
-    """What keeps the viewer from seeing all of the run: its directory is gone, a file of it cannot be read."""
+    """Why the viewer cannot see all of the run: its directory is gone, or a file cannot be read."""
     num_senseless: int = 0
-    """Records of steps that contradict themselves and were left out."""
+    """Records left out because they contradict themselves."""
     core_columns: list[CoreColumn] = []
     """Each core's loss, in order of steps; at most 512 columns however long the run."""
     outlier: OutlierView | None = None
-    """The core whose loss differs from the others now; None where none does."""
+    """The core whose loss currently differs from the others; None if there is none."""
     marks: list[Mark] = []
-    """What happened, in order of time. Of a kind that happened often the newest are kept, and samples of the rest."""
+    """Timeline marks in order of time. Of frequent kinds: the newest, and samples of the others."""
     num_marks: int = 0
-    """All of them, those that are not kept included."""
+    """Number of all marks, including those not stored."""
     epoch_starts: list[EpochStart] = []
-    """In order of epochs; of more than 512, samples."""
+    """In order of epochs; samples if there are more than 512."""
     throughput: ThroughputView | None = None
     """None before the first report."""
     memory_history: list[MemoryPoint] = []
     """In order of time; at most 512 however long the run."""
     stacks: StacksView | None = None
-    """The stacks that were asked for last; None where none were."""
+    """The newest requested stacks; None if none were requested."""
     meter_history: list[MeterPoint] = []
-    """In order of time, training and validation apart; at most 512 of each. An epoch's last figures are in `epochs`."""
+    """In order of time, training and validation apart; at most 512 of each. Final values are in `epochs`."""
 
     @property
     def newest_loss(self) -> float | None:
         """Training loss of the newest step, as the mean over the cores: what every view shows as "the loss".
 
-        NaN if a core's is NaN or infinite; None before the first report.
+        NaN if the loss of a core is NaN or infinite; None before the first report.
         """
         losses = [core.loss for core in self.cores if core.loss is not None]
         if losses:
