@@ -1,4 +1,4 @@
-"""In what configurations differ: nested tables as keys with dots; what all agree on is only counted. Pure."""
+"""Differences between configurations, by dotted key; equal keys are only counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 ABSENT = "-"
-"""Stands where a configuration lacks the key."""
+"""Value of a key that a configuration does not have."""
 
 
 class DiffRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,13 +17,13 @@ class DiffRow(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     values: list[str]
-    """A run each, as text; `ABSENT` where it is not set."""
+    """One per run, as text; `ABSENT` if not set."""
     changed: list[bool]
-    """A run each: whether it differs from the base."""
+    """One per run: whether it differs from the base."""
 
 
 class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs, and how much does not."""
+    """The keys that differ, and the number of equal ones."""
 
     rows: list[DiffRow]
     num_equal: int
@@ -31,7 +31,7 @@ class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
-    """In what the configurations differ; keys in the order of the base, those that it lacks after them."""
+    """Compares configurations. Keys are in the order of the base, followed by those it lacks."""
     flat = [flatten(config) for config in configs]
     ordered = [flat[base], *(one for index, one in enumerate(flat) if index != base)] if flat else []
     rows, num_equal = [], 0
@@ -45,7 +45,7 @@ def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Every value as text by its key: `optim.lr`. Lists stand as one value; an empty table as `{}`."""
+    """Every value as text, by dotted key such as `optim.lr`. A list is one value; an empty table is `{}`."""
     found: dict[str, str] = {}
     for key, value in config.items():
         name = f"{prefix}{key}"
@@ -57,7 +57,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """As a person writes it: strings bare where that is clear, the rest as JSON; 1 and 1.0 are the same number."""
+    """Strings without quotes if unambiguous, everything else as JSON; 1 and 1.0 are equal."""
     if isinstance(value, str):
         return json.dumps(value) if value in ("", ABSENT) or _reads_as_json(value) else value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

@@ -46,7 +46,7 @@ def read_by(run: Run) -> tuple[Snapshot, str]:
 def lines(run: Run) -> list[str]:
     """What `--no-ui` prints of it."""
     teller = LineWriter()
-    return [line for seq, event in enumerate(run.events()) for line in teller.tell("worker-0", seq, event)]
+    return [line for seq, event in enumerate(run.events()) for line in teller.lines("worker-0", seq, event)]
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def test_the_memory_panel_has_a_row_of_it(recorded_run: Path) -> None:
 
 def test_lines_tell_it_once() -> None:
     teller = LineWriter()
-    (line,) = teller.tell("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
+    (line,) = teller.lines("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
     assert line.startswith(f"memory: {SAID}")
 
 

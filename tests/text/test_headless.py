@@ -169,7 +169,7 @@ def test_whoever_follows_may_stop(tmp_path: Path) -> None:
 
 def told(*events: ev.Event) -> list[str]:
     teller = LineWriter()
-    return [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
+    return [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
 
 
 def test_what_others_wrote_cannot_command_the_terminal(recorded_run: Path) -> None:
@@ -210,7 +210,7 @@ def test_what_happens_is_told_in_one_line_each() -> None:
 
 def test_a_fact_that_comes_twice_is_told_once() -> None:
     teller, event = LineWriter(), ev.WarningRaised(t=T0, text="once")
-    assert [teller.tell("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
+    assert [teller.lines("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
 
 
 def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:

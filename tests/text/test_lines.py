@@ -28,7 +28,7 @@ PROGRESS = ev.ProgressReported(
 def test_losses_that_are_not_finite_are_told_as_they_are(losses: list[float], words: str) -> None:
     teller = LineWriter()
     events = [opened(T0, "worker"), steps_recorded(T0 + 1, 1, [losses]), PROGRESS]
-    lines = [line for seq, event in enumerate(events) for line in teller.tell("worker-0", seq, event)]
+    lines = [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
     assert words in (lines + teller.flush())[-1].split("  ")
 
 
@@ -46,7 +46,7 @@ def meters(step: int, loss: float, *, epoch: int = 1) -> ev.MetersReported:
 def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
     teller = LineWriter(timestamps=timestamps)
     told = [opened(T0, "worker"), *events]
-    lines = [line for seq, event in enumerate(told) for line in teller.tell("worker-0", seq, event)]
+    lines = [line for seq, event in enumerate(told) for line in teller.lines("worker-0", seq, event)]
     return lines + teller.flush()
 
 

@@ -119,4 +119,4 @@ def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None
 
     assert epochs(3) == [7, 28, 29, 30]
     assert epochs(None) == list(range(1, 31))
-    assert "26 of 30 are left out; --epochs all prints them" in show_text(snapshot, num_epochs=3)
+    assert "26 of 30 not shown; --epochs all prints them" in show_text(snapshot, num_epochs=3)

@@ -158,7 +158,7 @@ def look(journals: Journals) -> None:
     teller = LineWriter(timestamps=True)
     for name, events in journals.items():
         for seq, event in enumerate(events):
-            teller.tell(name, seq, event)
+            teller.lines(name, seq, event)
     state = reduced(journals)
     around = ViewerContext(now=recorded.T0 + 13, run="a", dir="/a", created=recorded.T0)
     snapshot = build_snapshot(state, around)

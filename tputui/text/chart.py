@@ -1,4 +1,4 @@
-"""A chart of the loss in plain characters, for pages of text. Pure, and ASCII alone."""
+"""A loss chart in ASCII characters, for pages of text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LABEL_WIDTH = 9
 
 
 def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) -> list[str]:
-    """Lines of at most `width` characters: the mean in a band from the least to the greatest value of a core.
+    """Lines of at most `width` characters: the mean, in a band from the minimum to the maximum over the cores.
 
-    Below it stand the steps, and where values were not finite. No lines where there is nothing to draw.
+    Below the chart are the steps, and marks for NaN or infinite values. No lines if there is nothing to draw.
     """
     columns = _columns(segments, width - _LABEL_WIDTH - 2)
     told = [column for column in columns if column is not None and column.num_values]
@@ -41,7 +41,7 @@ def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) 
 
 
 def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
-    """What falls into each column of the chart; None where nothing does."""
+    """The segment of each column of the chart; None if there is none."""
     if not segments:
         return []
     first, last = _ends(segments)
@@ -55,7 +55,7 @@ def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
 
 
 def _ends(segments: Sequence[Segment]) -> tuple[int, int]:
-    """The first step and the last one, in whichever order the segments were recorded."""
+    """The first and the last step; segments may be in any order."""
     return min(segment.first_step for segment in segments), max(segment.last_step for segment in segments)
 
 

@@ -1,7 +1,6 @@
-"""A run as lines or as JSON: stdout is data, stderr is narration.
+"""Prints a run as lines or as JSON: data to stdout, messages to stderr.
 
-Follows a session until nothing more will come. The reader of the lines may go away at any time; that ends the
-following and nothing else. Must not ask anything of the run.
+Follows a session until the run has ended. A closed stdout ends the following and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tputui.telemetry.merge import JournalEvent
 from tputui.text.lines import LineWriter, last_lines
 
 WAIT_S = 0.1
-"""Between two looks at a run that has nothing new."""
+"""Seconds between two polls of a run without new events."""
 
 
 def follow(
@@ -37,23 +36,23 @@ def follow(
     stop: Callable[[], bool] = lambda: False,
     wait: Callable[[float], None] = time.sleep,
 ) -> Snapshot:
-    """Writes the run to `out`, a line at a time, until it ended, its replay is through or `stop` says so.
+    """Writes a run to `out` line by line until it has ended, its replay is at its end, or `stop` returns True.
 
-    Plain lines by default, each after its UTC time with `timestamps`; of what was written before the following began,
-    the newest `earlier` lines, or all of them. With `as_json` every event as one JSON object, and what is no event
-    goes to `narrate` (stderr). Returns what is true then. `wait` is called with seconds, at most `WAIT_S`.
+    Prints plain lines by default, with their UTC time if `timestamps`. Of the lines from before the start, prints the
+    newest `earlier`, or all. With `as_json` prints one JSON object per event, and everything else to `narrate`
+    (stderr). `wait` is called with at most `WAIT_S` seconds. Returns the last snapshot.
     """
-    teller = LineWriter(timestamps=timestamps)
+    writer = LineWriter(timestamps=timestamps)
     session.disable_cache()
     try:
         if earlier is not None and not as_json:
-            _write_newest(session, teller, out, earlier)
+            _write_newest(session, writer, out, earlier)
         while True:
-            # Asked before the read, so that what was written just before the end is read too.
+            # Checked before the read, so that events from just before the end are read too.
             settled = session.settled
             events = session.poll()
             for event in events:
-                for line in [json_line(event)] if as_json else teller.tell(*event):
+                for line in [json_line(event)] if as_json else writer.lines(*event):
                     write_line(out, line)
             if stop():
                 return session.snapshot()
@@ -62,21 +61,21 @@ def follow(
             if session.caught_up and not events:
                 wait(WAIT_S)
         snapshot = session.snapshot()
-        for line in [*([] if as_json else teller.flush()), *last_lines(snapshot)]:
+        for line in [*([] if as_json else writer.flush()), *last_lines(snapshot)]:
             write_line((narrate or sys.stderr) if as_json else out, line)
         return snapshot
     except BrokenPipeError:
         return session.snapshot()
 
 
-def _write_newest(session: Session, teller: LineWriter, out: TextIO, most: int) -> None:
-    """Writes the newest `most` of the lines that the run has so far, after one that counts those before them."""
+def _write_newest(session: Session, writer: LineWriter, out: TextIO, most: int) -> None:
+    """Writes the newest `most` lines so far, after a line with the number of earlier ones."""
     newest: deque[str] = deque(maxlen=most)
     num_lines = 0
     while True:
         events = session.poll()
         for event in events:
-            lines = teller.tell(*event)
+            lines = writer.lines(*event)
             num_lines += len(lines)
             newest.extend(lines)
         if session.caught_up and not events:
@@ -87,16 +86,16 @@ def _write_newest(session: Session, teller: LineWriter, out: TextIO, most: int) 
         write_line(out, line)
 
 
-def json_line(fact: JournalEvent) -> str:
-    """A fact as one line of JSON in ASCII: its writer, its number there, then its fields as on the wire."""
-    head = {"writer": fact.writer, "q": fact.seq}
-    fields = {**head, **to_json(fact.event), **head}
+def json_line(event: JournalEvent) -> str:
+    """An event as one line of ASCII JSON: process, sequence number, then its fields as in the journal."""
+    head = {"writer": event.writer, "q": event.seq}
+    fields = {**head, **to_json(event.event), **head}
     line = msgspec.json.encode(fields).decode()
     return line if line.isascii() else json.dumps(fields, separators=(",", ":"))
 
 
 def write_line(out: TextIO, line: str) -> None:
-    """Writes a line at once. Control and invisible characters, and what the stream's encoding lacks, are escaped.
+    """Writes and flushes a line. Control, invisible and unencodable characters are escaped.
 
     Raises `BrokenPipeError`.
     """

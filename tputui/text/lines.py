@@ -1,7 +1,7 @@
-"""A run told line by line: what `--no-ui` prints.
+"""The lines that `--no-ui` prints.
 
-The wording of what happened is the log's, so a line reads the same here and in the log pane; reports and the head of
-the run have lines of their own. The form of the lines is stable. Pure.
+Log lines read the same here and in the log panel; reports and the start of the run have lines of their own. The format
+of the lines is stable.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tputui.telemetry import events as ev
 from tputui.text import phrases
 
 _Line = tuple[float, str]
-"""When, in unix time, and what."""
+"""Unix time and text."""
 
 
 class _Waiting(NamedTuple):
-    """A report whose meters were not read yet, with the columns before and after them."""
+    """A report that waits for its meters, with the columns before and after them."""
 
     event: ev.ProgressReported
     before: list[str]
@@ -37,69 +37,69 @@ class _Waiting(NamedTuple):
 
 
 class LineWriter:
-    """Turns events, one at a time, into lines. Text of others in them is inert.
+    """Turns events, one at a time, into lines. Control characters are escaped.
 
-    A report's line is of one step: its losses, meters and pace were all reported with that step. A process reports its
-    meters in a record of their own, so the line waits for the record beside it.
+    The line of a report shows a single step: losses, meters and pace of the same step. Meters are in a record of their
+    own, so the line waits for that record.
     """
 
     def __init__(self, *, timestamps: bool = False) -> None:
-        """`timestamps` puts the UTC time of its event before each line."""
+        """`timestamps`: start each line with the UTC time of its event."""
         self._state = RunState()
         self._timestamps = timestamps
         self._report: _Waiting | None = None
-        """The newest report of the first worker, until its line is printed."""
+        """Newest report of the first worker, until its line is printed."""
         self._printed: Counter[str] = Counter()
-        """Lines of tracebacks that were printed; the log of the process repeats them."""
+        """Lines of printed tracebacks, which the log of the process repeats."""
 
-    def tell(self, writer: str, seq: int, event: ev.Event) -> list[str]:
+    def lines(self, process: str, seq: int, event: ev.Event) -> list[str]:
         """The lines of an event; none if it was read before."""
-        return self._stamped(self._lines(writer, seq, event))
+        return self._stamped(self._lines(process, seq, event))
 
     def flush(self) -> list[str]:
-        """The line of a report whose meters did not come; nothing if there is none."""
+        """The line of a report whose meters did not arrive; none if no report waits."""
         return self._stamped(self._release())
 
     def _stamped(self, lines: Iterable[_Line]) -> list[str]:
         return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
 
-    def _lines(self, writer: str, seq: int, event: ev.Event) -> list[_Line]:
-        known = self._state.processes.get(writer)
+    def _lines(self, process: str, seq: int, event: ev.Event) -> list[_Line]:
+        known = self._state.processes.get(process)
         compiles = known.xla.compiles if known and known.xla else 0
         compile_s = known.xla.compile_s if known and known.xla else 0.0
         num_logs = known.log.num_logs if known else 0
         before = known.last_seq if known else -1
-        self._state.apply(writer, seq, event)
-        state = self._state.processes[writer]
+        self._state.apply(process, seq, event)
+        state = self._state.processes[process]
         if state.last_seq == before:
             return []
         lines = self._release() if self._is_overdue(state, event) else []
         log = state.log
-        said = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
-        texts = [_logged(line) for line in said if not self._repeats(state, event, line)]
+        fresh = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
+        texts = [_logged(line) for line in fresh if not self._repeats(state, event, line)]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
             texts.append(_compiled(event, compiles, compile_s))
         texts += self._own(state, event)
         lines += [(event.t, text) for text in texts]
         return lines + self._reported(state, event)
 
-    def _repeats(self, writer: ProcessState, event: ev.Event, line: LogLine) -> bool:
-        """Whether the failure that was printed already says what the line says."""
+    def _repeats(self, process: ProcessState, event: ev.Event, line: LogLine) -> bool:
+        """Whether the failure that was printed already contains the line."""
         if isinstance(event, ev.TrainingEnded):
-            return event.outcome == "failed" and writer.failure is not None
+            return event.outcome == "failed" and process.failure is not None
         if not isinstance(event, ev.LogWritten) or not self._printed[line.text]:
             return False
         self._printed[line.text] -= 1
         return True
 
-    def _own(self, writer: ProcessState, event: ev.Event) -> Iterator[str]:
+    def _own(self, process: ProcessState, event: ev.Event) -> Iterator[str]:
         if isinstance(event, ev.RunStarted):
             yield f"run {event.run} started: {' '.join(event.argv)}"
             if event.resumed_from:
                 yield f"resumed from {event.resumed_from}"
-        elif isinstance(event, ev.TrainingPlanned) and self._is_first(writer):
+        elif isinstance(event, ev.TrainingPlanned) and self._is_first(process):
             yield from self._plan()
-        elif isinstance(event, ev.EpochEnded) and self._is_first(writer):
+        elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
             yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
@@ -108,12 +108,12 @@ class LineWriter:
             self._printed.update(event.traceback.splitlines())
             yield from (f"    {line}" for line in event.traceback.splitlines())
         elif isinstance(event, ev.FailureReported) and (broke := root_cause.failure(self._state)) is not None:
-            # The traceback stands right above, where the process itself told it.
+            # The process itself reported the traceback, which was printed above.
             yield from root_cause.block(msgspec.structs.replace(broke, traceback=""))
 
-    def _is_first(self, writer: ProcessState) -> bool:
-        """Several hosts tell the same of the whole run; the first one is heard."""
-        return self._state.workers[:1] == [writer]
+    def _is_first(self, process: ProcessState) -> bool:
+        """Whether it is the first host; the others report the same for the whole run."""
+        return self._state.workers[:1] == [process]
 
     def _plan(self) -> Iterator[str]:
         topology, plan = snapshot_builder.topology_of(self._state), snapshot_builder.plan_of(self._state)
@@ -135,9 +135,9 @@ class LineWriter:
                 yield ragged
             yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
-    def _reported(self, writer: ProcessState, event: ev.Event) -> list[_Line]:
-        """The line of a report, once everything of its step was read."""
-        if not self._is_first(writer):
+    def _reported(self, process: ProcessState, event: ev.Event) -> list[_Line]:
+        """The line of a report, after all events of its step."""
+        if not self._is_first(process):
             return []
         if isinstance(event, ev.ProgressReported):
             self._hold(event)
@@ -145,7 +145,7 @@ class LineWriter:
         return self._release() if isinstance(event, ev.MetersReported) and event.split == "train" else []
 
     def _hold(self, event: ev.ProgressReported) -> None:
-        """Keeps a report back until the meters of its step were read."""
+        """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
         of_epochs = f"/{plan.num_epochs}" if plan else ""
         of_steps = f"/{plan.total_steps}" if plan else ""
@@ -161,28 +161,27 @@ class LineWriter:
         )
 
     def _release(self) -> list[_Line]:
-        """The line of the report that was kept back; nothing if there is none."""
+        """The line of the report that was held back; none if there is none."""
         report, self._report = self._report, None
         if report is None:
             return []
         columns = [*report.before, self._averages(report.event), *report.after]
         return [(report.event.t, "  ".join(column for column in columns if column))]
 
-    def _is_overdue(self, writer: ProcessState, event: ev.Event) -> bool:
-        """Whether the meters of the report that is kept back will not come: its process went on without them."""
-        return self._report is not None and self._is_first(writer) and not isinstance(event, ev.MetersReported)
+    def _is_overdue(self, process: ProcessState, event: ev.Event) -> bool:
+        """Whether the meters of the waiting report will not arrive, because its process went on without them."""
+        return self._report is not None and self._is_first(process) and not isinstance(event, ev.MetersReported)
 
     def _averages(self, report: ev.ProgressReported) -> str | None:
-        """`avg loss 0.5523, accuracy 0.8125`: means over the epoch's examples so far; None where no meters of the
-        report's step were read."""
+        """`avg loss 0.5523, accuracy 0.8125`: means over the examples of the epoch so far; None before the meters of
+        the step arrive."""
         meters = self._state.workers[0].meters.get("train")
         if meters is None or (meters.epoch, meters.step) != (report.epoch, report.step):
             return None
         return "avg " + ", ".join(f"{name} {fmt.number(each.avg)}" for name, each in meters.meters.items())
 
     def _loss(self, step: int) -> str:
-        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, least and greatest of the step; "" if its losses were
-        not read."""
+        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown."""
         rows: list[tuple[float, int]] = []
         for worker in self._state.workers:
             newest = worker.values.newest.get("loss")
@@ -208,7 +207,7 @@ class LineWriter:
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:
-    """What is to be said when nothing more will come: what could not be read, and an end that no record tells."""
+    """The last lines of a run: troubles, damage, and its state if it has no end record."""
     lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         lines.append(f"warning: {snapshot.topology.device_warning}")

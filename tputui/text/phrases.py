@@ -1,4 +1,4 @@
-"""Facts of a snapshot in a few words, spelled alike on the screen, in `show` and in the lines of `--no-ui`. Pure."""
+"""Phrases that the screen, `show` and the lines of `--no-ui` share: recompiles, executions per step, damage."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from tputui import formatting as fmt
 from tputui.state.snapshot import DamageRegion, XlaView
 
 SCALAR_READS = ".item(), float(), if tensor"
-"""How a task's code reads a single value from the device."""
+"""Ways in which the code of a task reads a scalar from the device."""
 
 
 def recompiles(xla: XlaView) -> str:
-    """`0 after warm-up`, if that is true; else what is known."""
+    """`0 after warm-up` if that is known; else what is known."""
     if xla.recompiles or xla.is_never_recompiled:
         return f"{fmt.count(xla.recompiles)} after warm-up"
     return "0 at syncs, others not counted" if xla.steps is None else "0, warm-up not over"
 
 
 def executes_a_step(xla: XlaView) -> str:
-    """`2.0 a step where 1 is expected`; empty where no step was counted."""
+    """`2.0 a step where 1 is expected`; empty if no step was counted."""
     executes, expected = xla.executes_a_step, xla.expected_a_step
     if executes is None or expected is None:
         return ""
@@ -26,7 +26,7 @@ def executes_a_step(xla: XlaView) -> str:
 
 
 def reads_a_step(xla: XlaView) -> str:
-    """`1.0 scalars a step (.item(), float(), if tensor)`; empty where no step was counted."""
+    """`1.0 scalars a step (.item(), float(), if tensor)`; empty if no step was counted."""
     reads = xla.reads_a_step
     if reads is None:
         return ""
@@ -36,7 +36,7 @@ def reads_a_step(xla: XlaView) -> str:
 
 
 def damage(region: DamageRegion) -> str:
-    """What of a journal cannot be read: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 record)`."""
+    """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 record)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = region.lost_records
     cost = "" if lost is None else f" ({lost} record{'' if lost == 1 else 's'} lost)"

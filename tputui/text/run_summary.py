@@ -18,19 +18,19 @@ from tputui.telemetry.codec import spell_non_finite
 from tputui.text import phrases
 from tputui.text.chart import loss_chart
 
-MARKS_TOLD = 40
-LINES_TOLD = 40
-"""The newest of each that stand on the page of a moment."""
+MARKS_SHOWN = 40
+LINES_SHOWN = 40
+"""Newest log lines on the page of `show --at`, and as many marks."""
 EPOCHS_SHOWN = 10
-"""The newest epochs that stand on a page; the best one stands there too."""
+"""Newest epochs on a page, beside the best one."""
 _NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
-"""What is for drawing, not for scripts."""
+"""Fields for drawing, which scripts do not need."""
 
 
 def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
-    """The object that `show --json` prints. Floats that are not finite are "NaN", "Infinity" and "-Infinity".
+    """The object that `show --json` prints. Non-finite floats are "NaN", "Infinity" and "-Infinity".
 
-    `whole` is with all that the screen draws: curves, each core's losses, histories, log lines.
+    `whole`: include everything that the screen draws, such as curves, losses of each core, histories and log lines.
     """
     shown = snapshot if whole else msgspec.structs.replace(snapshot, core_columns=[])
     fields: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=list)
@@ -48,24 +48,24 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
 
 
 def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
-    """The whole screen at a moment as a page of text: what `show_text` tells, the loss, what happened, the log.
+    """The page of one moment: that of `show_text`, a loss chart, the timeline marks and the log.
 
-    `spell_time` spells a unix time.
+    `spell_time` formats a unix time.
     """
     since = f"{fmt.duration(snapshot.now - snapshot.started)} since the start" if snapshot.started is not None else ""
     heading = _row("moment", spell_time(snapshot.now), f"({since})" if since else "")
     chart = loss_chart(snapshot.loss)
-    marks = snapshot.marks[-MARKS_TOLD:]
+    marks = snapshot.marks[-MARKS_SHOWN:]
     left_out = snapshot.num_marks - len(marks)
     parts = [
-        ["loss of all cores: mean (*), least to greatest (:)", *chart] if chart else [],
+        ["loss of all cores: mean (*), min-max (:)", *chart] if chart else [],
         [
-            f"events{f' ({fmt.count(left_out)} earlier ones left out)' if left_out else ''}",
+            f"events{f' ({fmt.count(left_out)} earlier ones not shown)' if left_out else ''}",
             *(f"{spell_time(mark.t)}  step {fmt.count(mark.step):>9}  {mark.kind:<10}  {mark.text}" for mark in marks),
         ]
         if marks
         else [],
-        ["log", *(f"{spell_time(line.t)}  {line.source:<10}  {line.text}" for line in snapshot.logs[-LINES_TOLD:])]
+        ["log", *(f"{spell_time(line.t)}  {line.source:<10}  {line.text}" for line in snapshot.logs[-LINES_SHOWN:])]
         if snapshot.logs
         else [],
     ]
@@ -74,8 +74,7 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
 
 
 def show_text(snapshot: Snapshot, *, num_epochs: int | None = EPOCHS_SHOWN) -> str:
-    """A page for a person, each part with what is known of it; of the epochs the newest `num_epochs` (None: all) and
-    the best."""
+    """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one."""
     parts = [
         _head(snapshot),
         _cores(snapshot),
@@ -120,7 +119,7 @@ def _head(snapshot: Snapshot) -> list[str]:
         lines.append(_row("data", examples, batch))
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
             lines.append(_row("", ragged))
-        lines.append(_row("lr", fmt.exact(snapshot.lr), f"(at first {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+        lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
@@ -139,7 +138,7 @@ def _pace(snapshot: Snapshot) -> str:
 
 
 def _cores(snapshot: Snapshot) -> list[str]:
-    """A line a core, or the least and the greatest loss where there are too many cores for a page."""
+    """One line per core, or the minimum and maximum loss if there are more than 16 cores."""
     if len(snapshot.cores) <= 16:
         return [
             _row(f"core {core.core}", core.host, f"loss {fmt.number(core.loss)}", f"step {core.step}", core.condition)
@@ -179,7 +178,7 @@ def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
     best = next((view for view in reversed(views) if view.best), None)
     shown = newest if best is None or best in newest else [best, *newest]
     left_out = len(views) - len(shown)
-    note = [_row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} are left out; --epochs all prints them")]
+    note = [_row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} not shown; --epochs all prints them")]
     return [*(note if left_out else []), *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
 
 
@@ -201,9 +200,9 @@ def _machine(snapshot: Snapshot) -> list[str]:
             _row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", phrases.executes_a_step(xla))
         )
         if reads := phrases.reads_a_step(xla):
-            lines.append(_row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in all"))
-        to = f"{fmt.count(xla.transfers_to_device)} to the device ({fmt.size(xla.bytes_to_device)})"
-        back = f"{fmt.count(xla.transfers_from_device)} from it ({fmt.size(xla.bytes_from_device)})"
+            lines.append(_row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in total"))
+        to = f"{fmt.count(xla.transfers_to_device)} host->device ({fmt.size(xla.bytes_to_device)})"
+        back = f"{fmt.count(xla.transfers_from_device)} device->host ({fmt.size(xla.bytes_from_device)})"
         lines.append(_row("transfers", to, back))
         if xla.fallbacks:
             lines.append(_row("fallbacks", *(f"{name} {fmt.count(n)}" for name, n in xla.fallbacks.items())))
@@ -247,11 +246,11 @@ def _wrong(snapshot: Snapshot) -> list[str]:
     lines = [_row("non-finite", _bad(bad.metric, bad.value), f"core {bad.core}", f"step {bad.step}")
              for bad in snapshot.non_finite[:8]]  # fmt: skip
     if snapshot.num_non_finite > len(lines):
-        lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in all"))
+        lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in total"))
     skipped = snapshot.skipped
     lines += [_row("left out", bad.split, f"{bad.where}: {bad.why}") for bad in skipped.examples[:8]]
     if skipped.count > 8:
-        lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in all, at most {skipped.limit} may be"))
+        lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in total, limit {skipped.limit}"))
     if snapshot.dropped_steps:
         lines.append(_row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
     if snapshot.num_senseless:
