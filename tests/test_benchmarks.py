@@ -29,7 +29,7 @@ def row(text: str, label: str) -> list[float]:
 
 
 @pytest.mark.xla
-def test_telemetry_compiles_nothing_and_reads_the_device_once_a_report() -> None:
+def test_telemetry_compiles_nothing_reads_once_per_report() -> None:
     text = printed("telemetry_overhead", "--pairs", "6", "--warm-up", "3")
     assert row(text, "compiles") == [0, 0]
     on, off = row(text, "transfers_to_device")
@@ -43,7 +43,7 @@ def test_telemetry_compiles_nothing_and_reads_the_device_once_a_report() -> None
 # `find_spec` instead of an import: importing lightning changes the environment.
 @pytest.mark.skipif(find_spec("lightning") is None, reason="compares with lightning")
 @pytest.mark.xla
-def test_the_engine_compiles_nothing_more_than_a_loop_by_hand_on_the_same_work() -> None:
+def test_engine_compiles_no_more_than_a_plain_loop() -> None:
     text = printed("engine_speed", "--rounds", "3", "--warm-up", "2", "--epochs", "1", "--case", "8,8")
     assert row(text, "engine: programs compiled after the warm-up") == [0]
     assert row(text, "by hand: programs compiled after the warm-up") == [0]
@@ -55,7 +55,7 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="these benc
 
 
 @needs_tmux
-def test_a_million_steps_open_with_every_figure_equal_to_the_raw_values() -> None:
+def test_million_step_run_opens_with_exact_values() -> None:
     text = printed("screen_open", "--rounds", "1", "--longest", "0", "--peers", "nowhere")
     assert "figures that differ from the raw values: 0" in text
     assert "wandb leet is left out" in text
@@ -65,7 +65,7 @@ def test_a_million_steps_open_with_every_figure_equal_to_the_raw_values() -> Non
 
 
 @needs_tmux
-def test_every_frame_of_a_live_run_is_counted_and_a_peer_that_is_not_there_is_told() -> None:
+def test_frames_are_counted_and_missing_peer_is_reported() -> None:
     text = printed("screen_draw", "--rounds", "1", "--seconds", "3", "--peers", "nowhere")
     assert "DataTable + textual-plotext is left out" in text
     frames = re.search(r"tputui, the whole monitor .* ([\d.]+) frames/s", text)
@@ -75,12 +75,12 @@ def test_every_frame_of_a_live_run_is_counted_and_a_peer_that_is_not_there_is_to
 
 @needs_tmux
 @pytest.mark.parametrize("cores", [8, 2048])
-def test_every_key_is_answered_while_facts_pour_in(cores: int) -> None:
+def test_keys_are_answered_during_an_event_flood(cores: int) -> None:
     text = printed("screen_flood", "--rounds", "1", "--seconds", "3", "--case", f"{cores},1000000")
     assert re.search(rf"{cores:,} cores, 1,000,000 events/s( +[\d.,]+){{7}}", text), text
     assert "keys answered: 12 of 12" in text
 
 
 @needs_tmux
-def test_every_fact_comes_on_screen() -> None:
+def test_every_event_appears_on_screen() -> None:
     assert re.match(r"5 events: on screen after ", printed("freshness", "--events", "5"))

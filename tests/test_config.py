@@ -40,7 +40,7 @@ def test_the_sample_trains_on_as_many_cores_as_there_are() -> None:
     assert f"{digits.optim.lr:g} x 8 cores" in digits.lr_rule
 
 
-def test_a_configuration_survives_the_manifest() -> None:
+def test_config_round_trips_through_the_manifest() -> None:
     digits = sample("device.cores=[5]", "data.valid_fraction=0.25")
     assert config.from_builtins(config.to_builtins(digits), "run.json") == digits
 
@@ -128,13 +128,13 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
         ("optim = 3\n" + MINIMAL, "optim must be a table"),
     ],
 )
-def test_a_bad_file_is_refused_in_one_sentence_that_names_file_and_key(text: str, said: str) -> None:
+def test_bad_file_is_rejected_with_file_and_key(text: str, said: str) -> None:
     message = refusal(text)
     assert message.startswith("my.toml: ")
     assert said in message
 
 
-def test_a_batch_that_the_cores_cannot_share_is_refused_with_one_that_they_can() -> None:
+def test_indivisible_batch_is_rejected_with_a_valid_one() -> None:
     message = refusal(MINIMAL, "data.global_batch=100", "device.cores=8")
     assert "100 is not divisible by 8 cores; use 96" in message
 
@@ -160,18 +160,18 @@ def test_a_batch_that_the_cores_cannot_share_is_refused_with_one_that_they_can()
     ],
     ids=lambda text: ascii(text[:40]),
 )
-def test_a_bad_override_is_refused_as_one(override: str, said: str) -> None:
+def test_bad_override_is_rejected(override: str, said: str) -> None:
     message = refusal(MINIMAL, override)
     assert said in message
     assert message.startswith(f"--set {override}"[:40])
 
 
-def test_a_table_that_an_override_made_a_list_is_refused_as_one() -> None:
+def test_override_that_makes_a_table_a_list_is_rejected() -> None:
     message = refusal(MINIMAL, "data=[1]", "data.batch_per_core=3")
     assert message == '--set data.batch_per_core=3: "data" is a value, not a table'
 
 
-def test_what_the_file_says_is_blamed_on_the_file_beside_overrides() -> None:
+def test_errors_distinguish_file_and_overrides() -> None:
     assert refusal(MINIMAL + "[optim]\nlr = -1.0", "epochs=3").startswith("my.toml: optim.lr: ")
     assert config.source_of_key("my.toml", "data.batch_per_core", ["epochs=3", "data.batch_per_core=9"]) == (
         "--set data.batch_per_core=9"
@@ -179,17 +179,17 @@ def test_what_the_file_says_is_blamed_on_the_file_beside_overrides() -> None:
 
 
 @pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000 + "]" * 5000], ids=["digits", "depth"])
-def test_numbers_and_depths_that_no_file_has_are_refused(text: str) -> None:
+def test_absurd_numbers_and_nesting_are_rejected(text: str) -> None:
     assert refusal(text).startswith("my.toml: not valid TOML: ")
 
 
-def test_a_missing_file_is_answered_with_the_one_that_has_nearly_its_name(tmp_path: Path) -> None:
+def test_missing_file_suggests_a_similar_name(tmp_path: Path) -> None:
     (tmp_path / "digits.toml").touch()
     with pytest.raises(ConfigError, match=r"digit\.toml: no such file; did you mean .*/digits\.toml\?"):
         config.load(tmp_path / "digit.toml")
 
 
-def test_devices_pipes_and_huge_files_are_no_configurations(tmp_path: Path) -> None:
+def test_devices_pipes_and_huge_files_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     with (tmp_path / "huge.toml").open("wb") as file:
         file.truncate(1 << 30)
@@ -203,7 +203,7 @@ def test_devices_pipes_and_huge_files_are_no_configurations(tmp_path: Path) -> N
             config.load(path)
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         config.load(tmp_path / "nowhere.toml")
 
@@ -214,6 +214,6 @@ def test_every_key_is_documented(cls: type[msgspec.Struct]) -> None:
     assert [name for name in cls.__struct_fields__ if not docs.get(name)] == []
 
 
-def test_a_sample_has_a_batch_that_a_core_computes_without_padding() -> None:
+def test_sample_batches_need_no_padding() -> None:
     for path in SAMPLE.parent.glob("*.toml"):
         assert config.load(path).batch_per_core % 8 == 0, path.name

@@ -22,12 +22,12 @@ from tputui.telemetry import events
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_journal_page_is_the_one_that_the_code_makes() -> None:
+def test_journal_page_is_up_to_date() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "make_journal_format.py"))["page"]()
     assert (ROOT / "docs" / "journal-format.md").read_text() == page, "run: python docs/make_journal_format.py"
 
 
-def test_the_faults_on_the_page_are_those_that_are_tested_and_every_test_that_it_names_is_there() -> None:
+def test_faults_page_matches_the_tests() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "make_faults.py"))["page"]()
     assert (ROOT / "docs" / "faults.md").read_text() == page, "run: PYTHONPATH=. python docs/make_faults.py"
     assert page.count(" x |") >= 60
@@ -35,12 +35,12 @@ def test_the_faults_on_the_page_are_those_that_are_tested_and_every_test_that_it
 
 
 @pytest.mark.parametrize("kind", events.EVENT_TYPES)
-def test_every_field_of_every_record_is_documented(kind: type[events.Event]) -> None:
+def test_every_event_field_is_documented(kind: type[events.Event]) -> None:
     docs = field_docs(kind)
     assert [name for name in kind.__struct_fields__ if not docs.get(name)] == []
 
 
-def test_a_stranger_decodes_a_block_by_the_page_alone() -> None:
+def test_block_decodes_with_the_code_on_the_page() -> None:
     np = pytest.importorskip("numpy")
     page = (ROOT / "docs" / "journal-format.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.S)
@@ -53,13 +53,13 @@ def test_a_stranger_decodes_a_block_by_the_page_alone() -> None:
     assert decoded.tolist() == rows
 
 
-def test_the_readme_names_every_exit_code() -> None:
+def test_guide_lists_every_exit_code() -> None:
     guide = (ROOT / "docs" / "guide.md").read_text()
     for code in ExitCode:
         assert re.search(rf"^\| {code.value} \|", guide, re.M), f"exit code {code.value} ({code.name})"
 
 
-def test_the_readme_gives_the_two_commands_and_ci_runs_the_second() -> None:
+def test_readme_commands_match_ci() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "pip install -e '.[xla]' && tputui run sample_configs/digits.toml" in readme
     assert "pip install -e '.[xla,dev]' && pytest" in readme
@@ -67,7 +67,7 @@ def test_the_readme_gives_the_two_commands_and_ci_runs_the_second() -> None:
     assert "pip install -e '.[xla,dev]' && pytest" in checks
 
 
-def test_every_link_between_the_pages_leads_somewhere() -> None:
+def test_links_between_pages_resolve() -> None:
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"):
         targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
         assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
@@ -99,7 +99,7 @@ def _defined(name: str) -> bool:
     return False
 
 
-def test_the_map_names_every_module() -> None:
+def test_map_names_every_module() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     block = re.search(r"## The map\n+```\n(.*?)```", page, re.S)
     assert block is not None
@@ -114,7 +114,7 @@ def test_the_map_names_every_module() -> None:
     assert lacking == []
 
 
-def test_every_key_of_the_tasks_is_documented() -> None:
+def test_every_task_key_is_documented() -> None:
     pytest.importorskip("numpy")
     code = "import json, msgspec; from engine.commands import describe; from engine.task_registry import KNOWN; "
     code += "print(json.dumps(msgspec.to_builtins([describe.describe(name) for name in KNOWN])))"
@@ -125,7 +125,7 @@ def test_every_key_of_the_tasks_is_documented() -> None:
     assert [(name, option["key"]) for name, option in options if not option["doc"]] == []
 
 
-def test_every_sample_stands_in_the_readme_and_among_the_workloads() -> None:
+def test_every_sample_is_documented() -> None:
     pages = [(ROOT / name).read_text() for name in ("README.md", "docs/workloads.md")]
     for sample in (ROOT / "sample_configs").glob("*.toml"):
         assert all(sample.name in page for page in pages), sample.name
@@ -133,7 +133,7 @@ def test_every_sample_stands_in_the_readme_and_among_the_workloads() -> None:
 
 @pytest.mark.slow
 @pytest.mark.xla
-def test_the_task_on_the_page_trains_and_predicts_what_its_run_said(tmp_path: Path) -> None:
+def test_task_example_trains_and_predicts(tmp_path: Path) -> None:
     from tests.fixtures.rgbd import write_crops  # needs numpy
 
     page = (ROOT / "docs" / "tasks.md").read_text()

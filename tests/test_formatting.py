@@ -24,7 +24,7 @@ from tputui import formatting as fmt
         (None, "-"),
     ],
 )
-def test_a_number(value: float | None, text: str) -> None:
+def test_number(value: float | None, text: str) -> None:
     assert fmt.number(value) == text
 
 
@@ -43,18 +43,18 @@ def test_a_number(value: float | None, text: str) -> None:
         (None, "-"),
     ],
 )
-def test_a_duration(seconds: float | None, text: str) -> None:
+def test_duration(seconds: float | None, text: str) -> None:
     assert fmt.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (361_472, "353 KiB"), (3 << 30, "3.0 GiB"), (None, "-")]
 )
-def test_a_size(num_bytes: int | None, text: str) -> None:
+def test_size(num_bytes: int | None, text: str) -> None:
     assert fmt.size(num_bytes) == text
 
 
-def test_a_rate_and_a_share() -> None:
+def test_rate_and_share() -> None:
     assert fmt.rate(4885.2, "examples") == "4,885 examples/s"
     assert fmt.rate(1.5, "steps") == "1.500 steps/s"
     assert fmt.rate(math.inf, "steps") == "-"
@@ -79,10 +79,10 @@ def test_an_age_is_never_in_the_future() -> None:
         ("\ud800", "\\ud800"),
     ],
 )
-def test_text_of_others_cannot_command_a_terminal(text: str, shown: str) -> None:
+def test_foreign_text_is_escaped_for_the_terminal(text: str, shown: str) -> None:
     assert fmt.inert(text) == shown
 
 
-def test_examples_are_told_left_out_only_where_they_are() -> None:
+def test_skipped_examples_are_mentioned_only_if_any() -> None:
     assert fmt.ragged_end(22, 64, 1437) == "22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time"
     assert fmt.ragged_end(22, 64, 1408) == ""

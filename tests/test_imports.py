@@ -65,5 +65,5 @@ def test_nothing_happens_at_import() -> None:
     assert fresh_import(*LIGHT, *SCREENS)["changed"] == []
 
 
-def test_the_version_is_said_once() -> None:
+def test_version_is_defined_once() -> None:
     assert tputui.__version__.count(".") == 2

@@ -78,7 +78,7 @@ def tputui(*argv: str, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_a_plain_script_leaves_a_run_that_is_shown_checked_and_replayed(tmp_path: Path, package: str) -> None:
+def test_script_run_can_be_shown_checked_and_replayed(tmp_path: Path, package: str) -> None:
     if importlib.util.find_spec(package.partition(".")[0]) is None:
         pytest.skip(f"{package} is not installed")
     done = run_script(tmp_path, "fit(TputuiCallback())", package)
@@ -102,7 +102,7 @@ def test_a_plain_script_leaves_a_run_that_is_shown_checked_and_replayed(tmp_path
     assert sum(event.n for event in events if isinstance(event, ev.StepsRecorded)) == STEPS
 
 
-def test_errors_of_the_callback_are_told_once_and_training_goes_on(tmp_path: Path) -> None:
+def test_callback_errors_are_reported_once(tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("where the folder of the runs would be")
     body = """
 class Odd(TputuiCallback):
@@ -120,7 +120,7 @@ fit(TputuiCallback(runs_dir="a-file"))
     assert "a fault of the callback" in warnings[0]
 
 
-def test_a_training_that_breaks_is_told_as_failed_and_its_requests_as_refused(tmp_path: Path) -> None:
+def test_failed_training_rejects_its_requests(tmp_path: Path) -> None:
     body = """
 import threading
 import time

@@ -84,9 +84,7 @@ def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_a_run_opens_from_its_newest_place_and_looks_as_it_does_without(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, whole = longrun.told(run_dir), longrun.num_read(run_dir)
     page = shown(run_dir, capsys)
     places = longrun.keep(run_dir)
@@ -101,7 +99,7 @@ def test_a_run_opens_from_its_newest_place_and_looks_as_it_does_without(
 
 
 @pytest.mark.usefixtures("_small_frames")
-def test_a_sealed_run_opens_from_its_places_too(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compressed_run_opens_from_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, whole, page = longrun.told(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
     places = seal_with_places(run_dir)
     assert not (run_dir / JOURNAL).exists()
@@ -115,7 +113,7 @@ def test_a_sealed_run_opens_from_its_places_too(run_dir: Path, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("_small_frames")
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_every_moment_looks_the_same_with_places_and_without(run_dir: Path, is_sealed: bool) -> None:
+def test_every_moment_is_equal_with_and_without_cache(run_dir: Path, is_sealed: bool) -> None:
     reach = session.extent(run_dir)
     moments = [reach.start + share / 23 * (reach.end - reach.start) for share in range(24)]
     before = [spelt(session.load_at(run_dir, t)) for t in moments]
@@ -123,7 +121,7 @@ def test_every_moment_looks_the_same_with_places_and_without(run_dir: Path, is_s
     assert [spelt(session.load_at(run_dir, t)) for t in moments] == before
 
 
-def test_playing_on_and_seeking_about_passes_over_what_places_know(run_dir: Path) -> None:
+def test_playing_and_seeking_skip_cached_events(run_dir: Path) -> None:
     longrun.keep(run_dir)
     plain = longrun.write(run_dir.parent, "long-2")
     clock = [0.0]
@@ -144,7 +142,7 @@ def test_playing_on_and_seeking_about_passes_over_what_places_know(run_dir: Path
     straight.close()
 
 
-def test_whoever_wants_every_fact_gets_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_read_ignores_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = [(fact.writer, fact.seq) for fact in session.read_events(run_dir)]
     assert main(["replay", str(run_dir), "--json"]) == 0
     lines = capsys.readouterr().out
@@ -156,7 +154,7 @@ def test_whoever_wants_every_fact_gets_it(run_dir: Path, capsys: pytest.CaptureF
     assert len(capsys.readouterr().out.splitlines()) == len(every)
 
 
-def test_a_journal_that_grew_since_is_read_on_from_its_newest_place(run_dir: Path) -> None:
+def test_grown_journal_continues_from_newest_state(run_dir: Path) -> None:
     journal = run_dir / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:800]))
@@ -275,7 +273,7 @@ TOLD_OF_NONE = {_a_pipe_and_a_link, _a_folder_elsewhere}
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_a_place_that_lies_is_refused_and_named_and_changes_nothing(
+def test_false_state_is_rejected_and_reported(
     run_dir: Path, capsys: pytest.CaptureFixture[str], lie: Callable[[Path, Path], None]
 ) -> None:
     truth, half_way = longrun.told(run_dir), recorded.T0 + 300
@@ -289,7 +287,7 @@ def test_a_place_that_lies_is_refused_and_named_and_changes_nothing(
 
 
 @pytest.mark.parametrize("changes", [{"format": cache_file.FORMAT + 1}, {"version": "99.0"}], ids=["format", "version"])
-def test_a_place_of_another_version_is_left_alone_and_is_no_damage(
+def test_state_of_other_version_is_ignored_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ) -> None:
     truth, whole = longrun.told(run_dir), longrun.num_read(run_dir)
@@ -302,9 +300,7 @@ def test_a_place_of_another_version_is_left_alone_and_is_no_damage(
     assert "not used: tputui " in out
 
 
-def test_places_of_a_journal_that_was_sealed_since_are_passed_over_and_are_no_damage(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_states_of_compressed_journal_are_not_damage(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a supervisor leaves them that is killed between the two."""
     truth = longrun.told(run_dir)
     places = longrun.keep(run_dir)
@@ -314,7 +310,7 @@ def test_places_of_a_journal_that_was_sealed_since_are_passed_over_and_are_no_da
     assert (code, out.count("not used: its journal was sealed since")) == (0, len(places))
 
 
-def test_a_forged_state_that_fits_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_a_matching_forged_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = longrun.keep(run_dir)[-1]
     head = cache_file.read_head(place)
     state, _ = cache_file.read_state(place, head)
@@ -326,9 +322,7 @@ def test_a_forged_state_that_fits_is_found_by_check(run_dir: Path, capsys: pytes
     assert f"places/{place.name}: bytes 0-{place.stat().st_size}: it differs from its journal" in out
 
 
-def test_a_journal_that_was_cut_is_opened_from_a_place_before_the_cut(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_truncated_journal_opens_from_earlier_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = longrun.keep(run_dir)
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
@@ -342,7 +336,7 @@ def test_a_journal_that_was_cut_is_opened_from_a_place_before_the_cut(
     assert longrun.told(run_dir) == told
 
 
-def test_what_rots_before_a_place_is_found_by_check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.keep(run_dir)
     rot(run_dir / JOURNAL)
     code, out = check(run_dir, capsys)
@@ -350,7 +344,7 @@ def test_what_rots_before_a_place_is_found_by_check(run_dir: Path, capsys: pytes
     assert f"{JOURNAL}: bytes" in out
 
 
-def test_no_place_is_kept_beyond_damage(run_dir: Path) -> None:
+def test_no_state_is_written_after_damage(run_dir: Path) -> None:
     at = rot(run_dir / JOURNAL)
     truth = longrun.told(run_dir)
     places = longrun.keep(run_dir)
@@ -361,7 +355,7 @@ def test_no_place_is_kept_beyond_damage(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(tmp_path: Path, seed: int) -> None:
+def test_damaged_states_of_hostile_run_change_no_snapshot(tmp_path: Path, seed: int) -> None:
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
     truth = longrun.told(run_dir)
     for _ in range(2):
@@ -381,7 +375,7 @@ def test_a_hostile_run_looks_the_same_with_places_and_however_they_were_damaged(
 # Keeping -----------------------------------------------------------------------------------------------------------
 
 
-def test_places_are_bounded_lie_apart_and_the_newest_is_there(run_dir: Path) -> None:
+def test_states_are_bounded_spaced_and_include_the_newest(run_dir: Path) -> None:
     places = longrun.keep(run_dir, spacing_bytes=4_000)
     heads = [cache_file.read_head(place) for place in places if place.name.startswith("worker")]
     assert len(heads) == OF_A_WRITER_MAX
@@ -394,7 +388,7 @@ def test_places_are_bounded_lie_apart_and_the_newest_is_there(run_dir: Path) -> 
     assert (run_dir / "places").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_keeper_that_looks_now_and_then_keeps_the_same_as_one_that_reads_on(run_dir: Path) -> None:
+def test_occasional_cache_writer_writes_the_same_states(run_dir: Path) -> None:
     """A journal that grows while it is read, by pieces that end anywhere."""
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
@@ -417,7 +411,7 @@ def _audit(run_dir: Path) -> list[CacheFinding]:
     return audit.findings()
 
 
-def test_a_keeper_rests_many_times_as_long_as_it_works(run_dir: Path) -> None:
+def test_cache_writer_sleeps_much_longer_than_it_works(run_dir: Path) -> None:
     """It is asked as often as can be, and there is always more to read."""
     path = run_dir / "rank-1.jsonl"
     recorded.write_journal(
@@ -449,7 +443,7 @@ print(cache_writer.error)
 """
 
 
-def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None:
+def test_full_disk_only_loses_the_state(run_dir: Path) -> None:
     truth = longrun.told(run_dir)
     words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
     trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -458,7 +452,7 @@ def test_a_disk_that_takes_no_place_costs_the_place_alone(run_dir: Path) -> None
     assert longrun.told(run_dir) == truth
 
 
-def test_a_folder_that_cannot_be_made_costs_the_places_alone(run_dir: Path) -> None:
+def test_unwritable_cache_folder_only_loses_states(run_dir: Path) -> None:
     (run_dir / "places").write_text("no folder")
     cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
     cache_writer.poll()
@@ -477,7 +471,7 @@ while True:
 
 
 @pytest.mark.parametrize("num_kept", [1, 3, 6, 10, 14])
-def test_kill_9_while_places_are_written_leaves_sound_ones(
+def test_kill_during_cache_write_leaves_intact_states(
     run_dir: Path, capsys: pytest.CaptureFixture[str], num_kept: int
 ) -> None:
     truth = longrun.told(run_dir)
@@ -492,7 +486,7 @@ def test_kill_9_while_places_are_written_leaves_sound_ones(
     assert (code, "cached states" in out) == (0, True)
 
 
-def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repaired_copy_has_no_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.keep(run_dir)
     rot(run_dir / JOURNAL)
     main(["repair", str(run_dir)])
@@ -502,14 +496,14 @@ def test_a_repaired_copy_has_no_places(run_dir: Path, capsys: pytest.CaptureFixt
     assert "1 record" in longrun.told(copy)
 
 
-def test_nothing_is_kept_of_a_short_run(recorded_run: Path) -> None:
+def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
     cache_writer = CacheWriter(recorded_run)
     cache_writer.poll()
     cache_writer.finish()
     assert not (recorded_run / "places").exists()
 
 
-def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
+def test_unsupported_state_is_not_written(run_dir: Path) -> None:
     state = ProcessState("worker-0")
     with contextlib.closing(Tail(run_dir / JOURNAL)) as tail:
         for record in tail.read():
@@ -520,7 +514,7 @@ def test_a_state_that_has_no_form_is_not_kept(run_dir: Path) -> None:
     assert cache_file.listed(run_dir) == []
 
 
-def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
+def test_state_dropped_meanwhile_is_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longrun.keep(run_dir)
@@ -536,7 +530,7 @@ def test_a_place_that_the_supervisor_drops_meanwhile_is_no_damage(
     assert (code, "places/" in out) == (0, False)
 
 
-def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
+def test_verification_does_not_hold_all_states_in_memory(run_dir: Path) -> None:
     places = longrun.keep(run_dir)
     CacheVerifier(run_dir)
     tracemalloc.start()
@@ -549,7 +543,7 @@ def test_what_is_compared_is_not_held_in_memory(run_dir: Path) -> None:
     assert {found.why_not for found in audit.findings()} == {"the journal has no record with its number"}
 
 
-def test_json_of_check_names_every_place(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_json_lists_every_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = longrun.keep(run_dir)
     places[0].write_bytes(b"garbage")
     assert main(["check", str(run_dir), "--json"]) == 1

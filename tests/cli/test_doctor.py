@@ -22,9 +22,7 @@ from tputui.cli.main import main
         ("2.8.0", "2.8.1", "torch 2.8.0 and torch_xla 2.8.1 do not match"),
     ],
 )
-def test_versions_that_cannot_train_are_told_with_what_to_type(
-    torch: str | None, torch_xla: str | None, words: str
-) -> None:
+def test_unsupported_versions_are_reported_with_a_command(torch: str | None, torch_xla: str | None, words: str) -> None:
     problem = environment.version_problem(torch, torch_xla)
 
     assert problem is not None
@@ -55,7 +53,7 @@ def tpu_host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_chips_and_their_holder_are_found(tpu_host: Path) -> None:
+def test_chips_and_their_user_are_found(tpu_host: Path) -> None:
     devices = environment.find_devices(tpu_host)
 
     assert devices.chips.summary == "2 x TPU v5e"
@@ -63,7 +61,7 @@ def test_chips_and_their_holder_are_found(tpu_host: Path) -> None:
     assert devices.holders == [environment.Holder("/dev/vfio/1", 4711, "python")]
 
 
-def test_a_taken_device_is_refused_naming_its_holder(tpu_host: Path) -> None:
+def test_device_in_use_is_rejected_naming_its_user(tpu_host: Path) -> None:
     problem = environment.environment_problem({}, tpu_host)
 
     assert problem is not None
@@ -71,7 +69,7 @@ def test_a_taken_device_is_refused_naming_its_holder(tpu_host: Path) -> None:
     assert environment.environment_problem({"PJRT_DEVICE": "CPU"}, tpu_host) is None
 
 
-def test_doctor_tells_who_holds_the_tpu_and_what_to_type(tpu_host: Path) -> None:
+def test_doctor_names_the_tpu_user_and_a_command(tpu_host: Path) -> None:
     findings = list(doctor.find(tpu_host / "runs", tpu_host))
 
     held = next(finding for finding in findings if "is in use" in finding.text)
@@ -79,7 +77,7 @@ def test_doctor_tells_who_holds_the_tpu_and_what_to_type(tpu_host: Path) -> None
     assert any(finding.text.startswith('2 x TPU v5e: device.cores = "all" is 2 cores') for finding in findings)
 
 
-def test_without_a_tpu_it_says_what_trains_instead(tmp_path: Path) -> None:
+def test_without_tpu_doctor_names_the_virtual_cores(tmp_path: Path) -> None:
     found = [finding for finding in doctor.find(tmp_path, tmp_path, {}) if finding.about == "device"]
 
     assert [finding.level for finding in found] == ["ok"]
@@ -87,7 +85,7 @@ def test_without_a_tpu_it_says_what_trains_instead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "words"), [("0x0063", "PJRT_DEVICE=CPU is set"), ("0x0099", "1ae0:0099")])
-def test_a_tpu_that_training_would_not_use_is_warned_of(tmp_path: Path, device: str, words: str) -> None:
+def test_unused_tpu_is_a_warning(tmp_path: Path, device: str, words: str) -> None:
     chip = tmp_path / "sys/bus/pci/devices/0000:00:01.0"
     chip.mkdir(parents=True)
     (chip / "vendor").write_text("0x1ae0\n")
@@ -102,7 +100,7 @@ def test_a_tpu_that_training_would_not_use_is_warned_of(tmp_path: Path, device: 
     assert warning.next
 
 
-def test_lines_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_and_json_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--runs-dir", str(tmp_path)])
     lines = capsys.readouterr().out
     code_of_json = main(["doctor", "--runs-dir", str(tmp_path), "--json"])
@@ -116,7 +114,7 @@ def test_lines_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert finding["about"] in lines
 
 
-def test_versions_that_do_not_fit_are_bad_and_keep_run_from_starting(tmp_path: Path) -> None:
+def test_mismatched_versions_prevent_run_from_starting(tmp_path: Path) -> None:
     older = tmp_path / "site/torch-2.8.0.dist-info"
     older.mkdir(parents=True)
     (older / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.8.0\n")

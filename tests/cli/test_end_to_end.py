@@ -170,7 +170,7 @@ def interrupted(folder: Path) -> Iterator[Interrupted]:
             started.clean_up()
 
 
-def test_a_run_that_is_done_exits_with_0_and_prints_its_events(done: Done) -> None:
+def test_finished_run_exits_0_and_prints_events(done: Done) -> None:
     assert done.said.code == 0
     events = [json.loads(line) for line in done.said.out.splitlines()]
     kinds = {event["k"] for event in events}
@@ -179,18 +179,18 @@ def test_a_run_that_is_done_exits_with_0_and_prints_its_events(done: Done) -> No
     assert (ended["outcome"], ended["exit_code"]) == ("done", 0)
 
 
-def test_an_engine_of_the_users_own_does_not_shadow_ours(done: Done) -> None:
+def test_user_engine_package_does_not_shadow_ours(done: Done) -> None:
     assert "decoy" not in (done.dir / "worker-0.log").read_text()
     assert "decoy" not in done.said.err
 
 
-def test_a_run_is_its_owners_alone(done: Done) -> None:
+def test_run_is_private_to_its_owner(done: Done) -> None:
     assert stat.S_IMODE(done.dir.stat().st_mode) == 0o700
     for path in done.dir.rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
-def test_show_tells_the_whole_of_it(done: Done) -> None:
+def test_show_prints_the_full_status(done: Done) -> None:
     said = tputui("show", done.dir, "--json")
     told = json.loads(said.out)
 
@@ -217,7 +217,7 @@ def test_show_tells_the_whole_of_it(done: Done) -> None:
     assert told["damage"] == {"regions": [], "lost_records": 0}
 
 
-def test_it_is_listed_sound_and_replayed(done: Done) -> None:
+def test_finished_run_is_listed_checked_and_replayed(done: Done) -> None:
     listed = json.loads(tputui("runs", "--json", "--runs-dir", done.dir.parent).out)
     replayed = tputui("replay", done.dir, "--no-ui")
     replayed_events = tputui("replay", done.dir, "--json")
@@ -231,12 +231,12 @@ def test_it_is_listed_sound_and_replayed(done: Done) -> None:
     assert live == again
 
 
-def test_attach_to_a_run_that_ended_exits_with_its_code(done: Done, interrupted: Interrupted) -> None:
+def test_attach_to_ended_run_exits_with_its_code(done: Done, interrupted: Interrupted) -> None:
     assert tputui("attach", done.dir, "--no-ui").code == 0
     assert tputui("attach", interrupted.live.dir, "--no-ui").code == 4
 
 
-def test_attach_without_a_name_says_that_none_is_running(done: Done) -> None:
+def test_attach_without_name_reports_no_running_run(done: Done) -> None:
     said = tputui("attach", cwd=done.dir)
 
     assert said.code == 2
@@ -266,7 +266,7 @@ def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_that_also_ends_the_reader_of_a_pipe_says_once_how_the_run_ended(runs: Runs) -> None:
+def test_ctrl_c_with_closed_pipe_reports_the_end_once(runs: Runs) -> None:
     live = runs.start("piped", "--json", *FOREVER)
     assert live.viewer.stdout is not None
     assert live.viewer.stderr is not None
@@ -281,9 +281,7 @@ def test_ctrl_c_that_also_ends_the_reader_of_a_pipe_says_once_how_the_run_ended(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_once(
-    interrupted: Interrupted, runs: Runs
-) -> None:
+def test_resume_from_last_checkpoint_then_ctrl_c_twice(interrupted: Interrupted, runs: Runs) -> None:
     saved = facts(interrupted.live.dir, "worker-0", ev.CheckpointSaved)[-1]
 
     live = runs.start("resumed", "--no-ui", "--resume", "interrupted", *FOREVER)
@@ -298,9 +296,7 @@ def test_a_run_goes_on_from_the_last_checkpoint_and_ctrl_c_twice_stops_it_at_onc
 
 
 @pytest.mark.slow
-def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_alone(
-    runs: Runs, terminal: Terminal
-) -> None:
+def test_training_survives_hangup_and_killed_supervisor(runs: Runs, terminal: Terminal) -> None:
     live = runs.start("orphan", *FOREVER, terminal=terminal)
 
     terminal.close()
@@ -330,7 +326,7 @@ def test_a_closed_terminal_and_kill_9_of_viewer_and_supervisor_leave_training_al
     assert live.shown()["state"] == "stopped"
 
 
-def test_q_only_leaves_the_screen_and_sigterm_to_the_supervisor_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
+def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
     live = runs.start("preempted", *FOREVER, terminal=terminal)
 
     terminal.press("q")
@@ -348,7 +344,7 @@ def test_q_only_leaves_the_screen_and_sigterm_to_the_supervisor_saves_and_stops(
     assert [fact.kind for fact in facts(live.dir, "worker-0", ev.RequestApplied)] == ["stop"]
 
 
-def test_kill_9_of_the_worker_is_a_failure_with_3_and_nothing_reported_is_lost(runs: Runs) -> None:
+def test_killed_worker_exits_3_without_losing_reports(runs: Runs) -> None:
     live = runs.start("killed", "--no-ui", *FOREVER)
     step = live.step()
 
@@ -362,7 +358,7 @@ def test_kill_9_of_the_worker_is_a_failure_with_3_and_nothing_reported_is_lost(r
     assert "SIGKILL" in said.out + said.err
 
 
-def test_a_run_of_which_nothing_lives_is_lost_with_5(runs: Runs) -> None:
+def test_run_without_processes_is_lost_exit_5(runs: Runs) -> None:
     live = runs.start("lost", "--no-ui", *FOREVER)
 
     for pid in (live.supervisor_pid, live.worker_pid):
@@ -386,7 +382,7 @@ def test_a_run_of_which_nothing_lives_is_lost_with_5(runs: Runs) -> None:
         ("epochs", "expected key=value"),
     ],
 )
-def test_a_bad_value_is_refused_with_2_and_leaves_nothing_behind(tmp_path: Path, override: str, words: str) -> None:
+def test_bad_value_exits_2_and_leaves_nothing(tmp_path: Path, override: str, words: str) -> None:
     said = tputui("run", CONFIG, "--set", override, cwd=tmp_path)
 
     assert said.code == 2
@@ -396,21 +392,21 @@ def test_a_bad_value_is_refused_with_2_and_leaves_nothing_behind(tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     said = tputui("run", "nowhere.toml", cwd=tmp_path)
 
     assert said.code == 2
     assert "nowhere.toml: no such file" in said.err
 
 
-def test_a_name_that_is_taken_is_refused(done: Done) -> None:
+def test_existing_name_is_rejected(done: Done) -> None:
     said = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.dir.parent)
 
     assert said.code == 2
     assert "choose another --name" in said.err
 
 
-def test_there_is_nothing_to_go_on_from_without_a_checkpoint(tmp_path: Path, recorded_run: Path) -> None:
+def test_resume_without_checkpoint_is_rejected(tmp_path: Path, recorded_run: Path) -> None:
     said = tputui("run", CONFIG, "--resume", recorded_run, "--runs-dir", tmp_path / "runs")
 
     assert said.code == 2
@@ -418,7 +414,7 @@ def test_there_is_nothing_to_go_on_from_without_a_checkpoint(tmp_path: Path, rec
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_checkpoint_that_does_not_go_on_under_this_configuration_is_refused(done: Done, tmp_path: Path) -> None:
+def test_resume_rejects_incompatible_configuration(done: Done, tmp_path: Path) -> None:
     said = tputui("run", CONFIG, "--resume", done.dir, "--set", "model.channels=16", cwd=tmp_path)
 
     assert said.code == 2
@@ -427,7 +423,7 @@ def test_a_checkpoint_that_does_not_go_on_under_this_configuration_is_refused(do
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tputui_alone_opens_the_list_in_a_terminal(interrupted: Interrupted, terminal: Terminal) -> None:
+def test_bare_command_opens_the_list_in_a_terminal(interrupted: Interrupted, terminal: Terminal) -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _IN_A_TERMINAL, "--runs-dir", str(interrupted.live.dir.parent)],
         env={**os.environ, "TERM": "xterm-256color"},

@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(folder: Path) -> None:
+def test_every_fold_is_trained_once_and_tabulated(folder: Path) -> None:
     said = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
     assert said.code == 0, said.err
     told = json.loads(said.out)
@@ -45,7 +45,7 @@ def test_every_fold_is_trained_and_a_second_call_only_lays_them_side_by_side(fol
     assert len(list((folder / "runs").iterdir())) == 3
 
 
-def test_data_without_folds_and_a_fold_by_hand_are_refused(folder: Path) -> None:
+def test_folds_rejects_data_without_folds_and_explicit_fold(folder: Path) -> None:
     (folder / "digits.toml").write_text('task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 8\n')
     assert "found no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
     said = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)

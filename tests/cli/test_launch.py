@@ -31,14 +31,14 @@ def shell(line: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("line", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
-def test_a_command_whose_streams_are_closed_does_its_work(recorded_run: Path, line: str) -> None:
+def test_command_works_with_closed_streams(recorded_run: Path, line: str) -> None:
     done = shell(line, "--runs-dir", recorded_run.parent)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert ("digits-1" in done.stdout) == (not line.startswith(">"))
 
 
-def test_a_viewer_whose_output_is_full_waits_for_the_end_and_exits_as_the_run_does(bench: Bench) -> None:
+def test_viewer_with_full_output_exits_like_the_run(bench: Bench) -> None:
     watched = bench.supervise("next_request(); end('stopped', 4)")
     command = [sys.executable, "-P", "-m", "tputui", "attach", "--no-ui", str(watched.run_dir)]
     with open("/dev/full", "w") as full:
@@ -54,7 +54,7 @@ def test_a_viewer_whose_output_is_full_waits_for_the_end_and_exits_as_the_run_do
     assert "Traceback" not in rest
 
 
-def test_a_directory_that_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+def test_non_utf8_directory_is_rejected_without_a_run(tmp_path: Path) -> None:
     here = tmp_path / NOT_UTF8
     here.mkdir()
 
@@ -65,7 +65,7 @@ def test_a_directory_that_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: P
     assert not [path for path in here.rglob("*") if path.name != "runs"]
 
 
-def test_a_configuration_whose_path_is_not_utf8_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+def test_non_utf8_config_path_is_rejected_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as refused:
         launch.create_run(
             tmp_path, config.load(DIGITS), config_path=f"{NOT_UTF8}.toml", name=None, resume=None, argv=["tputui"]
@@ -76,7 +76,7 @@ def test_a_configuration_whose_path_is_not_utf8_is_refused_and_nothing_is_made(t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_in_a_directory_that_is_not_utf8_are_listed_and_shown(tmp_path: Path) -> None:
+def test_runs_in_non_utf8_directory_are_listed_and_shown(tmp_path: Path) -> None:
     parent = tmp_path / NOT_UTF8
     recorded.write_run(parent)
 
@@ -87,7 +87,7 @@ def test_runs_in_a_directory_that_is_not_utf8_are_listed_and_shown(tmp_path: Pat
     assert tputui("--runs-dir", parent, "show", "digits-1").code == ExitCode.DONE
 
 
-def test_a_run_whose_supervisor_cannot_be_started_leaves_no_directory(tmp_path: Path) -> None:
+def test_unstartable_supervisor_leaves_no_directory(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "supervisor.log").mkdir()
 
@@ -98,7 +98,7 @@ def test_a_run_whose_supervisor_cannot_be_started_leaves_no_directory(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_whose_supervisor_ends_before_it_begins_leaves_no_directory(tmp_path: Path) -> None:
+def test_supervisor_that_exits_early_leaves_no_directory(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     # No room for a journal.
     (run_dir / "supervisor-0.jsonl").symlink_to(tmp_path / "nowhere" / "file")

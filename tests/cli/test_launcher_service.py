@@ -29,26 +29,26 @@ def test_a_task_is_described_with_bounds_and_documentation(tmp_path: Path) -> No
     assert channels.doc
 
 
-def test_a_task_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_task_is_reported_with_closest_name(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match='task: there is no task "digitz"; did you mean "digits"'):
         EngineLaunchService(tmp_path, CPU).describe("digitz", Event())
 
 
-def test_a_configuration_is_checked_with_its_figures(tmp_path: Path) -> None:
+def test_config_is_checked_with_derived_values(tmp_path: Path) -> None:
     result = EngineLaunchService(tmp_path, CPU).check(launch(), Event(), memory=False)
     assert (result.problems, result.facts["steps_per_epoch"], result.memory) == ([], 22, None)
     (problem,) = EngineLaunchService(tmp_path, CPU).check(launch("model.channels=0"), Event(), memory=False).problems
     assert problem.key == "model.channels"
 
 
-def test_a_check_that_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
+def test_abandoned_check_is_cancelled(tmp_path: Path) -> None:
     stop = Event()
     stop.set()
     with pytest.raises(LaunchError, match="cannot check the configuration"):
         EngineLaunchService(tmp_path, CPU).check(launch(), stop, memory=True)
 
 
-def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
+def test_rejected_start_leaves_no_run(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     refused = [
         (launch("model.channels=0"), "model.channels"),
@@ -63,7 +63,7 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.xla
-def test_a_run_is_started_detached_and_on_record(tmp_path: Path) -> None:
+def test_run_is_started_detached_and_recorded(tmp_path: Path) -> None:
     service = EngineLaunchService(tmp_path, CPU)
     run_dir = service.start(launch("epochs=1", name="mine"))
     requests.submit(run_dir, "stop_now", by="test", now=0.0)

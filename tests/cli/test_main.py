@@ -27,9 +27,7 @@ def test_help_names_every_command_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_each_command_says_what_it_prints_and_its_exit_codes(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_help_states_output_and_exit_codes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([name, "--help"])
 
@@ -41,7 +39,7 @@ def test_help_of_each_command_says_what_it_prints_and_its_exit_codes(
     assert "--runs-dir" in out
 
 
-def test_an_unknown_command_is_refused_with_the_nearest() -> None:
+def test_unknown_command_suggests_the_closest() -> None:
     said = tputui("rnu")
 
     assert (said.code, said.out) == (2, "")
@@ -71,7 +69,7 @@ def test_an_unknown_command_is_refused_with_the_nearest() -> None:
         (["logs"], "did you mean attach RUN --no-ui?"),
     ],
 )
-def test_a_wrong_command_line_is_refused_in_one_sentence(
+def test_wrong_arguments_are_rejected_in_one_sentence(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -90,7 +88,7 @@ def test_help_is_also_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().out.startswith(usage)
 
 
-def test_runs_live_where_the_option_or_the_variable_says_or_in_runs(tmp_path: Path) -> None:
+def test_runs_directory_from_option_variable_or_default(tmp_path: Path) -> None:
     for name in ("by-option", "by-variable", "runs"):
         recorded.write_run(tmp_path / name, run=f"in-{name}")
 
@@ -105,7 +103,7 @@ def test_runs_live_where_the_option_or_the_variable_says_or_in_runs(tmp_path: Pa
     assert "in-runs" in by_default.out
 
 
-def test_without_a_command_and_without_a_terminal_it_prints_the_list(recorded_run: Path) -> None:
+def test_bare_command_without_terminal_prints_the_list(recorded_run: Path) -> None:
     said = tputui("--runs-dir", recorded_run.parent)
 
     assert said.code == 0
@@ -125,7 +123,7 @@ sys.stderr.write(json.dumps({"code": code, "cpu_s": time.process_time(), "heavy"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["show", "digits-1"], ["show", "digits-1", "--json"], ["runs"]])
-def test_light_commands_import_nothing_heavy_and_answer_at_once(recorded_run: Path, words: list[str]) -> None:
+def test_light_commands_import_nothing_heavy(recorded_run: Path, words: list[str]) -> None:
     env = {**os.environ, "TPUTUI_RUNS": str(recorded_run.parent)}
 
     def measure() -> dict[str, object]:
@@ -139,7 +137,7 @@ def test_light_commands_import_nothing_heavy_and_answer_at_once(recorded_run: Pa
     assert min(float(str(told["cpu_s"])) for told in tries) < 0.3
 
 
-def test_a_closed_pipe_is_no_error(recorded_run: Path) -> None:
+def test_closed_pipe_is_not_an_error(recorded_run: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tputui", "show", str(recorded_run), "--json"],
         stdout=subprocess.PIPE,
@@ -154,7 +152,7 @@ def test_a_closed_pipe_is_no_error(recorded_run: Path) -> None:
     assert (process.wait(20), err) == (0, b"")
 
 
-def test_a_fault_of_ours_is_told_with_its_traceback_and_a_code_of_its_own(
+def test_internal_error_prints_traceback_and_exits_70(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def break_down(words: list[str]) -> ExitCode:

@@ -12,9 +12,7 @@ from tputui.cli.open_run import parting
 from tputui.session.session import load
 
 
-def test_an_ended_run_leaves_its_state_its_best_metric_and_what_to_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_run_prints_state_best_metric_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_dir = write_run(tmp_path)
     state, best, then = parting(load(run_dir), run_dir)
@@ -24,9 +22,7 @@ def test_an_ended_run_leaves_its_state_its_best_metric_and_what_to_type(
     assert then == "`tputui show digits-1` prints its full status", "there is nothing left to train"
 
 
-def test_a_run_that_broke_says_how_to_go_on_from_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_run_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_dir = write_run(tmp_path)
     lines = parting(made.failed(), run_dir)
@@ -36,7 +32,7 @@ def test_a_run_that_broke_says_how_to_go_on_from_its_checkpoint(
     assert "`tputui run digits.toml --resume digits-1`" in lines[2]
 
 
-def test_a_run_that_goes_on_says_how_far_it_is_and_how_to_come_back(tmp_path: Path) -> None:
+def test_running_run_prints_progress_and_how_to_attach(tmp_path: Path) -> None:
     growing = Growing(tmp_path)
     growing.go_on(8)
     growing.session.read_all()

@@ -68,7 +68,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 @pytest.mark.xla
-def test_a_worker_that_was_left_behind_is_ended_where_that_is_wanted_and_only_then(
+def test_orphaned_worker_is_ended_only_on_request(
     watched: Watched,
     tmp_path: Path,
     terminal: Terminal,
@@ -150,9 +150,7 @@ def sleeper(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_process_is_ours_where_the_journal_of_its_run_names_it(
-    sleeper: subprocess.Popen[bytes], run_dir: Path
-) -> None:
+def test_process_is_ours_if_its_journal_names_it(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
     assert orphans.owned(sleeper.pid) is None
     claim(run_dir, sleeper.pid, started=1)
     assert orphans.owned(sleeper.pid) is None, "a number that was another's before"
@@ -164,17 +162,13 @@ def test_a_process_is_ours_where_the_journal_of_its_run_names_it(
     assert orphans.owned(os.getpid()) is None, "no training process by its command line"
 
 
-def test_a_process_of_another_host_with_the_same_number_hides_none(
-    sleeper: subprocess.Popen[bytes], run_dir: Path
-) -> None:
+def test_same_pid_on_another_host_hides_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
     claim(run_dir, sleeper.pid, started=1, host_id="elsewhere")
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid), writer="worker-1")
     assert orphans.owned(sleeper.pid) is not None
 
 
-def test_nothing_is_left_behind_where_nobody_knows_of_its_supervisor(
-    sleeper: subprocess.Popen[bytes], run_dir: Path
-) -> None:
+def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
     journal = claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()), writer="supervisor-0")
     content = bytearray(journal.read_bytes())
@@ -188,14 +182,14 @@ def test_nothing_is_left_behind_where_nobody_knows_of_its_supervisor(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
-def test_a_process_of_another_user_is_never_ours_whatever_a_run_says(run_dir: Path) -> None:
+def test_process_of_another_user_is_never_ours(run_dir: Path) -> None:
     with pretend(run_dir, user=65534) as process:
         claim(run_dir, process.pid, rundir.start_ticks(process.pid))
         assert orphans.owned(process.pid) is None
         process.kill()
 
 
-def test_one_that_does_not_heed_is_killed_and_that_is_said(
+def test_unresponsive_orphan_is_killed_and_reported(
     sleeper: subprocess.Popen[bytes], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.kill(sleeper.pid, signal.SIGSTOP)

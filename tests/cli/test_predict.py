@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return runs_to_end(make(tmp_path_factory.mktemp("runs"), "trained", SMALL))
 
 
-def test_the_figures_are_those_of_the_runs_own_validation(trained: Run, tmp_path: Path) -> None:
+def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -> None:
     said = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
     assert said.code == 0, said.err
     told = json.loads(said.out)
@@ -42,7 +42,7 @@ def test_the_figures_are_those_of_the_runs_own_validation(trained: Run, tmp_path
     assert told["own_figure"] == {"loss": pytest.approx(best.valid["loss"].avg)}
 
 
-def test_it_says_rows_place_and_both_figures_to_a_person(trained: Run, tmp_path: Path) -> None:
+def test_text_output_has_rows_path_and_both_metrics(trained: Run, tmp_path: Path) -> None:
     said = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
     assert said.code == 0
     # Where it takes long it tells how far it is.
@@ -56,7 +56,7 @@ def test_it_says_rows_place_and_both_figures_to_a_person(trained: Run, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"], "something half-written was left"
 
 
-def test_an_output_that_exists_is_overwritten_only_by_force(trained: Run, tmp_path: Path) -> None:
+def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "predictions.csv").write_text("mine")
     again = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
     assert again.code == 2
@@ -80,7 +80,7 @@ def digits_csv(path: Path, *, labelled: bool) -> list[int]:
     return [int(label) for label in labels]
 
 
-def test_a_users_file_with_labels_is_judged(trained: Run, tmp_path: Path) -> None:
+def test_labelled_file_gets_metrics(trained: Run, tmp_path: Path) -> None:
     labels = digits_csv(tmp_path / "mine.csv", labelled=True)
     said = tputui("predict", trained.dir, "mine.csv", "--out", "out.csv", cwd=tmp_path)
     assert said.code == 0, said.err
@@ -92,7 +92,7 @@ def test_a_users_file_with_labels_is_judged(trained: Run, tmp_path: Path) -> Non
     assert right > 15, "two epochs tell digits apart better than chance"
 
 
-def test_a_file_without_labels_is_predicted_alike_and_not_judged(trained: Run, tmp_path: Path) -> None:
+def test_unlabelled_file_gets_same_predictions_no_metrics(trained: Run, tmp_path: Path) -> None:
     digits_csv(tmp_path / "labelled.csv", labelled=True)
     digits_csv(tmp_path / "bare.csv", labelled=False)
     with_labels = tputui("predict", trained.dir, "labelled.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
@@ -102,7 +102,7 @@ def test_a_file_without_labels_is_predicted_alike_and_not_judged(trained: Run, t
     assert 'tputui: No labels in input: metrics skipped (no "labels")' in without.err
 
 
-def test_the_last_weights_are_told_apart_from_the_best(trained: Run, tmp_path: Path) -> None:
+def test_last_and_best_weights_differ(trained: Run, tmp_path: Path) -> None:
     said = tputui("predict", trained.dir, "--split", "valid", "--weights", "last", "--json", cwd=tmp_path)
     told = json.loads(said.out)
     assert told["weights"].endswith("last.pt")
@@ -111,7 +111,7 @@ def test_the_last_weights_are_told_apart_from_the_best(trained: Run, tmp_path: P
     assert told["figures"]["loss"] == pytest.approx(last.valid["loss"].avg, rel=1e-5)
 
 
-def test_a_checkpoint_alone_is_enough(trained: Run, tmp_path: Path) -> None:
+def test_checkpoint_file_is_sufficient(trained: Run, tmp_path: Path) -> None:
     shutil.copyfile(trained.dir / "checkpoints" / "best.pt", tmp_path / "sent.pt")
     inside = tputui("predict", trained.dir, "--split", "valid", "--out", "-", cwd=tmp_path)
     alone = tputui("predict", "sent.pt", "--split", "valid", "--out", "-", cwd=tmp_path)
@@ -119,7 +119,7 @@ def test_a_checkpoint_alone_is_enough(trained: Run, tmp_path: Path) -> None:
     assert alone.out == inside.out
 
 
-def test_exported_weights_work_without_tputui_and_without_the_run(trained: Run, tmp_path: Path) -> None:
+def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Path) -> None:
     import torch
 
     from engine.models.convnet import ConvNet
@@ -167,7 +167,7 @@ def refusal(*words: str | Path, cwd: Path) -> str:
     return one_sentence(said)
 
 
-def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Path) -> None:
+def test_mismatched_input_is_rejected_in_one_sentence(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     said = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
     assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(trained: Run, tmp_path: Pa
         (["untrained", "bad.csv", "--batch", "0"], "is not a whole number of 1 or more"),
     ],
 )
-def test_words_that_cannot_be_followed_are_refused_before_anything_starts(
+def test_invalid_arguments_are_rejected_before_starting(
     words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(tmp_path, "untrained", SMALL)
@@ -199,7 +199,7 @@ def test_words_that_cannot_be_followed_are_refused_before_anything_starts(
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(trained: Run, tmp_path: Path) -> None:
+def test_closed_reader_ends_quietly(trained: Run, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tputui", "predict", str(trained.dir), "--split", "train", "--out", "-"],
         stdout=subprocess.PIPE,

@@ -41,9 +41,7 @@ def told(run_dir: Path, capsys: Capture, command: str = "check") -> dict[str, ob
     return answer
 
 
-def test_every_readable_record_is_kept_in_its_order_and_the_run_is_not_touched(
-    recorded_run: Path, capsys: Capture
-) -> None:
+def test_copy_has_every_readable_event_run_is_unchanged(recorded_run: Path, capsys: Capture) -> None:
     lines = (recorded_run / "worker-0.jsonl").read_bytes().splitlines(keepends=True)
     path = damage(recorded_run)
     before = content_of(recorded_run)
@@ -62,7 +60,7 @@ def test_every_readable_record_is_kept_in_its_order_and_the_run_is_not_touched(
     assert (copy / "run.json").read_bytes() == before["run.json"]
 
 
-def test_of_the_copy_only_what_is_missing_is_told(recorded_run: Path, capsys: Capture) -> None:
+def test_only_missing_events_of_the_copy_are_reported(recorded_run: Path, capsys: Capture) -> None:
     damage(recorded_run)
     regions = told(recorded_run, capsys)["regions"]
     answer = told(recorded_run, capsys, "repair")
@@ -77,7 +75,7 @@ def test_of_the_copy_only_what_is_missing_is_told(recorded_run: Path, capsys: Ca
     assert snapshot.damage.lost_records == 1
 
 
-def test_a_record_of_a_newer_version_keeps_every_byte(recorded_run: Path) -> None:
+def test_newer_event_is_copied_byte_for_byte(recorded_run: Path) -> None:
     path = recorded_run / "worker-0.jsonl"
     lines = path.read_bytes().splitlines()
     journal_id = decode(lines[0]).journal_id
@@ -98,7 +96,7 @@ def test_a_manifest_is_rebuilt_from_the_supervisors_journal(recorded_run: Path, 
     assert (snapshot.run, snapshot.config, snapshot.troubles) == ("digits-1", recorded.CONFIG, [])
 
 
-def test_a_manifest_is_rebuilt_whatever_time_its_start_tells(tmp_path: Path, capsys: Capture) -> None:
+def test_manifest_is_rebuilt_for_any_start_time(tmp_path: Path, capsys: Capture) -> None:
     run_dir = tmp_path / "digits-1"
     run_dir.mkdir()
     started = ev.RunStarted(t=float("nan"), run="digits-1", config={}, argv=[], resumed_from=None)
@@ -108,7 +106,7 @@ def test_a_manifest_is_rebuilt_whatever_time_its_start_tells(tmp_path: Path, cap
     assert told(run_dir.with_name("digits-1-repaired"), capsys)["regions"] == []
 
 
-def test_a_manifest_that_nothing_tells_of_is_told_as_lost(recorded_run: Path, capsys: Capture) -> None:
+def test_unrecoverable_manifest_is_reported_lost(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "run.json").unlink()
     (recorded_run / "supervisor-0.jsonl").write_bytes(b"")
     assert main(["repair", str(recorded_run)]) == 0
@@ -118,7 +116,7 @@ def test_a_manifest_that_nothing_tells_of_is_told_as_lost(recorded_run: Path, ca
     assert session.load(recorded_run.with_name("digits-1-repaired")).steps == 66
 
 
-def test_a_run_of_which_nothing_can_be_read_is_not_copied(recorded_run: Path, capsys: Capture) -> None:
+def test_unreadable_run_is_not_copied(recorded_run: Path, capsys: Capture) -> None:
     for path in recorded_run.glob("*.json*"):
         path.write_bytes(b"garbage" * 100)
     assert main(["repair", str(recorded_run)]) == 1
@@ -126,7 +124,7 @@ def test_a_run_of_which_nothing_can_be_read_is_not_copied(recorded_run: Path, ca
     assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
 
 
-def test_a_damaged_sealed_journal_keeps_its_sound_frames(tmp_path: Path, capsys: Capture) -> None:
+def test_damaged_compressed_journal_keeps_intact_frames(tmp_path: Path, capsys: Capture) -> None:
     run_dir = recorded.write_run(tmp_path)
     plain = run_dir / "worker-0.jsonl"
     records = [decode(line) for line in plain.read_bytes().splitlines()]
@@ -147,7 +145,7 @@ def test_a_damaged_sealed_journal_keeps_its_sound_frames(tmp_path: Path, capsys:
     assert session.load(copy).condition == "done"
 
 
-def test_checkpoints_logs_and_the_rest_come_along_and_nothing_from_outside(recorded_run: Path, capsys: Capture) -> None:
+def test_copy_has_other_files_but_none_from_outside(recorded_run: Path, capsys: Capture) -> None:
     damage(recorded_run)
     (recorded_run / "checkpoints" / "step-00000022.pt").write_bytes(b"weights")
     (recorded_run / "checkpoints" / ".step-00000044.pt.7.tmp").write_bytes(b"half")
@@ -174,7 +172,7 @@ def test_checkpoints_logs_and_the_rest_come_along_and_nothing_from_outside(recor
     assert (recorded_run / "worker-0.log").read_text() == "printed\n"
 
 
-def test_a_file_of_a_terabyte_that_takes_no_room_takes_none_in_the_copy(recorded_run: Path) -> None:
+def test_sparse_file_stays_sparse_in_the_copy(recorded_run: Path) -> None:
     damage(recorded_run)
     with (recorded_run / "worker-0.log").open("wb") as file:
         file.seek(1 << 40)
@@ -184,14 +182,14 @@ def test_a_file_of_a_terabyte_that_takes_no_room_takes_none_in_the_copy(recorded
     assert (found.st_size, found.st_blocks < 1_000) == ((1 << 40) + 3, True)
 
 
-def test_a_sound_run_is_told_so_and_not_copied(recorded_run: Path, capsys: Capture) -> None:
+def test_intact_run_is_reported_and_not_copied(recorded_run: Path, capsys: Capture) -> None:
     assert main(["repair", str(recorded_run)]) == 0
     assert "nothing to repair" in capsys.readouterr().out
     assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
 
 
 @pytest.mark.parametrize("there", ["directory", "file", "link"])
-def test_nothing_is_ever_written_over(recorded_run: Path, capsys: Capture, there: str) -> None:
+def test_nothing_is_overwritten(recorded_run: Path, capsys: Capture, there: str) -> None:
     damage(recorded_run)
     target = recorded_run.with_name("digits-1-repaired")
     if there == "directory":
@@ -205,7 +203,7 @@ def test_nothing_is_ever_written_over(recorded_run: Path, capsys: Capture, there
     assert sorted(path.name for path in recorded_run.parent.iterdir()) == ["digits-1", "digits-1-repaired"]
 
 
-def test_the_copy_goes_where_it_is_asked_to_and_never_into_the_run(recorded_run: Path, capsys: Capture) -> None:
+def test_copy_is_written_to_given_path_never_into_the_run(recorded_run: Path, capsys: Capture) -> None:
     damage(recorded_run)
     assert main(["repair", str(recorded_run), "--to", str(recorded_run / "inside")]) == 2
     assert main(["repair", str(recorded_run), "--to", str(recorded_run / ".." / "digits-1")]) == 2
@@ -233,7 +231,7 @@ def test_a_full_disk_leaves_nothing_of_the_copy(recorded_run: Path, monkeypatch:
     assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
 
 
-def test_a_run_that_goes_on_is_not_repaired(bench: Bench, capsys: Capture) -> None:
+def test_running_run_is_not_repaired(bench: Bench, capsys: Capture) -> None:
     watched = bench.supervise("reporter.flush()\n(run_dir / 'ready').touch()\nEvent().wait(60)")
     wait_for((watched.run_dir / "ready").exists, "the worker")
     assert main(["repair", str(watched.run_dir)]) == 2

@@ -39,7 +39,7 @@ def test_checkpoint_prints_the_receipts(bench: Bench, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("flags", "kind"), [([], "stop"), (["--after-epoch"], "stop_after_epoch"), (["--now"], "stop_now")]
 )
-def test_stop_asks_for_what_was_typed(bench: Bench, flags: list[str], kind: str) -> None:
+def test_stop_requests_the_given_mode(bench: Bench, flags: list[str], kind: str) -> None:
     watched = bench.supervise(OBEDIENT)
 
     assert main(["stop", *flags, "--runs-dir", str(watched.run_dir.parent), watched.run_dir.name]) == 0
@@ -48,7 +48,7 @@ def test_stop_asks_for_what_was_typed(bench: Bench, flags: list[str], kind: str)
     assert watched.ended().exit_code == 4
 
 
-def test_a_run_that_is_busy_is_told_and_the_request_stands(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_busy_run_is_reported_and_request_stays_pending(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise("while True: Event().wait(1)")
     watched.worker_pid()
 
@@ -58,9 +58,7 @@ def test_a_run_that_is_busy_is_told_and_the_request_stands(bench: Bench, capsys:
     assert len(requests.read_all(watched.run_dir)) == 1
 
 
-def test_a_worker_that_dies_over_it_refuses_through_its_supervisor(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supervisor_rejects_request_of_dead_worker(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise("next_request(); os.kill(os.getpid(), signal.SIGKILL)")
     watched.worker_pid()
 
@@ -69,14 +67,14 @@ def test_a_worker_that_dies_over_it_refuses_through_its_supervisor(
     assert "refused: the run ended before this was done" in capsys.readouterr().out
 
 
-def test_a_run_that_ended_cannot_be_asked(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ended_run_rejects_requests(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stop", str(recorded_run)]) == 2
 
     assert "digits-1: the run has already ended (it is done" in capsys.readouterr().err
     assert requests.read_all(recorded_run) == []
 
 
-def test_a_lost_run_cannot_be_asked(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_run_rejects_requests(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise("while True: Event().wait(1)")
     pid = watched.worker_pid()
     watched.process.kill()
@@ -89,7 +87,7 @@ def test_a_lost_run_cannot_be_asked(bench: Bench, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("command", ["show", "replay", "stop", "checkpoint", "check", "attach"])
-def test_an_unknown_run_is_refused_with_the_nearest_name(
+def test_unknown_run_suggests_the_closest_name(
     command: str, recorded_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "--runs-dir", str(recorded_run.parent), "digit-1"]) == 2
@@ -100,9 +98,7 @@ def test_an_unknown_run_is_refused_with_the_nearest_name(
 
 
 @pytest.mark.parametrize("name", ["../digits-1", "..", "a/b", "-x", "", "x" * 129])
-def test_a_name_that_leads_out_of_the_directory_is_refused(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_name_outside_the_directory_is_rejected(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = Path(__file__).parents[2] / "sample_configs/digits.toml"
 
     assert main(["run", str(config), f"--name={name}", "--runs-dir", str(tmp_path / "runs")]) == 2
@@ -113,9 +109,7 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(
 
 @needs_root
 @pytest.mark.parametrize("words", [["stop"], ["stop", "--now"], ["checkpoint"], ["stacks"]])
-def test_another_user_can_ask_nothing_of_a_run(
-    bench: Bench, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_requests_of_another_user_fail(bench: Bench, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     watched = bench.supervise(OBEDIENT)
     watched.worker_pid()
     assert main(["show", str(watched.run_dir)]) == 0  # everything that it takes is imported

@@ -35,7 +35,7 @@ from tputui.telemetry import requests
         ("end", 11),
     ],
 )
-def test_a_moment_is_found_however_it_is_written(recorded_run: Path, text: str, seconds: float) -> None:
+def test_moment_is_parsed_in_every_form(recorded_run: Path, text: str, seconds: float) -> None:
     wanted = parse_time(text)
     if wanted.kind == "since":
         assert wanted.value == seconds
@@ -43,9 +43,7 @@ def test_a_moment_is_found_however_it_is_written(recorded_run: Path, text: str, 
         assert unix_time(wanted, recorded_run) == pytest.approx(T0 + seconds, abs=1e-3)
 
 
-def test_a_time_of_the_day_is_that_of_the_day_on_which_the_run_began(
-    recorded_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_of_day_refers_to_the_first_day_of_the_run(recorded_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
@@ -56,7 +54,7 @@ def test_a_time_of_the_day_is_that_of_the_day_on_which_the_run_began(
 
 
 @pytest.mark.parametrize("text", ["", "soon", "12", "1:75", "step:", "step:0", "epoch:x", "T25:00", "2025-13-01", "3y"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_invalid_moment_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         parse_time(text)
 
@@ -70,12 +68,12 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
         ("epoch:4", "--at epoch:4: the run has epochs 1 to 3"),
     ],
 )
-def test_a_moment_that_the_run_does_not_have_is_told(recorded_run: Path, text: str, why: str) -> None:
+def test_moment_outside_the_run_is_reported(recorded_run: Path, text: str, why: str) -> None:
     with pytest.raises(CommandError, match=why):
         unix_time(parse_time(text), recorded_run)
 
 
-def test_a_moment_holds_nothing_from_later(recorded_run: Path) -> None:
+def test_moment_has_nothing_from_later(recorded_run: Path) -> None:
     requests.submit(recorded_run, "stop", by="test", now=T0 + 9)
     snapshot = load_at(recorded_run, T0 + 7.5)
     assert (snapshot.now, snapshot.condition, snapshot.steps, snapshot.requests) == (T0 + 7.5, "running", 33, [])
@@ -104,7 +102,7 @@ def test_the_snapshot_of_a_moment_is_one_object(recorded_run: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--at", "soon", "--once"], ["--at", "1h", "--once"], ["--at", "5s", "--no-ui"]])
-def test_a_wrong_moment_costs_one_sentence_and_code_2(recorded_run: Path, words: list[str]) -> None:
+def test_invalid_moment_exits_2_with_one_sentence(recorded_run: Path, words: list[str]) -> None:
     said = tputui("replay", recorded_run, *words)
     assert (said.code, said.out) == (2, "")
     assert "--at" in one_sentence(said)

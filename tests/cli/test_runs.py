@@ -14,7 +14,7 @@ from tputui.cli.main import main
 from tputui.cli.runs import age
 
 
-def test_the_table_has_a_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded.write_run(tmp_path, run="whole")
     recorded.write_run(tmp_path, run="found-dead", ended=False)
 
@@ -28,7 +28,7 @@ def test_the_table_has_a_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cells["found-dead"][0] == "lost"
 
 
-def test_json_lists_the_same(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_the_same_runs(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--json", "--runs-dir", str(recorded_run.parent)]) == 0
 
     (row,) = json.loads(capsys.readouterr().out)
@@ -36,7 +36,7 @@ def test_json_lists_the_same(recorded_run: Path, capsys: pytest.CaptureFixture[s
     assert row["loss"] == pytest.approx(sum(recorded.losses(66)) / 8)
 
 
-def test_no_runs_yet_says_how_to_start_one(
+def test_empty_list_explains_how_to_start_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -48,16 +48,14 @@ def test_no_runs_yet_says_how_to_start_one(
 
 
 @pytest.mark.parametrize("words", [["runs"], ["runs", "--json"], ["attach"], []])
-def test_a_runs_directory_that_does_not_exist_is_refused(
+def test_missing_runs_directory_is_rejected(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--runs-dir", str(tmp_path / "none"), *words]) == 2
     assert capsys.readouterr().err == f"tputui: --runs-dir {tmp_path / 'none'}: no such directory\n"
 
 
-def test_a_damaged_run_is_listed_and_its_name_cannot_move_the_cursor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_run_is_listed_with_escaped_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = recorded.write_run(tmp_path)
     (run_dir / "worker-0.jsonl").write_bytes(b"garbage")
     (run_dir / "run.json").write_bytes(b"{")
@@ -73,7 +71,7 @@ def test_a_damaged_run_is_listed_and_its_name_cannot_move_the_cursor(
 @pytest.mark.parametrize(
     ("seconds", "words"), [(-3, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (86_400 * 12, "12d")]
 )
-def test_an_age_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
+def test_age_uses_its_largest_unit(seconds: float, words: str) -> None:
     assert age(seconds) == words
 
 
@@ -86,7 +84,7 @@ def others_run(tmp_path: Path) -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.parametrize("command", ["show", "stop", "check", "attach"])
-def test_a_run_of_another_user_is_refused_in_one_sentence(
+def test_run_of_another_user_is_rejected_in_one_sentence(
     command: str, others_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, str(others_run)]) == 2
@@ -107,15 +105,13 @@ def test_a_run_of_another_user_is_listed_as_such(others_run: Path, capsys: pytes
 
 
 @needs_root
-def test_attach_passes_over_a_run_of_another_user(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_attach_skips_runs_of_another_user(others_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "--runs-dir", str(others_run.parent)]) == 2
 
     assert "no run is running in" in capsys.readouterr().err
 
 
-def test_a_run_of_ones_own_that_is_shut_is_not_called_another_users(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_own_unreadable_run_is_not_another_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with shut_run(tmp_path, owned=True) as run_dir:
         assert main(["show", str(run_dir)]) == 2
         assert main(["runs", "--runs-dir", str(tmp_path)]) == 0

@@ -35,9 +35,7 @@ def shown(run_dir: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> str
     return capsys.readouterr().out
 
 
-def test_the_table_has_shapes_and_counts_and_no_escape_sequence(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layer_table_has_shapes_counts_and_no_escapes(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run_dir / "model.json").write_text(json.dumps(TABLE))
     lines = shown(run_dir, capsys).splitlines()
     assert lines[0].split() == ["layer", "type", "output", "parameters", "trainable"]
@@ -59,7 +57,7 @@ def test_the_table_has_shapes_and_counts_and_no_escape_sequence(
     ],
     ids=["missing", "cut short", "other types", "too long"],
 )
-def test_a_run_without_a_table_says_so(
+def test_run_without_layer_table_is_reported(
     run_dir: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, says: str
 ) -> None:
     if content is not None:
@@ -68,7 +66,7 @@ def test_a_run_without_a_table_says_so(
     assert says in capsys.readouterr().err
 
 
-def test_a_pipe_in_its_place_is_not_waited_for(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_as_layer_table_does_not_block(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(run_dir / "model.json")
     assert main(["show", str(run_dir), "--model"]) == ExitCode.USAGE
     assert "not a plain file" in capsys.readouterr().err

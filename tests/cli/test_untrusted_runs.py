@@ -119,7 +119,7 @@ def evil_run(parent: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_nothing_that_a_run_says_reaches_the_terminal_as_an_order(
+def test_control_characters_of_a_run_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     run_dir = evil_run(tmp_path)
@@ -133,12 +133,12 @@ def test_nothing_that_a_run_says_reaches_the_terminal_as_an_order(
         json.loads(said.out)
 
 
-def test_what_a_screen_draws_of_a_stranger_holds_no_order() -> None:
+def test_screens_escape_control_characters_of_a_run() -> None:
     assert OBEYED.search(inert(EVIL)) is None
     assert OBEYED.search(clean(EVIL)) is None
 
 
-def test_the_live_screen_obeys_no_run(tmp_path: Path) -> None:
+def test_live_screen_escapes_control_characters(tmp_path: Path) -> None:
     """The real screen in a real terminal: none of a run's sequences stands in what the terminal was sent."""
     run_dir = evil_run(tmp_path)
     pid, fd = pty.fork()
@@ -157,7 +157,7 @@ def test_the_live_screen_obeys_no_run(tmp_path: Path) -> None:
         assert sequence not in sent
 
 
-def test_the_screens_draw_no_order_of_a_run(tmp_path: Path) -> None:
+def test_drawn_screens_have_no_control_characters(tmp_path: Path) -> None:
     """The screen of a run, the list of runs and the comparison, with every text of the run hostile."""
     run_dir = evil_run(tmp_path)
     copy = shutil.copytree(run_dir, tmp_path / "copy")
@@ -181,7 +181,7 @@ def test_the_screens_draw_no_order_of_a_run(tmp_path: Path) -> None:
     "path",
     ["/etc/passwd", "../../etc/passwd", "pictures/../../../etc/passwd", "pictures/stolen.png", "a\x00b", "", ".."],
 )
-def test_a_picture_that_a_journal_names_is_never_opened_outside_the_run(tmp_path: Path, path: str) -> None:
+def test_pictures_outside_the_run_are_never_opened(tmp_path: Path, path: str) -> None:
     run_dir = recorded.write_run(tmp_path)
     (run_dir / "pictures").mkdir()
     (run_dir / "pictures" / "stolen.png").symlink_to("/etc/passwd")
@@ -205,7 +205,7 @@ def test_no_command_opens_a_checkpoint_that_a_journal_names(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "name", ["../evil", "/etc/evil", "a/b", "..", ".", ".hidden", "a\x1b[2J", "a b", "x" * 200, ""]
 )
-def test_a_run_is_not_named_like_a_path(name: str) -> None:
+def test_run_name_is_not_a_path(name: str) -> None:
     assert not rundir.is_name(name)
 
 
@@ -225,7 +225,7 @@ def given(call: ast.Call, name: str) -> str | None:
     return next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
 
 
-def test_nothing_is_unpickled_and_nothing_that_is_read_is_run() -> None:
+def test_nothing_is_unpickled_or_executed() -> None:
     loads: list[str] = []
     for path in SOURCES:
         for name, call in calls(path):
@@ -241,7 +241,7 @@ def test_nothing_is_unpickled_and_nothing_that_is_read_is_run() -> None:
 
 
 @pytest.mark.parametrize("key", ["data.path", "data.inner.api_key"])
-def test_a_configuration_with_a_secret_is_refused_before_anything_is_made(tmp_path: Path, key: str) -> None:
+def test_config_with_secret_is_rejected_before_start(tmp_path: Path, key: str) -> None:
     values = {"data.path": "https://me:hunter2@host/train.csv", "data.inner.api_key": "hunter2"}
     text = f'task = "digits"\nepochs = 1\ndata.batch_per_core = 8\n{key} = "{values[key]}"\n'
     loaded = config.parse(text, "a.toml")

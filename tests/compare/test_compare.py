@@ -38,7 +38,7 @@ def verdict(run: Snapshot, base: Snapshot) -> PaceVerdict:
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.571), (7, 2.365), (14, 2.145), (30, 2.042), (1e9, 1.960)])
-def test_the_quantiles_of_student_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+def test_student_t_quantiles_match_tables(freedom: float, quantile: float) -> None:
     assert student(0.975, freedom) == pytest.approx(quantile, abs=1.5e-3)
 
 
@@ -49,12 +49,12 @@ def test_the_warm_up_is_the_slow_start() -> None:
 
 
 @given(st.lists(st.floats(-20, 20), max_size=60))
-def test_the_warm_up_takes_at_least_the_first_and_at_most_half(values: list[float]) -> None:
+def test_warm_up_is_between_first_report_and_half(values: list[float]) -> None:
     cut = warmup(values)
     assert cut == 0 if len(values) < 2 else 1 <= cut <= max(len(values) // 2, 1)
 
 
-def test_a_constant_pace_warms_up_in_one_report_and_has_no_error() -> None:
+def test_constant_pace_has_one_warm_up_report_and_no_error() -> None:
     found = pace_of([0.05] * 40)
     assert (found.num_warmup, found.num_reports, found.error, found.spread) == (1, 39, 0.0, 0.0)
     assert found.examples_per_s == pytest.approx(64 / 0.05)
@@ -105,7 +105,7 @@ def test_more_reports_narrow_the_interval() -> None:
 
 
 @pytest.mark.parametrize(("num", "alike", "at_most"), [(100, 0.0, 0.06), (100, 0.5, 0.08), (400, 0.8, 0.09)])
-def test_runs_of_one_pace_are_told_apart_as_seldom_as_is_said(num: int, alike: float, at_most: float) -> None:
+def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at_most: float) -> None:
     told, tries = 0, 300
     for seed in range(tries):
         sides = [
@@ -129,7 +129,7 @@ def test_a_difference_beyond_the_noise_is_found() -> None:
     assert found >= 49
 
 
-def test_senseless_reports_are_passed_over() -> None:
+def test_invalid_reports_are_ignored() -> None:
     assert steady([]) is None
     assert steady([(0.0, math.inf), (math.nan, 3.0), (-1.0, -64.0)]) is None
     sound = [(0.1, 640.0)] * 8
@@ -139,7 +139,7 @@ def test_senseless_reports_are_passed_over() -> None:
 # Words.
 
 
-def test_a_faster_and_a_slower_run_have_the_same_figures_in_either_order() -> None:
+def test_verdict_is_symmetric_in_run_order() -> None:
     base, run = paces.pair()
     there, back = verdict(run, base), verdict(base, run)
     assert there.sentence.startswith("B is ")
@@ -150,7 +150,7 @@ def test_a_faster_and_a_slower_run_have_the_same_figures_in_either_order() -> No
 
 
 @given(st.floats(0.51, 1.99), st.floats(0.001, 0.3))
-def test_a_difference_that_stands_out_is_never_told_with_bounds_that_take_it_back(ratio: float, error: float) -> None:
+def test_significant_difference_has_bounds_that_exclude_1(ratio: float, error: float) -> None:
     def side(label: str, examples_per_s: float) -> Side:
         pace = SteadyPace(
             num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error
@@ -169,13 +169,13 @@ def test_noise_is_called_noise() -> None:
     assert found.sentence.startswith("no significant difference between B and A (")
 
 
-def test_a_run_beside_itself_does_not_differ() -> None:
+def test_run_compared_with_itself_has_no_difference() -> None:
     found = verdict(paces.run("b"), paces.run("a"))
     assert (found.ratio, found.stands_out) == (1.0, False)
     assert "difference between B and A (0 % +- " in found.sentence
 
 
-def test_eight_cores_beside_one_tell_the_scaling_whichever_is_the_base() -> None:
+def test_different_core_counts_are_reported_as_scaling() -> None:
     one = paces.run("one", cores=1, step_s=0.0084, noise=0.01, seed=3)
     eight = paces.run("eight", cores=8, step_s=0.0131, noise=0.01, seed=4)
     there, back = verdict(eight, one), verdict(one, eight)
@@ -199,7 +199,7 @@ def test_other_devices_are_named_and_no_scaling_is_claimed() -> None:
     assert found.sentence.endswith("x of A's 1 CPU core")
 
 
-def test_another_batch_is_judged_by_examples() -> None:
+def test_other_batch_sizes_compare_examples_per_second() -> None:
     base = paces.run("a", noise=0.01)
     other = paces.run("b", noise=0.01, seed=2)
     assert other.throughput is not None
@@ -215,7 +215,7 @@ def test_another_batch_is_judged_by_examples() -> None:
     assert found.sentence.endswith("faster than A in examples/s") or found.sentence.endswith("as A in examples/s")
 
 
-def test_runs_of_other_tasks_are_not_judged() -> None:
+def test_runs_of_other_tasks_get_no_verdict() -> None:
     other = paces.run("b")
     assert other.plan is not None
     found = verdict(made.changed(other, plan=msgspec.structs.replace(other.plan, task="tabular")), paces.run("a"))
@@ -223,7 +223,7 @@ def test_runs_of_other_tasks_are_not_judged() -> None:
     assert found.sentence == "no verdict on B: its task is tabular, that of A digits"
 
 
-def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
+def test_uncertain_ratio_is_reported_by_its_bounds() -> None:
     base, run = paces.run("a", noise=0.8, reports=70), paces.run("b", noise=0.8, reports=70, step_s=0.0004, seed=3)
     found = verdict(run, base)
     assert found.low is not None
@@ -232,7 +232,7 @@ def test_a_ratio_that_is_hardly_known_is_told_by_its_bounds() -> None:
     assert re.fullmatch(r"B is \d+x to \d+x as slow as A", verdict(base, run).sentence)
 
 
-def test_too_few_reports_are_not_judged_and_it_says_how_many_it_takes() -> None:
+def test_too_few_reports_state_the_number_needed() -> None:
     found = verdict(paces.run("b", reports=12), paces.run("a"))
     assert (found.ratio, found.stands_out, found.short) == (None, None, "too few samples")
     assert re.fullmatch(r"not enough samples to compare speed: B has \d+, need 32 after warm-up", found.sentence), (
@@ -256,13 +256,13 @@ def with_best(name: str, loss: float) -> Snapshot:
     return made.changed(run, epochs=epochs)
 
 
-def test_the_comparison_says_first_which_run_is_best_on_validation() -> None:
+def test_first_line_names_best_run_on_validation() -> None:
     quality = compare([with_best("a", 0.05), with_best("b", 0.04), with_best("c", 0.06)]).quality
     assert quality.best == "B"
     assert quality.sentence == "B is best: valid loss 0.0400 in epoch 2; A 0.0500 (+25 %), C 0.0600 (+50 %)"
 
 
-def test_no_run_is_called_best_where_two_share_the_best_value_or_one_alone_has_any() -> None:
+def test_no_single_best_run_on_tie_or_single_value() -> None:
     equal = compare([with_best("a", 0.05), with_best("b", 0.05)]).quality
     assert (equal.best, equal.sentence) == (None, "A and B share the best valid loss, 0.0500")
     alone = compare([with_best("a", 0.05), made.starting()]).quality
@@ -271,7 +271,7 @@ def test_no_run_is_called_best_where_two_share_the_best_value_or_one_alone_has_a
     assert (none.best, none.sentence) == (None, "no run has a valid loss yet")
 
 
-def test_a_run_without_reports_says_so() -> None:
+def test_run_without_reports_states_it() -> None:
     found = verdict(made.starting(), paces.run("a"))
     assert found.sentence == "no verdict on B: B: no training report yet"
 
@@ -319,7 +319,7 @@ def test_equal_configurations_have_no_difference(config: dict[str, object]) -> N
     assert diff([config, config, config], 1).rows == []
 
 
-def test_only_what_differs_is_listed_in_the_order_of_the_base() -> None:
+def test_only_differences_are_listed_in_base_order() -> None:
     one = {"task": "digits", "optim": {"lr": 0.001, "name": "adam"}, "data": {"size": [32, 32]}}
     other = {"optim": {"lr": 1e-3, "name": "sgd", "momentum": 0.9}, "data": {"size": [64, 64]}, "task": "digits"}
     found = diff([one, other], 0)
@@ -331,7 +331,7 @@ def test_only_what_differs_is_listed_in_the_order_of_the_base() -> None:
     assert found.num_equal == 2
 
 
-def test_values_of_other_kinds_are_not_taken_for_equal() -> None:
+def test_values_of_other_types_are_not_equal() -> None:
     found = diff([{"a": 1, "b": "-", "c": True, "d": 1.0}, {"a": "1", "c": 1, "d": 1}], 0)
     assert [(row.key, row.values) for row in found.rows] == [
         ("a", ["1", '"1"']),
@@ -352,7 +352,7 @@ def test_it_takes_two_to_eight_runs_and_a_base_among_them() -> None:
     assert [each.label for each in compare([run] * 8).runs] == list(LABELS)
 
 
-def test_the_figures_of_a_run() -> None:
+def test_metrics_of_a_run() -> None:
     first = compare(paces.pair()).runs[0]
     assert (first.run, first.condition, first.steps, first.total_steps) == ("digits-20251009-100000", "done", 440, 440)
     assert (first.compiles, first.compile_s, first.recompiles, first.duration_s) == (4, 3.52, 0, 59)
@@ -362,7 +362,7 @@ def test_the_figures_of_a_run() -> None:
     assert 2 <= first.pace.num_warmup <= 60
 
 
-def test_peak_memory_is_of_the_device_where_that_tells_it_else_of_the_host_with_the_reason() -> None:
+def test_peak_memory_falls_back_to_host_with_reason() -> None:
     tpu = paces.run("a", memory=made.running().memory)
     host, nothing = paces.run("b"), paces.run("c", memory=made.nothing_measured(), memory_history=[])
     peaks = [run.peak_memory for run in compare([tpu, host, nothing]).runs]
@@ -388,13 +388,13 @@ def test_meters_have_a_final_and_a_best_epoch() -> None:
     assert auc.best == pytest.approx(0.84)
 
 
-def test_the_configuration_tells_which_way_its_monitored_meter_is_better() -> None:
+def test_config_gives_direction_of_monitored_meter() -> None:
     run = paces.run("a", config={"checkpoint": {"monitor": "accuracy", "mode": "min"}})
     found = {(m.split, m.name): m.less_is_better for m in compare([run, run]).runs[0].meters}
     assert found == {("train", "loss"): True, ("valid", "loss"): True, ("valid", "accuracy"): True}
 
 
-def test_a_run_of_which_nothing_was_read_says_why() -> None:
+def test_unreadable_run_states_reason() -> None:
     gone = made.changed(made.empty(), condition="lost", troubles=["the run's directory /runs/b is gone"])
     found = compare([paces.run("a"), gone])
     assert found.runs[0].trouble is None
@@ -403,7 +403,7 @@ def test_a_run_of_which_nothing_was_read_says_why() -> None:
     assert found.verdicts[1].sentence == "no verdict on B: B: the run cannot be read"
 
 
-def test_what_the_configurations_came_to_is_told_where_it_differs() -> None:
+def test_derived_config_values_are_listed_if_different() -> None:
     found = compare([paces.run("a"), paces.run("b", cores=1)])
     assert {row.key: row.values for row in found.plan.rows} == {"cores": ["8", "1"], "global batch": ["64", "8"]}
     assert [row.key for row in found.config.rows] == ["device.cores"]
@@ -420,7 +420,7 @@ def test_the_comparison_is_a_value_that_json_can_hold() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from([made.running, made.starting, made.empty, made.failed, made.diverged, made.finished]),
                 min_size=2, max_size=8), st.data())  # fmt: skip
-def test_no_snapshot_breaks_it(makers: list[object], data: st.DataObject) -> None:
+def test_any_snapshot_can_be_compared(makers: list[object], data: st.DataObject) -> None:
     snapshots = [make() for make in makers]  # type: ignore[operator]
     found = compare(snapshots, data.draw(st.integers(0, len(makers) - 1)))
     assert len(found.runs) == len(found.verdicts) == len(makers)

@@ -102,7 +102,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
         if not name.startswith("stalled")
     ],
 )
-def test_sigterm_to_every_process_at_once_saves_and_ends_within_the_grace(runs: dict[str, Held], name: str) -> None:
+def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held], name: str) -> None:
     run = runs[name]
     run.reach(name)
     asked = time.time()
@@ -132,9 +132,7 @@ def test_sigterm_to_every_process_at_once_saves_and_ends_within_the_grace(runs: 
 
 
 @pytest.mark.parametrize("name", ["stalled-data", "stalled-evaluate"])
-def test_a_run_whose_data_do_not_come_is_saved_and_stopped_where_that_is_the_policy(
-    runs: dict[str, Held], name: str
-) -> None:
+def test_stalled_data_saves_and_stops_by_policy(runs: dict[str, Held], name: str) -> None:
     run = runs[name]
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)

@@ -7,7 +7,7 @@ import torch
 from engine.data import images
 
 
-def test_all_maps_of_an_example_are_mirrored_together_and_about_half_of_them() -> None:
+def test_all_maps_are_mirrored_together_half_of_the_time() -> None:
     torch.manual_seed(0)
     image = torch.arange(200 * 3 * 2 * 4).reshape(200, 3, 2, 4)
     batch = {"image": image, "mask": image[:, :1].clone(), "id": torch.arange(200)}
@@ -21,7 +21,7 @@ def test_all_maps_of_an_example_are_mirrored_together_and_about_half_of_them() -
     assert changed["id"] is batch["id"]
 
 
-def test_light_varies_by_up_to_its_share_and_stays_in_the_bytes() -> None:
+def test_brightness_varies_within_share_and_byte_range() -> None:
     torch.manual_seed(0)
     flat = torch.full((300, 3, 2, 2), 100, dtype=torch.uint8)
     light = images.random_light(flat, 0.3)[:, 0, 0, 0].float() / 100

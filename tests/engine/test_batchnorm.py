@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.xla, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("num_cores", ["1", "4"])
-def test_running_statistics_and_evaluation_are_those_of_plain_torch(num_cores: str) -> None:
+def test_running_statistics_and_evaluation_match_torch(num_cores: str) -> None:
     command = [sys.executable, "-m", "tests.engine.bncheck", num_cores]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

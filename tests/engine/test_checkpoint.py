@@ -46,7 +46,7 @@ def names(tmp_path: Path) -> set[str]:
     return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {checksums.NAME}
 
 
-def test_what_was_saved_is_loaded(store: CheckpointStore, tmp_path: Path) -> None:
+def test_checkpoint_round_trips(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(25), periodic=False, best=False)
     assert saved.path == "checkpoints/step-00000025.pt"
     assert saved.bytes == (tmp_path / saved.path).stat().st_size
@@ -56,9 +56,7 @@ def test_what_was_saved_is_loaded(store: CheckpointStore, tmp_path: Path) -> Non
     assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
 
 
-def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_retention_keeps_newest_best_last_and_requested(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(2), periodic=False, best=False)
     for step in (3, 4, 5, 6):
@@ -73,19 +71,19 @@ def test_the_newest_periodic_ones_the_best_the_last_and_those_asked_for_are_kept
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
 
 
-def test_a_save_tells_which_older_ones_were_removed_for_it(store: CheckpointStore, tmp_path: Path) -> None:
+def test_save_returns_removed_checkpoints(store: CheckpointStore, tmp_path: Path) -> None:
     saves = [store.save(at_step(step), periodic=True, best=step == 1) for step in range(1, 7)]
     gone = {path for saved in saves for path in saved.dropped}
     assert gone == {saved.path for saved in saves if not (tmp_path / saved.path).exists()} != set()
 
 
-def test_saving_the_same_step_again_leaves_nothing_beside_it(store: CheckpointStore, tmp_path: Path) -> None:
+def test_saving_the_same_step_again_leaves_one_file(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     store.save(at_step(1), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
 
 
-def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: CheckpointStore, tmp_path: Path) -> None:
+def test_resumed_run_takes_over_best_weights(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     saved = store.save(at_step(2), periodic=True, best=False)
     new = tmp_path / "new"
@@ -95,9 +93,7 @@ def test_a_run_that_goes_on_takes_the_best_weights_with_it(store: CheckpointStor
     assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
-def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_run_killed_before_naming_best_resumes_with_it(store: CheckpointStore, tmp_path: Path) -> None:
     store.save(at_step(1), periodic=True, best=True)
     ended = at_step(2)._replace(position=Position(epoch=3, batch=0, step=2, evaluating=False), best=0.25, best_epoch=2)
     store.save(ended, periodic=True, best=False)
@@ -107,7 +103,7 @@ def test_a_run_killed_before_it_named_the_best_weights_continues_with_them(
     assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
 
 
-def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path: Path) -> None:
+def test_best_weights_are_copied_without_hard_links(tmp_path: Path) -> None:
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system")
@@ -119,7 +115,7 @@ def test_a_copy_of_the_best_weights_will_do_where_the_disk_has_no_links(tmp_path
         assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
 
 
-def test_checkpoints_are_kept_where_the_disk_has_no_links(
+def test_checkpoints_work_without_hard_links(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*names: object) -> None:
@@ -134,9 +130,7 @@ def test_checkpoints_are_kept_where_the_disk_has_no_links(
     assert [one.position.step for one in held] == [5, 2]
 
 
-def test_weights_that_had_another_figure_or_are_gone_are_not_taken_for_the_best(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_other_or_missing_weights_are_not_adopted_as_best(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(2), periodic=True, best=False)
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
@@ -171,7 +165,7 @@ else:
 """
 
 
-def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
+def test_full_disk_keeps_old_checkpoint_and_reports(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -181,9 +175,7 @@ def test_a_disk_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_pat
     assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
-def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_old_checkpoint_takes_default_of_new_task_key(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(25), periodic=False, best=False).path
     content = torch.load(path, weights_only=True)
     del content["fingerprint"]["model.dropout"]
@@ -206,7 +198,7 @@ def test_a_checkpoint_of_before_a_key_of_the_task_goes_on_under_its_default(
         ("epochs=1", "epochs"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused_with_the_key(
+def test_incompatible_checkpoint_is_rejected_with_key(
     store: CheckpointStore, tmp_path: Path, override: str, key: str
 ) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
@@ -223,9 +215,7 @@ def tabular(folder: Path, num_rows: int) -> str:
     return f"task='tabular'\nepochs=9\n{named}[device]\ncores=1\n"
 
 
-def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examples(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_resume_with_other_cores_continues_by_examples(store: CheckpointStore, tmp_path: Path) -> None:
     # 22 steps of 64 per epoch: epoch 3 has 10 of them done, 640 examples.
     at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
     path = tmp_path / store.save(at, periodic=True, best=False).path
@@ -254,23 +244,21 @@ def test_cores_batch_and_learning_rate_may_change_and_the_position_goes_by_examp
         (Position(epoch=1, batch=0, step=0, evaluating=False), Position(1, 0, 0, False)),
     ],
 )
-def test_a_boundary_of_an_epoch_stays_one_under_another_batch(
+def test_epoch_boundary_is_preserved_under_other_batch_size(
     store: CheckpointStore, tmp_path: Path, at: Position, expected: Position
 ) -> None:
     path = tmp_path / store.save(at_step(1)._replace(position=at), periodic=True, best=False).path
     assert checkpoint_files.load(path, planned("device.cores=4")).position == expected
 
 
-def test_another_optimizer_is_refused_with_what_to_write(store: CheckpointStore, tmp_path: Path) -> None:
+def test_other_optimizer_is_rejected_with_a_fix(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
     with pytest.raises(Refused, match=r'optim\.name: .* write optim\.name = "adam"'):
         checkpoint_files.load(path, planned("optim.name=sgd"))
 
 
 @pytest.mark.parametrize("override", ["checkpoint.monitor=accuracy", "checkpoint.mode=max"])
-def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(
-    store: CheckpointStore, tmp_path: Path, override: str
-) -> None:
+def test_changed_monitor_or_mode_resets_the_best(store: CheckpointStore, tmp_path: Path, override: str) -> None:
     path = tmp_path / store.save(at_step(1)._replace(best_epoch=1), periodic=True, best=True).path
     loaded = checkpoint_files.load(path, planned(override))
     assert (loaded.best, loaded.best_epoch) == (None, 0)
@@ -280,9 +268,7 @@ def test_under_another_monitor_or_mode_no_epoch_is_the_best_yet(
     assert checkpoint_files.load(path, planned()).best == 0.5
 
 
-def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_best_value_without_its_metric_name_is_ignored(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=True).path
     content = torch.load(path, weights_only=True)
     del content["monitor"], content["data"]
@@ -291,7 +277,7 @@ def test_a_checkpoint_that_does_not_tell_what_its_best_figure_is_of_has_none(
     assert checkpoint_files.load(older, planned()).best is None
 
 
-def test_more_data_are_taken_from_the_next_epoch_on_and_refused_in_the_middle_of_one(tmp_path: Path) -> None:
+def test_more_data_is_accepted_only_at_an_epoch_boundary(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     text = tabular(tmp_path, 20)
     store = CheckpointStore(tmp_path, run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml"))
@@ -307,7 +293,7 @@ def test_more_data_are_taken_from_the_next_epoch_on_and_refused_in_the_middle_of
         checkpoint_files.load(middle, more)
 
 
-def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
+def test_changed_data_of_equal_size_is_named(tmp_path: Path) -> None:
     from engine.data import arrays
 
     def identity() -> dict[str, str]:
@@ -326,7 +312,7 @@ def test_other_contents_of_as_many_examples_are_named(tmp_path: Path) -> None:
         resume.data_note({"vocabulary": "a"}, {"vocabulary": "b"})
 
 
-def test_without_digests_no_flipped_bit_becomes_other_weights(store: CheckpointStore, tmp_path: Path) -> None:
+def test_flipped_bit_never_loads_other_weights(store: CheckpointStore, tmp_path: Path) -> None:
     weights = {"w": torch.arange(64.0), "b": torch.ones(16)}
     whole = at_step(3)._replace(learner={"model": weights})
     path = tmp_path / store.save(whole, periodic=True, best=False).path
@@ -351,7 +337,7 @@ def test_without_digests_no_flipped_bit_becomes_other_weights(store: CheckpointS
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_a_checkpoint_is_its_owners_whatever_umask_the_users_code_has_set(
+def test_checkpoint_is_private_under_any_umask(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     def refuse(*names: object) -> None:
@@ -368,7 +354,7 @@ def test_a_checkpoint_is_its_owners_whatever_umask_the_users_code_has_set(
     assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", checksums.NAME), 0o600)
 
 
-def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_reading_options_may_change_on_resume(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     text = tabular(tmp_path, 20)
 
@@ -383,7 +369,7 @@ def test_how_examples_are_read_may_change_for_a_run_that_goes_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
-def test_a_file_that_is_no_checkpoint_is_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
+def test_non_checkpoint_file_is_rejected_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(Refused, match="cannot be read as a checkpoint"):
@@ -392,14 +378,14 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_a_sentence(tmp_path: Path, c
         checkpoint_files.load(tmp_path / "none.pt", planned())
 
 
-def test_another_programs_file_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_program_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save({"model": {}}, path)
     with pytest.raises(Refused, match="not a checkpoint of this version"):
         checkpoint_files.load(path, planned())
 
 
-def test_the_strict_check_reads_a_checkpoint_before_anything_starts(store: CheckpointStore, tmp_path: Path) -> None:
+def test_strict_check_reads_checkpoint_before_start(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     for override, expected in (("epochs=9", []), ("model.channels=8", ["model.channels"])):
         tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))
@@ -422,9 +408,7 @@ OLD_OPTIM = {"name": "adam", "lr": 0.0005, "lr_scaling": "linear", "momentum": 0
         (["optim.clip_norm=1"], "optim.clip_norm none -> 1.0;"),
     ],
 )
-def test_a_checkpoint_from_before_a_key_continues_as_with_its_default(
-    tmp_path: Path, changes: list[str], notes: str
-) -> None:
+def test_old_checkpoint_takes_default_of_new_key(tmp_path: Path, changes: list[str], notes: str) -> None:
     new = resume.fingerprint(planned())
     old = {key: value for key, value in new.items() if not key.startswith("optim.")}
     old |= {f"optim.{key}": value for key, value in {**OLD_OPTIM, "step_size": 5, "gamma": 0.5}.items()}

@@ -57,7 +57,7 @@ def broken_fsync(spoil: object) -> object:
     return fsync
 
 
-def test_the_list_of_digests_is_one_that_sha256sum_checks(store: CheckpointStore, tmp_path: Path) -> None:
+def test_digest_list_is_readable_by_sha256sum(store: CheckpointStore, tmp_path: Path) -> None:
     for step in range(1, 6):
         saved = store.save(at_step(step), periodic=True, best=step == 2)
     command = ["sha256sum", "--check", "--strict", checksums.NAME]
@@ -67,7 +67,7 @@ def test_the_list_of_digests_is_one_that_sha256sum_checks(store: CheckpointStore
     assert saved.sha256 == checksums.digest_of(tmp_path / saved.path)
 
 
-def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
+def test_read_back_mismatch_rejects_the_checkpoint(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save(at_step(1), periodic=True, best=True)
@@ -79,7 +79,7 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_no_checkpoint(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
+def test_late_disk_error_is_reported_with_reason(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_disk_that_refuses_at_the_last_moment_is_told_with_its_reason(
     assert checkpoint_files.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
-def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
+def test_listing_error_after_save_is_harmless(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(folder: object) -> list[str]:
@@ -111,9 +111,7 @@ def test_a_folder_that_is_not_listed_once_all_is_saved_costs_nothing(
 
 
 @pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
-def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one(
-    store: CheckpointStore, tmp_path: Path, name: str
-) -> None:
+def test_changed_bytes_are_rejected_naming_an_intact_one(store: CheckpointStore, tmp_path: Path, name: str) -> None:
     for step in (1, 2):
         store.save(at_step(step), periodic=True, best=step == 1)
     folder = tmp_path / "checkpoints"
@@ -135,7 +133,7 @@ def test_bytes_that_are_not_those_that_were_saved_are_refused_naming_a_sound_one
         checkpoint_files.load(folder / name, planned())
 
 
-def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
+def test_checkpoint_replaced_during_read_is_not_damaged(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = CheckpointStore(tmp_path, planned("checkpoint.keep=1"))
@@ -152,7 +150,7 @@ def test_one_that_a_run_replaces_while_it_is_read_is_not_called_damaged(
     assert checkpoint_files.load(best, planned()).position.step == 3
 
 
-def test_a_best_one_that_was_damaged_is_not_taken_over(store: CheckpointStore, tmp_path: Path) -> None:
+def test_damaged_best_checkpoint_is_not_taken_over(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     content = torch.load(tmp_path / saved.path, weights_only=True)
     content["learner"]["model"]["w"] += 1
@@ -163,13 +161,13 @@ def test_a_best_one_that_was_damaged_is_not_taken_over(store: CheckpointStore, t
         CheckpointStore(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
 
 
-def test_a_checkpoint_of_which_nothing_is_written_down_is_read(store: CheckpointStore, tmp_path: Path) -> None:
+def test_checkpoint_without_digest_is_read(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     (tmp_path / "checkpoints" / checksums.NAME).unlink()
     assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
 
 
-def test_weights_that_are_no_numbers_take_the_place_of_none(store: CheckpointStore, tmp_path: Path) -> None:
+def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_path: Path) -> None:
     for step in (1, 2):
         store.save(at_step(step), periodic=True, best=step == 1)
     before = names(tmp_path)
@@ -184,7 +182,7 @@ def test_weights_that_are_no_numbers_take_the_place_of_none(store: CheckpointSto
     assert (steps["last.pt"], steps["best.pt"], steps["non-finite.pt"]) == (2, 1, 5)
 
 
-def test_kill_9_at_any_moment_of_a_save_leaves_whole_ones_and_the_next_start_tidies_up(tmp_path: Path) -> None:
+def test_kill_during_save_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.killed", str(tmp_path), str(KILLS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stderr
@@ -193,7 +191,7 @@ def test_kill_9_at_any_moment_of_a_save_leaves_whole_ones_and_the_next_start_tid
     assert halves > 0, "some kills fell into a save"
 
 
-def test_what_a_living_run_is_writing_is_left_alone(tmp_path: Path) -> None:
+def test_temporary_file_of_a_live_run_is_not_removed(tmp_path: Path) -> None:
     run_dir = make(tmp_path, "living").dir
     half = run_dir / "checkpoints" / ".step-00000001.pt.1.tmp"
     half.touch()
@@ -205,7 +203,7 @@ def test_what_a_living_run_is_writing_is_left_alone(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_checkpoint_below_a_folder_that_cannot_be_listed_is_gone_on_from(tmp_path: Path) -> None:
+def test_checkpoint_in_unlistable_folder_can_be_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "disk" / "mine"
     folder.mkdir(parents=True)
     folder.parent.chmod(0o700)
@@ -239,7 +237,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.xla
-def test_a_full_disk_refuses_the_request_with_its_reason_and_the_next_one_is_served(small_disk: Path) -> None:
+def test_full_disk_rejects_request_and_next_one_succeeds(small_disk: Path) -> None:
     run, disk = Run(small_disk), small_disk / "checkpoints"
     try:
         run.start()

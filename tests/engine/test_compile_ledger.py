@@ -21,7 +21,7 @@ def warm() -> CompileLedger:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
-def test_a_counter_that_is_set_back_loses_nothing_that_was_seen(moves: list[tuple[int, bool]]) -> None:
+def test_reset_counter_loses_no_earlier_count(moves: list[tuple[int, bool]]) -> None:
     total, counter, added = ResettableTotal(), 0, 0
     for more, reset in moves:
         # A reset followed by a larger count than before looks like no reset.
@@ -32,7 +32,7 @@ def test_a_counter_that_is_set_back_loses_nothing_that_was_seen(moves: list[tupl
     assert total.value == added
 
 
-def test_compiles_of_the_warm_up_are_no_recompiles_wherever_they_are() -> None:
+def test_warm_up_compiles_are_never_recompiles() -> None:
     ledger = CompileLedger(WARM_UP)
     for place in ("other", "trace", AT_SYNC, "save"):
         assert ledger.compiled(place, 1, 0.5) is None
@@ -43,7 +43,7 @@ def test_compiles_of_the_warm_up_are_no_recompiles_wherever_they_are() -> None:
     assert ledger.recompiles == 0
 
 
-def test_a_recompile_at_a_sync_names_program_run_and_seconds() -> None:
+def test_recompile_at_sync_names_program_and_seconds() -> None:
     ledger = warm()
     ledger.compiled(AT_SYNC, 1, 1.26)
     assert ledger.ran("step", NOTHING) == [
@@ -53,7 +53,7 @@ def test_a_recompile_at_a_sync_names_program_run_and_seconds() -> None:
     assert ledger.recompiles == 1
 
 
-def test_a_compile_inside_a_trace_says_what_was_seen_there_and_no_more() -> None:
+def test_compile_inside_trace_reports_only_what_was_seen() -> None:
     ledger = warm()
     ledger.compiled("trace", 2, 0.004)
     [text] = ledger.ran("step", TraceActivity(scalar_reads=1, fallbacks=["median"]))
@@ -81,7 +81,7 @@ def test_a_save_that_compiles_after_warm_up_counts_at_once() -> None:
     assert warm().compiled("save", 1, 2.0) == "1 program compiled in save (2.0 s)"
 
 
-def test_a_compile_in_every_step_is_counted_each_time_and_warned_of_a_few_times() -> None:
+def test_compile_every_step_counts_all_and_limits_warnings() -> None:
     ledger, warnings = warm(), []
     for _ in range(1_000):
         ledger.compiled("trace", 1, 0.01)
@@ -92,7 +92,7 @@ def test_a_compile_in_every_step_is_counted_each_time_and_warned_of_a_few_times(
     assert warnings[-1].endswith("; 1,000 times after warm-up, 10.0 s in all")
 
 
-def test_steps_that_read_or_execute_more_are_warned_of_once() -> None:
+def test_extra_reads_or_executions_warn_once() -> None:
     ledger = warm()
     for _ in range(EXCESS_STEPS - 1):
         ledger.ran("step", NOTHING)
@@ -108,7 +108,7 @@ def test_steps_that_read_or_execute_more_are_warned_of_once() -> None:
 
 
 @given(expected=st.integers(1, 4), steps=st.integers(EXCESS_STEPS, 200))
-def test_steps_that_do_what_the_strategy_makes_of_them_raise_nothing(expected: int, steps: int) -> None:
+def test_expected_steps_raise_no_warning(expected: int, steps: int) -> None:
     ledger = CompileLedger(WARM_UP)
     for number in range(steps):
         ledger.ran("step", NOTHING)
@@ -118,7 +118,7 @@ def test_steps_that_do_what_the_strategy_makes_of_them_raise_nothing(expected: i
     assert ledger.steps == (steps - 2, (steps - 2) * expected, (steps - 2) * expected, 0)
 
 
-def test_a_value_that_is_read_now_and_then_raises_nothing() -> None:
+def test_occasional_scalar_read_raises_no_warning() -> None:
     ledger = warm()
     ledger.ran("step", NOTHING)
     for number in range(200):

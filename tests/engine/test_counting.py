@@ -62,7 +62,7 @@ def reading(runs_dir: Path) -> Run:
     return runs_to_end(make(runs_dir, "reading", options, text=NOSY, cwd=ROOT))
 
 
-def test_compiles_inside_the_trace_are_recompiles_on_every_view(median: Run) -> None:
+def test_compiles_inside_trace_are_recompiles_in_every_view(median: Run) -> None:
     read = last(median)
     assert read.fallbacks["median"] > STEPS
     assert read.recompiles >= STEPS - WARM_UP, "a step compiles once more where the median wants its values"
@@ -84,7 +84,7 @@ def test_the_time_of_those_compiles_is_charged_to_compile(median: Run) -> None:
         assert sum(ended.trace_s.values()) <= ended.sections_s["trace"] + 0.01
 
 
-def test_a_compile_in_every_step_is_warned_of_a_few_times_and_truly(median: Run) -> None:
+def test_compile_every_step_warns_a_few_times(median: Run) -> None:
     warnings = [event.text for event in median.all(ev.WarningRaised)]
     of_steps = [text for text in warnings if text.startswith('program "step", run ')]
     assert 1 <= len(of_steps) <= 5
@@ -97,7 +97,7 @@ def test_a_compile_in_every_step_is_warned_of_a_few_times_and_truly(median: Run)
     )
 
 
-def test_values_that_the_task_reads_are_counted_and_the_engines_own_are_not(reading: Run) -> None:
+def test_only_scalar_reads_of_the_task_are_counted(reading: Run) -> None:
     read = last(reading)
     valid_steps = reading.one(ev.TrainingPlanned).valid_steps
     assert read.scalar_reads == STEPS + 2 * valid_steps
@@ -109,7 +109,7 @@ def test_values_that_the_task_reads_are_counted_and_the_engines_own_are_not(read
     assert read.recompiles == 0
 
 
-def test_reads_and_executions_of_a_step_are_shown_and_warned_of_once(reading: Run) -> None:
+def test_extra_reads_and_executions_warn_once(reading: Run) -> None:
     _, page = read_by(reading)
     assert "3.0 a step where 2 are expected" in page
     assert "1.0 scalars a step (.item(), float(), if tensor)" in page
@@ -121,5 +121,5 @@ def test_reads_and_executions_of_a_step_are_shown_and_warned_of_once(reading: Ru
     assert sum(f"warning: {warning}" == line for line in lines(reading)) == 1
 
 
-def test_the_other_ranks_leave_the_warning_to_the_first(reading: Run) -> None:
+def test_only_the_first_rank_warns(reading: Run) -> None:
     assert "executions a step" not in (reading.dir / "rank-1.jsonl").read_text()

@@ -40,7 +40,7 @@ def refused(entry: DatasetEntry, place: Path) -> CannotFetch:
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_every_set_is_pinned_and_says_its_terms(entry: DatasetEntry) -> None:
+def test_every_set_is_pinned_and_states_its_licence(entry: DatasetEntry) -> None:
     assert entry.licence
     assert entry.num_examples > 0
     assert entry.table.endswith((".csv", ".npy"))
@@ -51,7 +51,7 @@ def test_every_set_is_pinned_and_says_its_terms(entry: DatasetEntry) -> None:
         assert (pinned.size_bytes > 0) == (pinned.manager != "installed")
 
 
-def test_names_are_unique_and_an_unknown_one_gets_the_nearest() -> None:
+def test_unknown_set_gets_the_closest_name() -> None:
     names = [entry.name for entry in CATALOGUE]
 
     assert len(set(names)) == len(names)
@@ -61,11 +61,11 @@ def test_names_are_unique_and_an_unknown_one_gets_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", ["imdb", "dermoscopy", "dermoscopy-rare"])
-def test_what_is_for_research_only_says_so(name: str) -> None:
+def test_research_only_sets_state_it(name: str) -> None:
     assert "Do not redistribute" in catalog.find(name).restrictions
 
 
-def test_a_wheel_becomes_a_set_with_its_source_written_beside(registry: Registry, tmp_path: Path) -> None:
+def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
     told: list[str] = []
@@ -80,7 +80,7 @@ def test_a_wheel_becomes_a_set_with_its_source_written_beside(registry: Registry
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_terms_are_told_before_anything_is_downloaded(registry: Registry, tmp_path: Path) -> None:
+def test_licence_is_printed_before_download(registry: Registry, tmp_path: Path) -> None:
     told: list[str] = []
 
     with pytest.raises(CannotFetch):
@@ -90,7 +90,7 @@ def test_terms_are_told_before_anything_is_downloaded(registry: Registry, tmp_pa
     assert told[3].startswith("downloading ")
 
 
-def test_a_source_package_is_fetched_without_running_its_setup(registry: Registry, tmp_path: Path) -> None:
+def test_source_package_is_fetched_without_running_setup(registry: Registry, tmp_path: Path) -> None:
     ran = tmp_path / "setup-ran"
     setup = f"open({str(ran)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name={NAME!r}, version='1.0')\n"
     archive = registry.source({"setup.py": setup.encode(), "data/numbers.csv": CONTENT})
@@ -102,7 +102,7 @@ def test_a_source_package_is_fetched_without_running_its_setup(registry: Registr
     assert not ran.exists()
 
 
-def test_a_second_fetch_says_that_it_is_there_and_touches_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path) -> None:
     archive = registry.wheel(NUMBERS)
     entry = made_up(package("pip", archive))
     place = tmp_path / "cache/numbers"
@@ -117,7 +117,7 @@ def test_a_second_fetch_says_that_it_is_there_and_touches_nothing(registry: Regi
     assert place.stat().st_mtime_ns == made_at
 
 
-def test_a_copy_that_was_prepared_otherwise_is_replaced(registry: Registry, tmp_path: Path) -> None:
+def test_copy_prepared_by_other_version_is_replaced(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
     fetch(entry, place, lambda line: None)
@@ -129,7 +129,7 @@ def test_a_copy_that_was_prepared_otherwise_is_replaced(registry: Registry, tmp_
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_a_changed_package_is_refused(registry: Registry, tmp_path: Path) -> None:
+def test_changed_package_is_rejected(registry: Registry, tmp_path: Path) -> None:
     registry.wheel(NUMBERS)
 
     failure = refused(made_up(package("pip")), tmp_path / "cache/numbers")
@@ -139,7 +139,7 @@ def test_a_changed_package_is_refused(registry: Registry, tmp_path: Path) -> Non
     assert f"expected {'0' * 64}" in str(failure)
 
 
-def test_a_cut_download_is_refused(registry: Registry, tmp_path: Path) -> None:
+def test_truncated_download_is_rejected(registry: Registry, tmp_path: Path) -> None:
     archive = tar_of({"package/numbers.csv": CONTENT * 1_000}, registry.folder / "whole.tgz")
     entry = made_up(package("npm", archive))
     registry.npm(f"head -c 60 {archive} > made-up-numbers-1.0.tgz")
@@ -150,7 +150,7 @@ def test_a_cut_download_is_refused(registry: Registry, tmp_path: Path) -> None:
     assert "the download is incomplete or the package was changed" in str(failure)
 
 
-def test_an_archive_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+def test_truncated_archive_is_rejected(tmp_path: Path) -> None:
     whole = tar_of({"package/numbers.csv": os.urandom(50_000)}, tmp_path / "whole.tgz")
     cut = tmp_path / "cut.tgz"
     cut.write_bytes(whole.read_bytes()[:20_000])
@@ -171,7 +171,7 @@ def test_an_archive_that_ends_too_early_is_refused(tmp_path: Path) -> None:
         ({}, {"numbers.csv": "inside"}),
     ],
 )
-def test_a_tar_that_reaches_outside_is_refused(
+def test_tar_with_outside_paths_is_rejected(
     registry: Registry, tmp_path: Path, members: dict[str, bytes], links: dict[str, str]
 ) -> None:
     archive = tar_of(members, registry.folder / "whole.tgz", links)
@@ -185,7 +185,7 @@ def test_a_tar_that_reaches_outside_is_refused(
 
 
 @pytest.mark.parametrize("name", ["../numbers.csv", "made_up/../../numbers.csv", "/numbers.csv"])
-def test_a_zip_that_reaches_outside_is_refused(tmp_path: Path, name: str) -> None:
+def test_zip_with_outside_paths_is_rejected(tmp_path: Path, name: str) -> None:
     archive = tmp_path / "made.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr(name, CONTENT)
@@ -196,7 +196,7 @@ def test_a_zip_that_reaches_outside_is_refused(tmp_path: Path, name: str) -> Non
     assert list(tmp_path.rglob("numbers.csv")) == []
 
 
-def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+def test_zip_with_link_is_rejected(tmp_path: Path) -> None:
     archive = tmp_path / "made.zip"
     link = zipfile.ZipInfo("numbers.csv")
     link.external_attr = 0o120777 << 16
@@ -207,7 +207,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         unpack(archive, ("*",), tmp_path / "into")
 
 
-def test_only_wanted_members_are_written(tmp_path: Path) -> None:
+def test_only_needed_members_are_written(tmp_path: Path) -> None:
     archive = tar_of({"a/numbers.csv": CONTENT, "a/other.csv": CONTENT}, tmp_path / "made.tgz")
 
     unpack(archive, ("*/numbers.csv",), tmp_path / "into")
@@ -226,14 +226,14 @@ def test_a_missing_tool_is_named(manager: catalog.Manager, tool: str, tmp_path: 
     assert f"{tool} is not installed" in str(failure)
 
 
-def test_an_unreachable_index_is_told_in_the_tools_own_words(registry: Registry, tmp_path: Path) -> None:
+def test_unreachable_index_reports_message_of_the_tool(registry: Registry, tmp_path: Path) -> None:
     failure = refused(made_up(package("pip")), tmp_path / "cache/numbers")
 
     assert failure.code == ExitCode.ENVIRONMENT
     assert "No matching distribution found for made-up-numbers==1.0" in str(failure)
 
 
-def test_an_optional_package_is_left_out_and_that_is_written_down(registry: Registry, tmp_path: Path) -> None:
+def test_missing_optional_package_is_recorded(registry: Registry, tmp_path: Path) -> None:
     registry.npm("echo 'npm error network unreachable' >&2; exit 1")
     packages = package("pip", registry.wheel(NUMBERS)), package("npm", optional=True)._replace(name="extra")
     place = tmp_path / "cache/numbers"
@@ -245,7 +245,7 @@ def test_an_optional_package_is_left_out_and_that_is_written_down(registry: Regi
     assert "left out extra: " in (place / "SOURCE.txt").read_text()
 
 
-def test_a_missing_module_is_told_with_what_to_type_before_the_download(tmp_path: Path) -> None:
+def test_missing_module_is_reported_before_download(tmp_path: Path) -> None:
     entry = made_up(package("pip"))._replace(needs=(("no_such_reader", "no-such-reader"),))
     told: list[str] = []
 
@@ -278,7 +278,7 @@ def test_a_folder_with_other_files_is_not_touched(registry: Registry, tmp_path: 
     assert [path.name for path in place.iterdir()] == ["thesis.txt"]
 
 
-def test_what_a_killed_fetch_left_is_cleared_away(registry: Registry, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_fetch_are_removed(registry: Registry, tmp_path: Path) -> None:
     place = tmp_path / "cache/numbers"
     stale = place.parent / ".numbers.part-abcd/made"
     stale.mkdir(parents=True)
@@ -288,7 +288,7 @@ def test_what_a_killed_fetch_left_is_cleared_away(registry: Registry, tmp_path: 
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_two_at_once_fetch_it_once(registry: Registry, tmp_path: Path) -> None:
+def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path) -> None:
     archive = tar_of({"package/numbers.csv": CONTENT}, registry.folder / "whole.tgz")
     registry.npm(f"cp {archive} made-up-numbers-1.0.tgz; echo >> {tmp_path / 'calls'}")
     entry = made_up(package("npm", archive))
@@ -319,7 +319,7 @@ def test_an_interrupted_fetch_leaves_nothing_behind(registry: Registry, tmp_path
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
+def test_cache_location_follows_environment(tmp_path: Path) -> None:
     assert cache.root({"TPUTUI_DATA": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
     assert cache.root({"XDG_CACHE_HOME": "/x"}) == Path("/x/tputui/data")
     assert cache.root({}) == Path.home() / ".cache/tputui/data"

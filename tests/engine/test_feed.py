@@ -69,7 +69,7 @@ def test_batches_come_in_order_with_their_counts() -> None:
     assert batches[1].counts.tolist() == [3, 1]
 
 
-def test_an_unreadable_example_is_raised_in_the_loop_with_its_index() -> None:
+def test_unreadable_example_raises_in_the_loop_with_index() -> None:
     shares = list(train_shares(64, 2, 4, seed=0, epoch=1))
     due = next(place for place, share in enumerate(shares) if BROKEN in share.indices)
     with Feed(Squares(BROKEN), shares, stay, depth=2, bad_examples=skips()) as feed:
@@ -85,7 +85,7 @@ def test_leaving_early_ends_the_thread() -> None:
     assert not feed._thread.is_alive()
 
 
-def test_a_bad_row_ends_training_by_its_name_where_none_may_be_left_out() -> None:
+def test_bad_row_without_allowance_ends_training() -> None:
     words = r'train.csv row 39, column "image": the file is empty; none may be left'
     shares = train_shares(64, 1, 64, seed=0, epoch=1)
     with (
@@ -95,7 +95,7 @@ def test_a_bad_row_ends_training_by_its_name_where_none_may_be_left_out() -> Non
         next(iter(feed))
 
 
-def test_in_training_the_next_usable_example_takes_a_bad_ones_place_in_every_epoch_and_it_is_told_once() -> None:
+def test_bad_training_example_is_replaced_and_reported_once() -> None:
     told: list[str] = []
     left_out = skips(limit=2, told=told)
     for epoch in (1, 2):
@@ -108,7 +108,7 @@ def test_in_training_the_next_usable_example_takes_a_bad_ones_place_in_every_epo
     assert {line.partition(":")[2].partition(",")[0] for line in told} == {" train.csv row 6", " train.csv row 7"}
 
 
-def test_in_an_evaluation_a_bad_example_is_not_counted() -> None:
+def test_bad_example_is_not_counted_in_evaluation() -> None:
     with Feed(Rows({1}), valid_shares(10, 2, 3), stay, depth=1, bad_examples=skips("valid", limit=1)) as feed:
         first, last = list(feed)
     assert first.real is not None
@@ -117,7 +117,7 @@ def test_in_an_evaluation_a_bad_example_is_not_counted() -> None:
     assert last.counts.tolist() == [3, 1]
 
 
-def test_more_bad_rows_than_may_be_left_out_end_training() -> None:
+def test_too_many_bad_rows_end_training() -> None:
     words = r"1 may be left out \(data.max_bad_rows\)"
     shares, left_out = valid_shares(10, 1, 5), skips(limit=1)
     with (
@@ -127,7 +127,7 @@ def test_more_bad_rows_than_may_be_left_out_end_training() -> None:
         next(iter(feed))
 
 
-def test_who_waits_for_a_batch_is_free_again_in_time_and_misses_none() -> None:
+def test_waiting_with_timeout_loses_no_batch() -> None:
     opened = threading.Event()
 
     class Slow(Squares):

@@ -127,7 +127,7 @@ def test_features_are_the_columns_that_no_other_key_names(folder: Path, name: st
     assert loaded(named).train.fetch(np.array([0]))["features"].shape == (1, 1)
 
 
-def test_csv_and_parquet_are_cut_alike(folder: Path) -> None:
+def test_csv_and_parquet_split_equally(folder: Path) -> None:
     one, other = (loaded(planned(TABLE, folder, f"data.source={folder}/houses.{s}")) for s in ("csv", "parquet"))
     assert np.array_equal(one.valid.which, other.valid.which)  # type: ignore[attr-defined]
 
@@ -142,14 +142,14 @@ def test_csv_and_parquet_are_cut_alike(folder: Path) -> None:
         ("1,red,0\n3,blue,1\n", 'the column "b" holds text, not numbers; name the numeric columns in data.fea'),
     ],
 )
-def test_a_cell_that_is_no_number_is_refused_by_row_and_column(tmp_path: Path, rows: str, says: str) -> None:
+def test_non_numeric_cell_is_rejected_by_row_and_column(tmp_path: Path, rows: str, says: str) -> None:
     rest = "5,green,1\n" if "red" in rows else "5,6,1\n"
     (tmp_path / "t.csv").write_text(f"a,b,price\n{rows}" + rest * 40)
     plain = ['data.id=""', 'data.group=""', "data.folds_by=kfold", f"data.source={tmp_path}/t.csv"]
     assert says in problem(TABLE, tmp_path, *plain).replace(f"{tmp_path}/", "")
 
 
-def test_an_empty_table_and_unknown_columns_are_refused_in_a_sentence(tmp_path: Path, folder: Path) -> None:
+def test_empty_table_and_unknown_columns_are_rejected(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "houses.csv").write_text("")
     assert "is empty; its first row must name the columns" in problem(TABLE, tmp_path)
     (tmp_path / "houses.csv").write_text("house,area,street,rooms,price\n")
@@ -160,7 +160,7 @@ def test_an_empty_table_and_unknown_columns_are_refused_in_a_sentence(tmp_path: 
     assert "its figures: loss, mae, rmse, r2" in problem(TABLE, folder, "checkpoint.monitor=auc")
 
 
-def test_numbers_are_learned_in_units_of_their_spread_and_told_in_their_own(folder: Path) -> None:
+def test_targets_are_standardised_but_reported_in_units(folder: Path) -> None:
     found = one_step(planned(TABLE, folder))
     # Fresh weights predict about the mean: a loss about 1, whatever the unit of the label.
     assert 0.3 < float(found["outcomes"]["loss"].mean()) < 4
@@ -170,7 +170,7 @@ def test_numbers_are_learned_in_units_of_their_spread_and_told_in_their_own(fold
     assert 50_000 < float(found["columns"]["predicted price"].mean()) < 900_000
 
 
-def test_texts_of_several_classes_are_a_configuration(folder: Path) -> None:
+def test_multi_class_texts_need_only_configuration(folder: Path) -> None:
     found = one_step(planned(TEXTS, folder))
     assert {"auc", "ap", "auc food", "auc law", "auc sport"} == set(found["scores"])
     assert set(found["columns"]) == {"class", "probability food", "probability law", "probability sport"}
@@ -178,9 +178,7 @@ def test_texts_of_several_classes_are_a_configuration(folder: Path) -> None:
 
 
 @pytest.mark.xla
-def test_a_table_of_prices_is_learned_and_predicted_from_a_file_with_other_columns(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_price_table_trains_and_predicts_from_other_columns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     run: Run = runs_to_end(make(folder, "houses", [], text=TABLE.replace("{folder}", str(folder))))

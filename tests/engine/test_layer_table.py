@@ -34,7 +34,7 @@ class Net(nn.Module):
         return self.lstm(hidden.unsqueeze(1))[0]
 
 
-def test_layers_stand_in_the_order_of_their_calls_with_shapes_and_counts() -> None:
+def test_layers_are_in_call_order_with_shapes_and_counts() -> None:
     model = Net()
     recorder = Recorder(model)
     model(torch.ones(7, 3))
@@ -49,7 +49,7 @@ def test_layers_stand_in_the_order_of_their_calls_with_shapes_and_counts() -> No
     assert "not called" in text(table)
 
 
-def test_a_closed_recorder_leaves_no_hook_and_a_second_call_changes_nothing() -> None:
+def test_closed_recorder_leaves_no_hook_and_ignores_calls() -> None:
     model = Net()
     recorder = Recorder(model)
     model(torch.ones(7, 3))
@@ -59,7 +59,7 @@ def test_a_closed_recorder_leaves_no_hook_and_a_second_call_changes_nothing() ->
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_network_of_very_many_layers_is_listed_in_part_and_counted_in_full() -> None:
+def test_huge_network_is_listed_partly_but_counted_fully() -> None:
     model = nn.Sequential(*[nn.Linear(1, 1) for _ in range(LAYERS_MAX + 5)])
     table = Recorder(model).table(1)
     assert (len(table.layers), table.num_layers) == (LAYERS_MAX, LAYERS_MAX + 5)
@@ -67,7 +67,7 @@ def test_a_network_of_very_many_layers_is_listed_in_part_and_counted_in_full() -
     assert "and 5 more layers" in text(table)
 
 
-def test_describe_lists_the_layers_of_a_configuration_without_training(tmp_path: Path) -> None:
+def test_describe_lists_layers_without_training(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "engine.commands.describe", "digits", "--layers", str(DIGITS)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=DIGITS.parents[1], timeout=240, check=False)
     assert done.returncode == 0, done.stderr

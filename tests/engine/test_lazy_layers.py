@@ -31,7 +31,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyLinear(1))
 
 
-def test_lazy_layers_get_their_shapes_by_one_example_and_learn_nothing_from_it() -> None:
+def test_lazy_layers_take_shapes_from_one_example() -> None:
     model = net()
     network.materialise(model, Line(), Pairs())
     assert network.uninitialized(model) == []
@@ -50,7 +50,7 @@ def test_the_weights_are_those_of_the_seed() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
 
 
-def test_a_lazy_layer_that_gets_no_shape_is_refused_by_name() -> None:
+def test_unresolved_lazy_layer_is_rejected_by_name() -> None:
     class Fails(Line):
         def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
             raise ValueError("two rows at least")

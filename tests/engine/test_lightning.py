@@ -55,7 +55,7 @@ def stopped(runs_dir: Path) -> Run:
     return run
 
 
-def test_the_layers_of_a_module_are_kept_with_the_shapes_of_a_step(lit: Run) -> None:
+def test_layer_table_of_module_has_step_shapes(lit: Run) -> None:
     table = layer_table.read(lit.dir)
     assert table.trainable == lit.one(ev.TrainingPlanned).num_parameters
     assert [64, 8, 8, 8] in (table.layers[0].shapes or [])
@@ -72,7 +72,7 @@ def test_lightning_trains_over_8_cores_and_learns(lit: Run) -> None:
     assert lit.one(ev.TrainingEnded).outcome == "done"
 
 
-def test_the_loss_of_every_step_and_core_is_kept_where_the_module_gives_it(lit: Run) -> None:
+def test_per_core_losses_are_recorded_if_returned(lit: Run) -> None:
     losses = lit.losses()
     assert sorted(losses) == list(range(1, 2 * STEPS_PER_EPOCH + 1))
     assert all(len(set(row)) == 8 for row in losses.values()), "each core trains on a share of its own"
@@ -82,7 +82,7 @@ def test_the_loss_of_every_step_and_core_is_kept_where_the_module_gives_it(lit: 
         assert epoch.train["loss"].avg == pytest.approx(mean, rel=1e-6)
 
 
-def test_what_the_module_logs_becomes_meters_of_its_split(lit: Run) -> None:
+def test_logged_values_become_meters_of_their_split(lit: Run) -> None:
     epoch = lit.all(ev.EpochEnded)[0]
     assert set(epoch.train) == {"loss", "accuracy"}
     assert set(epoch.valid) == {"loss", "accuracy"}
@@ -93,7 +93,7 @@ def test_what_the_module_logs_becomes_meters_of_its_split(lit: Run) -> None:
     assert "Lightning" in reading.reduced
 
 
-def test_nothing_is_compiled_in_the_steps_after_warm_up_and_the_ragged_batch_is_told(lit: Run) -> None:
+def test_no_compile_after_warm_up_and_ragged_batch_reported(lit: Run) -> None:
     assert lit.all(ev.XlaMetricsRead)[-1].recompiles == 0
     (warning,) = lit.all(ev.WarningRaised)
     assert "last validation batch holds 39 examples" in warning.text
@@ -116,7 +116,7 @@ def test_the_checkpoints_are_lightnings_own(lit: Run) -> None:
     assert best["best"] == min(epoch.valid["loss"].avg for epoch in lit.all(ev.EpochEnded))
 
 
-def test_the_losses_of_the_epochs_are_files_and_the_end_names_the_best(lit: Run) -> None:
+def test_epoch_losses_are_files_and_end_names_the_best(lit: Run) -> None:
     epochs = lit.all(ev.EpochEnded)
     assert np.load(lit.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]
     assert np.load(lit.dir / "val_losses.npy").tolist() == [epoch.valid["loss"].avg for epoch in epochs]
@@ -145,7 +145,7 @@ print(json.dumps("torch_xla" in sys.modules))
 
 
 @pytest.mark.slow
-def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: Path) -> None:
+def test_predict_prints_logged_values_of_a_split(lit: Run, tmp_path: Path) -> None:
     best = [epoch for epoch in lit.all(ev.EpochEnded) if epoch.best][-1]
     wanted = pytest.approx({name: reading.avg for name, reading in best.valid.items()}, rel=1e-4)
     command = [sys.executable, "-c", PREDICTS, str(lit.dir), str(HERE)]
@@ -160,7 +160,7 @@ def test_predict_prints_what_the_module_logs_on_its_splits(lit: Run, tmp_path: P
 
 
 @pytest.mark.slow
-def test_exported_weights_of_a_module_are_evaluated_without_the_run(lit: Run, tmp_path: Path) -> None:
+def test_exported_module_weights_evaluate_without_the_run(lit: Run, tmp_path: Path) -> None:
     done = tputui("export", lit.dir, "--to", "mine.pt", cwd=tmp_path)
     assert done.code == 0, done.err
     state = torch.load(tmp_path / "mine.pt", weights_only=True)
@@ -187,9 +187,7 @@ def test_a_stop_is_served_at_the_next_step_and_answered(stopped: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    lit: Run, stopped: Run, runs_dir: Path
-) -> None:
+def test_resumed_run_equals_uninterrupted_bit_for_bit(lit: Run, stopped: Run, runs_dir: Path) -> None:
     source = stopped.dir / "checkpoints" / "last.pt"
     resumed = runs_to_end(make(runs_dir, "lit-resumed", THIN, text=SAMPLE, resume_from=source))
     assert resumed.one(ev.TrainingPlanned).first_step == STOP_AT + 2
@@ -202,7 +200,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_tied_weights_stay_tied_on_one_core_and_one_loss_is_enough(runs_dir: Path) -> None:
+def test_tied_weights_stay_tied_on_one_core(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "tied", text=TIED))
     topology, plan = run.one(ev.TopologyDeclared), run.one(ev.TrainingPlanned)
     assert (topology.strategy, topology.cores) == ("single", [0])
@@ -216,7 +214,7 @@ def test_tied_weights_stay_tied_on_one_core_and_one_loss_is_enough(runs_dir: Pat
 
 
 @pytest.mark.slow
-def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir: Path) -> None:
+def test_broken_weight_tie_ends_training_and_names_pair(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "untied", ["model.module=mylit:Untied"], text=TIED), exit_code=3)
     message = run.one(ev.FailureRaised).message
     assert message.startswith("encoder.weight and decoder.weight were one parameter and are two now")
@@ -224,7 +222,7 @@ def test_a_tie_that_the_module_breaks_ends_training_and_names_the_pair(runs_dir:
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_no_number_ends_training_where_that_is_the_policy(runs_dir: Path) -> None:
+def test_nan_loss_ends_training_by_policy(runs_dir: Path) -> None:
     options = ["model.module=mylit:Spoilt", "non_finite.policy=save-stop", "report.every_batches=1"]
     run = runs_to_end(make(runs_dir, "lit-spoilt", options, text=TIED), exit_code=3)
     found, failure = run.one(ev.NonFiniteFound), run.one(ev.FailureRaised)
@@ -242,7 +240,7 @@ def test_a_loss_that_is_no_number_ends_training_where_that_is_the_policy(runs_di
 
 
 @pytest.mark.slow
-def test_16_on_core_5_is_trained_in_bf16_and_says_so(runs_dir: Path) -> None:
+def test_precision_16_on_core_5_trains_in_bf16_with_warning(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "lit-five", ["device.cores=[5]", "device.precision=16"], text=TIED))
     topology = run.one(ev.TopologyDeclared)
     assert (topology.strategy, topology.num_cores, topology.cores) == ("single", 1, [5])
@@ -275,7 +273,7 @@ for override in sys.argv[1:]:
 """
 
 
-def test_what_cannot_be_trained_is_told_in_one_sentence_that_names_the_key() -> None:
+def test_untrainable_module_is_one_sentence_with_key() -> None:
     command = [sys.executable, "-c", CHECKS, *REFUSED]
     done = subprocess.run(command, cwd=HERE, input=TIED, capture_output=True, text=True, check=True)
     for (override, sentence), line in zip(REFUSED.items(), done.stdout.splitlines(), strict=True):
@@ -284,7 +282,7 @@ def test_what_cannot_be_trained_is_told_in_one_sentence_that_names_the_key() -> 
         assert sentence in line
 
 
-def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_wrong_arguments_are_rejected_before_start(tmp_path: Path) -> None:
     (tmp_path / "tied.toml").write_text(TIED)
     command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml")]
     options = ["--set", "model.arguments.widht=3", "--no-ui", "--runs-dir", str(tmp_path / "runs")]
@@ -295,7 +293,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_made(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_a_mean_alone_is_one_column_for_8_cores_and_the_screen_says_why(runs_dir: Path) -> None:
+def test_mean_only_loss_is_one_column_with_explanation(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "mean", ["device.cores=8", "epochs=1"], text=TIED))
     assert run.one(ev.TopologyDeclared).num_cores == 8
     losses = run.losses()
@@ -309,9 +307,7 @@ def test_a_loss_that_is_a_mean_alone_is_one_column_for_8_cores_and_the_screen_sa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["Adam", "NAdam"], ids=["covered", "not covered"])
-def test_a_learning_rate_that_falls_to_0_and_logged_figures_compile_nothing_again(
-    runs_dir: Path, optimizer: str
-) -> None:
+def test_zero_learning_rate_and_logging_do_not_recompile(runs_dir: Path, optimizer: str) -> None:
     overrides = ["model.module=mylit:Falling", f"model.arguments.optimizer={optimizer}", "epochs=4"]
     run = runs_to_end(make(runs_dir, f"lit-falling-{optimizer}", overrides, text=TIED))
     assert run.all(ev.EpochEnded)[-1].lr == 0

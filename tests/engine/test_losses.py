@@ -32,7 +32,7 @@ def pictures(seed: int = 0, shape: tuple[int, ...] = (3, 1, 24, 20)) -> tuple[to
     return predicted, torch.rand(shape, generator=drawn).round(), torch.rand(shape, generator=drawn) > 0.3
 
 
-def test_binary_cross_entropy_is_torchs() -> None:
+def test_binary_cross_entropy_matches_torch() -> None:
     logits, targets, _ = pictures()
     logits = (logits - 0.5) * 200
     ours = losses.bce_with_logits(logits, targets, pos_weight=3.0)
@@ -49,25 +49,25 @@ def test_each_label_has_its_own_weight() -> None:
     torch.testing.assert_close(losses.bce_with_logits(logits, targets, pos_weight=weight), theirs.mean(dim=1))
 
 
-def test_one_logit_an_example_is_a_loss_an_example() -> None:
+def test_one_logit_per_example_gives_one_loss_each() -> None:
     logits, targets = torch.tensor([0.3, -2.0]), torch.tensor([1.0, 0.0])
     theirs = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     torch.testing.assert_close(losses.bce_with_logits(logits, targets), theirs)
 
 
-def test_dice_is_nothing_for_the_right_mask_and_nearly_one_for_the_opposite() -> None:
+def test_dice_is_0_for_exact_and_near_1_for_inverse_mask() -> None:
     _, targets, _ = pictures()
     logits = (targets - 0.5) * 100
     torch.testing.assert_close(losses.dice(logits, targets), torch.zeros(3))
     assert (losses.dice(-logits, targets) > 0.99).all()
 
 
-def test_dice_of_an_empty_mask_that_is_predicted_empty_is_nothing() -> None:
+def test_dice_of_correct_empty_mask_is_0() -> None:
     empty = torch.zeros(2, 1, 8, 8)
     torch.testing.assert_close(losses.dice(empty - 100, empty), torch.zeros(2))
 
 
-def test_structural_similarity_is_scikit_images_inside_the_border() -> None:
+def test_ssim_matches_scikit_image_inside_border() -> None:
     x, _, _ = pictures(shape=(2, 1, 40, 32))
     y = (x + 0.2 * torch.rand(x.shape, generator=torch.Generator().manual_seed(1))) / 1.2
     ours = losses.ssim_map(x, y, value_range=0.8).numpy()[:, 0, 5:-5, 5:-5]
@@ -84,14 +84,14 @@ def test_structural_similarity_is_scikit_images_inside_the_border() -> None:
         np.testing.assert_allclose(ours[example], theirs[5:-5, 5:-5], atol=2e-5)
 
 
-def test_structural_similarity_of_equal_images_is_one_up_to_the_border() -> None:
+def test_ssim_of_equal_images_is_1_up_to_border() -> None:
     x, _, valid = pictures(shape=(2, 3, 9, 16))
     torch.testing.assert_close(losses.ssim(x, x, valid), torch.zeros(2), atol=1e-6, rtol=0)
     torch.testing.assert_close(losses.ssim_map(x, x), torch.ones(2, 3, 9, 16))
 
 
 @each_loss
-def test_what_is_not_valid_does_not_count_even_if_it_is_no_number(name: str) -> None:
+def test_invalid_pixels_are_ignored_even_if_nan(name: str) -> None:
     predicted, targets, valid = pictures()
     loss = PIXEL_LOSSES[name]
     expected = loss(predicted, targets, valid)
@@ -108,7 +108,7 @@ def test_what_is_not_valid_does_not_count_even_if_it_is_no_number(name: str) -> 
 
 
 @each_loss
-def test_an_example_without_a_valid_pixel_has_loss_and_gradient_zero(name: str) -> None:
+def test_example_without_valid_pixels_has_zero_gradient(name: str) -> None:
     predicted, targets, valid = pictures()
     valid[1] = False
     predicted.requires_grad_()
@@ -133,7 +133,7 @@ def test_a_loss_goes_down_along_its_gradient(name: str) -> None:
 
 
 @each_loss
-def test_low_precision_gives_float32_close_to_the_exact_loss(name: str) -> None:
+def test_low_precision_input_gives_accurate_float32_loss(name: str) -> None:
     predicted, targets, valid = pictures()
     low = predicted.bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -142,7 +142,7 @@ def test_low_precision_gives_float32_close_to_the_exact_loss(name: str) -> None:
     torch.testing.assert_close(found, PIXEL_LOSSES[name](low.float(), targets, valid))
 
 
-def test_cross_entropy_is_torchs_for_classes_of_examples_and_of_pixels() -> None:
+def test_cross_entropy_matches_torch() -> None:
     drawn = torch.Generator().manual_seed(2)
     for shape in ((6,), (6, 4, 5)):
         logits = torch.randn((6, 7, *shape[1:]), generator=drawn)
@@ -152,7 +152,7 @@ def test_cross_entropy_is_torchs_for_classes_of_examples_and_of_pixels() -> None
         torch.testing.assert_close(ours, theirs.flatten(1).mean(dim=1) if theirs.dim() > 1 else theirs)
 
 
-def test_a_label_that_marks_what_to_ignore_may_be_no_class() -> None:
+def test_ignore_label_need_not_be_a_class() -> None:
     logits = torch.randn((2, 3, 4), generator=torch.Generator().manual_seed(3))
     labels = torch.tensor([[0, 1, 2, 255], [255, 255, 255, 255]])
     found = losses.cross_entropy(logits, labels, labels != 255)
@@ -169,6 +169,6 @@ def test_terms_are_summed_by_their_weights() -> None:
     ("weights", "words"),
     [({"bce": 1.0, "ssim": 1.0}, "ssim"), ({"bce": -1.0}, "weight of bce is -1.0"), ({"bce": math.nan}, "nan")],
 )
-def test_weights_that_do_not_fit_are_named(weights: dict[str, float], words: str) -> None:
+def test_mismatched_weights_are_named(weights: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         losses.combine({"bce": torch.ones(2)}, weights)

@@ -27,7 +27,7 @@ def outcomes(where: Literal["everywhere", "depth_known"], logit_of_the_unknown: 
     )
 
 
-def test_a_mask_made_from_the_depth_counts_where_the_depth_is_known() -> None:
+def test_mask_from_depth_counts_where_depth_is_known() -> None:
     one, other = (outcomes("depth_known", logit) for logit in (-10.0, 10.0))
     assert one["iou"].item() == 1
     assert other["iou"].item() == 1
@@ -57,7 +57,7 @@ def drawn(where: Literal["everywhere", "depth_known"]) -> dict[str, np.ndarray[A
     return {picture.name: picture.pixels for picture in task.pictures(batch, predictions)}
 
 
-def test_where_the_depth_is_unknown_its_picture_is_no_depth() -> None:
+def test_unknown_depth_is_not_drawn_as_depth() -> None:
     pictures = drawn("everywhere")
     assert set(np.unique(pictures["true depth"][:, 16:])) == set(CHECKS)
     assert (pictures["true depth"][:, :16] == [253, 231, 37]).all()
@@ -65,7 +65,7 @@ def test_where_the_depth_is_unknown_its_picture_is_no_depth() -> None:
     assert "checks: unknown" in MaskDepth.pictures_legend
 
 
-def test_a_true_mask_is_unknown_with_the_depth_where_it_was_made_from_that() -> None:
+def test_true_mask_picture_is_unknown_with_its_depth() -> None:
     assert not drawn("everywhere")["true mask"].any()
     unknown = drawn("depth_known")["true mask"]
     assert set(np.unique(unknown[:, 16:])) == set(CHECKS)

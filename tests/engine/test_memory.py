@@ -39,7 +39,7 @@ hung.set()
 """
 
 
-def test_memory_is_told_by_core_or_why_not_and_training_never_waits_for_it() -> None:
+def test_memory_is_read_per_core_without_blocking_training() -> None:
     command = [sys.executable, "-c", PROBE]
     environ = {**os.environ, "PJRT_DEVICE": "CPU"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environ)

@@ -74,12 +74,12 @@ def really_kept(plan: Any) -> int:
     return sum(tensor.untyped_storage().nbytes() for where, tensor in kept.items() if where not in elsewhere)
 
 
-def test_activations_are_those_that_a_real_step_keeps() -> None:
+def test_estimated_activations_match_a_real_step() -> None:
     assert predicted(planned()).activations == pytest.approx(really_kept(planned()), rel=0.001)
 
 
 @pytest.mark.parametrize("name", get_args(get_type_hints(OptimConfig)["name"]))
-def test_parameters_gradients_and_optimizer_are_as_large_as_real_ones(name: str) -> None:
+def test_parameter_gradient_optimizer_sizes_match_real_ones(name: str) -> None:
     plan = planned(f"optim.name={name}")
     model = plan.task.model(plan.model, plan.data)
     by_name: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}
@@ -95,11 +95,11 @@ def test_parameters_gradients_and_optimizer_are_as_large_as_real_ones(name: str)
     assert found.optimizer == sum(value.nbytes for value in state)
 
 
-def test_plain_sgd_keeps_nothing() -> None:
+def test_plain_sgd_has_no_optimizer_state() -> None:
     assert predicted(planned("optim.name=sgd", "optim.momentum=0")).optimizer == 0
 
 
-def test_activations_grow_with_the_batch_and_shrink_in_bf16_and_by_recomputing() -> None:
+def test_activations_scale_with_batch_bf16_and_recompute() -> None:
     plan = planned()
     full, double = predicted(plan), predicted(plan, batch=16)
     assert double.activations == pytest.approx(2 * full.activations, rel=0.01)
@@ -110,11 +110,11 @@ def test_activations_grow_with_the_batch_and_shrink_in_bf16_and_by_recomputing()
     assert predicted(deeper, rematerialise=True).activations < 0.25 * predicted(deeper).activations
 
 
-def test_the_biggest_are_named_by_block_and_type() -> None:
+def test_largest_tensors_are_named_by_block_and_type() -> None:
     assert [share.name for share in predicted(planned()).biggest] == [f"1.{n} (Residual)" for n in range(3)]
 
 
-def test_a_large_network_is_predicted_at_once_and_takes_no_memory() -> None:
+def test_large_network_is_estimated_without_using_memory() -> None:
     torchvision = pytest.importorskip("torchvision")
     from engine.memory import estimate
     from tests.engine.deeptask import Deep
@@ -140,7 +140,7 @@ def test_a_large_network_is_predicted_at_once_and_takes_no_memory() -> None:
     assert 240 << 20 < found.parameters < 260 << 20
 
 
-def test_what_cannot_be_walked_through_says_why_and_holds_nothing_up() -> None:
+def test_failed_estimate_states_reason_and_does_not_block() -> None:
     from engine.memory import advice as forecast
     from tests.engine.deeptask import Deep
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_walked_through_says_why_and_holds_nothing_up() -> None:
     assert warning.text.startswith("the memory of a step cannot be predicted: the step cannot be traced")
 
 
-def test_the_prediction_is_told_in_the_journal_with_the_hosts_share() -> None:
+def test_estimate_is_in_the_journal_with_share_of_the_host() -> None:
     from engine.memory import advice as forecast
 
     told: list[ev.Event] = []
@@ -175,7 +175,7 @@ def test_the_prediction_is_told_in_the_journal_with_the_hosts_share() -> None:
     assert core.limit.startswith("a core's share of this host's free memory, 2 cores")
 
 
-def test_too_little_memory_is_warned_of_before_the_start() -> None:
+def test_too_little_memory_warns_before_start() -> None:
     from engine.memory import advice as forecasts
 
     plan = planned()
@@ -213,7 +213,7 @@ def test_the_memory_of_a_chip_is_known_by_its_kind(
     assert found.what
 
 
-def test_out_of_memory_becomes_a_page_with_settings_that_fit() -> None:
+def test_out_of_memory_report_suggests_fitting_settings() -> None:
     from engine.memory import advice as forecasts
     from engine.process.hardware import Machine
 
@@ -241,7 +241,7 @@ def test_out_of_memory_becomes_a_page_with_settings_that_fit() -> None:
     assert predicted(plan, batch=batch).total <= need // 2 < predicted(plan, batch=batch + 8).total * 1.2
 
 
-def test_the_compilers_own_count_scales_the_figures() -> None:
+def test_compiler_count_scales_the_estimate() -> None:
     from engine.memory import advice as forecasts
 
     page = forecasts.out_of_memory_page(RuntimeError(OOM), forecast(planned(), 16 * GIB))
@@ -292,7 +292,7 @@ def test_recomputed_blocks_learn_the_same(both: dict[str, tuple[dict[str, Any], 
 
 
 @pytest.mark.slow
-def test_the_prediction_is_near_what_the_compiler_counts(both: dict[str, tuple[dict[str, Any], float]]) -> None:
+def test_estimate_is_near_the_compiler_count(both: dict[str, tuple[dict[str, Any], float]]) -> None:
     found = predicted(planned("model.blocks=2"), batch=16)
     ratio = (found.parameters + found.optimizer + found.activations) / both["no"][1]
     assert 0.5 < ratio < 2.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.loop.step_buffer import Meters
 
 
-def test_a_meter_is_weighted_by_examples_and_leaves_padding_out() -> None:
+def test_meter_is_weighted_by_examples_without_padding() -> None:
     meters = Meters(("loss",), num_cores=2)
     sums = np.array([[[8.0, 4.0]], [[3.0, 0.0]]], dtype=np.float32)
     meters.add(sums, np.array([[4, 4], [1, 0]]))
@@ -24,7 +24,7 @@ def test_a_meter_without_examples_is_not_shown() -> None:
     assert Meters(("loss",), num_cores=1).readings() == {}
 
 
-def test_what_is_not_finite_shows_as_what_it_is() -> None:
+def test_non_finite_values_are_reported_as_such() -> None:
     meters = Meters(("loss",), num_cores=1)
     meters.add(np.array([[[np.inf]], [[1.0]]], dtype=np.float32), np.array([[1], [1]]))
     assert meters.readings()["loss"].avg == math.inf

@@ -27,7 +27,7 @@ def num_parameters(model: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
-def test_a_resnet_is_torchvisions(name: str) -> None:
+def test_resnet_matches_torchvision(name: str) -> None:
     theirs = torchvision.models.get_model(name, num_classes=10).eval()
     ours = ResNet(name, 10).eval()
     ours.load_state_dict(theirs.state_dict())
@@ -37,7 +37,7 @@ def test_a_resnet_is_torchvisions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["b0", "b7"])
-def test_an_efficientnet_is_torchvisions(name: str) -> None:
+def test_efficientnet_matches_torchvision(name: str) -> None:
     with torch.device("meta"):
         theirs = torchvision.models.get_model(f"efficientnet_{name}", num_classes=3)
         ours = EfficientNet(name, 3)
@@ -47,7 +47,7 @@ def test_an_efficientnet_is_torchvisions(name: str) -> None:
     assert norms[0] == norms[1]
 
 
-def test_the_unet_has_its_published_size_and_a_thin_one_is_small() -> None:
+def test_unet_has_published_size_and_thin_one_is_small() -> None:
     with torch.device("meta"):
         assert 30e6 < num_parameters(UNet("resnet50")) < 35e6
     assert num_parameters(UNet("thin", 8)) < 200_000
@@ -61,7 +61,7 @@ def test_the_unet_gives_two_maps_of_the_images_size(size: tuple[int, int]) -> No
     assert maps.mask.shape == maps.depth.shape == (2, 1, *size)
 
 
-def test_a_side_that_does_not_fit_the_unet_is_refused_with_one_that_does() -> None:
+def test_unsupported_unet_side_is_rejected_with_a_valid_one() -> None:
     with pytest.raises(Refused, match=r"images of 100 x 96 pixels.*multiples of 32; resize or pad them to 96 x 96"):
         UNet("thin", 8)(torch.randn(1, 3, 100, 96))
 
@@ -73,7 +73,7 @@ def test_a_side_that_does_not_fit_the_unet_is_refused_with_one_that_does() -> No
         (lambda: UNet("vgg"), 'no ResNet "vgg"; there are thin, resnet18'),
     ],
 )
-def test_an_unknown_network_is_refused_with_the_known_ones(make: Any, words: str) -> None:
+def test_unknown_network_lists_the_known_ones(make: Any, words: str) -> None:
     with pytest.raises(Refused, match=words):
         make()
 
@@ -109,7 +109,7 @@ def saved(path: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])
-def test_a_users_weights_are_loaded_but_for_the_head(wrap: Any, tmp_path: Path) -> None:
+def test_user_weights_load_except_the_head(wrap: Any, tmp_path: Path) -> None:
     pretrained, model = ResNet("thin", 1000, width=4), ResNet("thin", 10, width=4)
     head = model.fc.weight.clone()
     state = {f"module.{name}": value for name, value in pretrained.state_dict().items()}
@@ -119,7 +119,7 @@ def test_a_users_weights_are_loaded_but_for_the_head(wrap: Any, tmp_path: Path) 
     torch.testing.assert_close(model.fc.weight, head)
 
 
-def test_the_weights_of_a_lightning_run_are_found_under_the_name_of_its_network(tmp_path: Path) -> None:
+def test_lightning_weights_are_found_below_network_name(tmp_path: Path) -> None:
     trained, model = ResNet("thin", 10, width=4), ResNet("thin", 10, width=4)
     state = {f"net.{name}": value for name, value in trained.state_dict().items()}
     content = {"learner": {}, "fingerprint": {"task": "lightning"}, "state_dict": state, "epoch": 3}
@@ -128,7 +128,7 @@ def test_the_weights_of_a_lightning_run_are_found_under_the_name_of_its_network(
     assert weights.new_head(model) == []
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_mismatched_weights_are_named(tmp_path: Path) -> None:
     state = ResNet("thin", 10, width=4).state_dict()
     del state["bn1.weight"]
     state["layer9.weight"] = torch.zeros(1)
@@ -149,7 +149,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     ("content", "words"),
     [(None, "cannot be read: No such file"), (b"", "not a weights file"), (b"PK\3\4 cut", "not a weights file")],
 )
-def test_a_file_that_holds_no_weights_says_so(content: bytes | None, words: str, tmp_path: Path) -> None:
+def test_file_without_weights_is_reported(content: bytes | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "w.pt"
     if content is not None:
         path.write_bytes(content)
@@ -157,14 +157,14 @@ def test_a_file_that_holds_no_weights_says_so(content: bytes | None, words: str,
         weights.load(ResNet("thin", 10, width=4), path, "fc.")
 
 
-def test_a_pickle_of_a_whole_network_or_of_no_tensors_is_refused(tmp_path: Path) -> None:
+def test_pickled_network_or_non_tensors_are_rejected(tmp_path: Path) -> None:
     model = ResNet("thin", 10, width=4)
     for content, words in ((model, "not a weights file"), ([1, 2], "no named weights"), ({}, "no named weights")):
         with pytest.raises(Refused, match=words):
             weights.load(model, saved(tmp_path / "w.pt", content), "fc.")
 
 
-def test_recurrent_modules_that_xla_unrolls_are_named_with_the_remedy() -> None:
+def test_unrolled_recurrent_modules_are_named_with_a_fix() -> None:
     model = nn.ModuleDict({"ours": LSTM(2, 3), "theirs": nn.LSTM(2, 3), "rnn": nn.RNN(2, 3), "cell": nn.LSTMCell(2, 3)})
     first, second = unrolled_modules(model)
     assert first.startswith('"theirs" is an nn.LSTM')
@@ -174,7 +174,7 @@ def test_recurrent_modules_that_xla_unrolls_are_named_with_the_remedy() -> None:
     assert unrolled_modules(LstmClassifier(9)) == []
 
 
-def test_of_nn_gru_only_the_one_of_both_directions_is_unrolled() -> None:
+def test_only_bidirectional_gru_is_unrolled() -> None:
     model = nn.ModuleDict({"one": nn.GRU(2, 3), "both": nn.GRU(2, 3, bidirectional=True)})
     (sentence,) = unrolled_modules(model)
     assert sentence.startswith('"both" is an nn.GRU')
@@ -197,7 +197,7 @@ def learned(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.xla
-def test_with_the_runtime_imported_the_same_grus_are_unrolled() -> None:
+def test_same_grus_are_unrolled_with_runtime_imported() -> None:
     found = on_cores("tests.engine.grucheck")
     assert list(found["sentences"]) == ["both"]
     assert found["difference"] < 1e-5
@@ -205,7 +205,7 @@ def test_with_the_runtime_imported_the_same_grus_are_unrolled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.xla
-def test_the_text_classifier_learns_on_8_cores_in_both_precisions() -> None:
+def test_text_classifier_learns_on_8_cores_fp32_and_bf16() -> None:
     for found in trained("lstm:fp32", "lstm:bf16").values():
         learned(found)
 

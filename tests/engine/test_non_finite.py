@@ -39,11 +39,11 @@ def found(*blocks: tuple[list[list[float]], list[float]], cores: int = 2) -> lis
     return [event for event in emitted if isinstance(event, ev.NonFiniteFound)]
 
 
-def test_nothing_is_told_of_finite_numbers() -> None:
+def test_finite_values_are_not_reported() -> None:
     assert found(([[1, 2], [3, 4]], [1, 2])) == []
 
 
-def test_the_core_that_began_is_told_with_its_lead_and_the_norms_before() -> None:
+def test_first_core_is_reported_with_lead_and_earlier_norms() -> None:
     (event,) = found(([[1, 2]], [0.5]), ([[1, 2], [1, INF], [1, NAN], [NAN, NAN]], [3, 40, NAN, NAN]))
     assert (event.metric, event.step, event.cores, event.value) == ("loss", 3, [1], INF)
     assert (event.others_step, event.until_step) == (5, 5)
@@ -54,28 +54,28 @@ def test_the_core_that_began_is_told_with_its_lead_and_the_norms_before() -> Non
     )
 
 
-def test_where_no_other_core_followed_so_far_that_is_said() -> None:
+def test_single_affected_core_is_stated() -> None:
     (event,) = found(([[1, NAN], [1, 1]], []))
     assert event.others_step is None
     assert event.text == "the loss became nan on core 1 at step 1, and on no other core up to step 2"
 
 
-def test_all_cores_at_once_and_one_core_alone_are_told_as_that() -> None:
+def test_simultaneous_and_single_core_are_distinguished() -> None:
     assert found(([[NAN, NAN]], []))[0].text == "the loss became nan on all cores at step 1"
     assert found(([[NAN]], []), cores=1)[0].text == "the loss became nan at step 1"
 
 
-def test_a_gradient_that_is_infinite_before_any_loss_is_told_as_what_it_is() -> None:
+def test_infinite_gradient_before_loss_is_reported() -> None:
     (event,) = found(([[1, 1], [1, 1], [NAN, NAN]], [7, INF, NAN]))
     assert (event.metric, event.step, event.cores, event.value) == ("gradient norm", 2, [], INF)
 
 
-def test_what_goes_on_is_told_once_and_what_begins_again_again() -> None:
+def test_ongoing_nan_is_reported_once_restart_again() -> None:
     block: tuple[list[list[float]], list[float]] = ([[NAN, NAN]], [NAN])
     assert [event.step for event in found(block, block, ([[1, 1]], [1]), block)] == [1, 4]
 
 
-def test_a_mask_of_infinities_is_no_broken_weight_and_a_nan_in_a_buffer_is_one() -> None:
+def test_infinite_mask_is_fine_but_nan_buffer_is_not() -> None:
     weights = {
         "mask": torch.tensor([0.0, -INF]),
         "mean": torch.tensor([NAN]),
@@ -121,7 +121,7 @@ def kept(run: Run) -> dict[str, int]:
 
 @pytest.mark.xla
 @pytest.mark.parametrize("name", ["continue", "stop", "save-stop"])
-def test_it_is_told_where_it_began_and_how_much_earlier_than_elsewhere(runs: dict[str, Run], name: str) -> None:
+def test_origin_core_and_lead_are_reported(runs: dict[str, Run], name: str) -> None:
     place, (event, *later) = late(2), runs[name].all(ev.NonFiniteFound)
     assert [again.split for again in later] == (["valid"] if name == "continue" else [])
     assert (event.split, event.metric, event.step, event.cores) == ("train", "loss", place.step, [place.core])
@@ -137,7 +137,7 @@ def test_it_is_told_where_it_began_and_how_much_earlier_than_elsewhere(runs: dic
 
 
 @pytest.mark.xla
-def test_a_run_that_goes_on_keeps_its_last_good_weights_and_the_bad_ones_apart(runs: dict[str, Run]) -> None:
+def test_continued_run_saves_bad_weights_separately(runs: dict[str, Run]) -> None:
     run = runs["continue"]
     assert kept(run) == {"last": STEPS, "best": STEPS, "non-finite": 3 * STEPS}
     saves = [(saved.step, saved.reason, saved.best) for saved in run.all(ev.CheckpointSaved)]
@@ -154,7 +154,7 @@ def test_a_run_that_goes_on_keeps_its_last_good_weights_and_the_bad_ones_apart(r
 
 
 @pytest.mark.xla
-def test_stop_ends_the_run_as_failed_saves_nothing_and_says_what_there_is(runs: dict[str, Run]) -> None:
+def test_stop_policy_fails_without_saving(runs: dict[str, Run]) -> None:
     run = runs["stop"]
     failure, ended = run.one(ev.FailureRaised), run.one(ev.TrainingEnded)
     assert (failure.error, failure.kind, failure.traceback) == ("NotFinite", "non_finite", "")
@@ -168,7 +168,7 @@ def test_stop_ends_the_run_as_failed_saves_nothing_and_says_what_there_is(runs: 
 
 
 @pytest.mark.xla
-def test_save_stop_of_several_processes_keeps_bad_weights_apart_and_all_end_there(runs: dict[str, Run]) -> None:
+def test_save_stop_on_several_ranks_separates_bad_weights(runs: dict[str, Run]) -> None:
     run = runs["save-stop"]
     failure, (saved,) = run.one(ev.FailureRaised), [s for s in run.all(ev.CheckpointSaved) if s.reason != "epoch"]
     assert failure.kind == "non_finite"
@@ -187,7 +187,7 @@ def test_save_stop_of_several_processes_keeps_bad_weights_apart_and_all_end_ther
 
 
 @pytest.mark.xla
-def test_save_stop_with_weights_that_are_whole_saves_them_as_the_last_ones(runs: dict[str, Run]) -> None:
+def test_save_stop_with_finite_weights_saves_last(runs: dict[str, Run]) -> None:
     run = runs["apart"]
     saved = run.all(ev.CheckpointSaved)[-1]
     assert (saved.path, saved.reason) == (f"checkpoints/step-{saved.step:08d}.pt", "non-finite")
@@ -197,14 +197,14 @@ def test_save_stop_with_weights_that_are_whole_saves_them_as_the_last_ones(runs:
 
 
 @pytest.mark.xla
-def test_a_gradient_without_end_is_told_before_any_loss_is_bad(runs: dict[str, Run]) -> None:
+def test_infinite_gradient_is_reported_before_bad_loss(runs: dict[str, Run]) -> None:
     event = runs["steep"].one(ev.NonFiniteFound)
     assert (event.metric, event.step, event.cores) == ("gradient norm", late(1).step, [])
     assert all(math.isfinite(loss) for loss in runs["steep"].losses()[event.step])
 
 
 @pytest.mark.xla
-def test_an_evaluation_is_watched_too(runs: dict[str, Run]) -> None:
+def test_evaluation_is_checked_too(runs: dict[str, Run]) -> None:
     run = runs["valid"]
     event = run.one(ev.NonFiniteFound)
     assert (event.split, event.step) == ("valid", STEPS)

@@ -56,16 +56,12 @@ def requires_plain_arithmetic_and_one_program(found: dict[str, Any], setting: st
 
 @pytest.mark.xla
 @pytest.mark.parametrize("setting", QUICK)
-def test_an_optimizer_computes_what_torch_does_and_compiles_once(
-    quick: dict[str, dict[str, Any]], setting: str
-) -> None:
+def test_optimizer_matches_torch_and_compiles_once(quick: dict[str, dict[str, Any]], setting: str) -> None:
     requires_plain_arithmetic_and_one_program(quick[setting], setting)
 
 
 @pytest.mark.xla
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SLOW)
-def test_every_optimizer_computes_what_torch_does_and_compiles_once(
-    slow: dict[str, dict[str, Any]], setting: str
-) -> None:
+def test_every_optimizer_matches_torch_and_compiles_once(slow: dict[str, dict[str, Any]], setting: str) -> None:
     requires_plain_arithmetic_and_one_program(slow[setting], setting)

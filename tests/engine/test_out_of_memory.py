@@ -12,7 +12,7 @@ from tputui.telemetry import events as ev
 pytestmark = pytest.mark.xla
 
 
-def test_out_of_memory_becomes_a_page_that_names_what_is_big_and_what_would_help(tmp_path: Path) -> None:
+def test_out_of_memory_report_names_consumers_and_fixes(tmp_path: Path) -> None:
     text = LINE.replace("mytask:Line", "tests.engine.hungry:Hungry")
     run = runs_to_end(make(tmp_path, "hungry", text=text, cwd=Path(__file__).parents[2]), exit_code=3)
     failure = run.one(ev.FailureRaised)

@@ -27,7 +27,7 @@ def _place_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-def test_figures_and_rows_are_the_same_for_every_batch_size(tmp_path: Path) -> None:
+def test_metrics_and_rows_do_not_depend_on_batch_size(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
     told = {size: predicted(run_dir, f"{size}.csv", split="valid", batch=size) for size in (1, 7, 64, 1000)}
     rows = {size: list(csv.reader((tmp_path / f"{size}.csv").read_text().splitlines()))[1:] for size in told}
@@ -39,14 +39,14 @@ def test_figures_and_rows_are_the_same_for_every_batch_size(tmp_path: Path) -> N
     assert (told[7]["step"], told[7]["own_figure"]) == (9, {"loss": 1.5})
 
 
-def test_training_examples_and_validation_examples_are_others(tmp_path: Path) -> None:
+def test_training_and_validation_examples_are_disjoint(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4", "data.valid_fraction=0.5")
     train = predicted(run_dir, split="train")
     assert (train["rows"], train["own_figure"]) == (898, None)
     assert predicted(run_dir, split="valid")["rows"] == 899
 
 
-def test_csv_json_lines_and_arrays_hold_the_same(tmp_path: Path) -> None:
+def test_csv_json_lines_and_arrays_agree(tmp_path: Path) -> None:
     import numpy as np
 
     run_dir = saved(tmp_path, "model.channels=4")
@@ -63,7 +63,7 @@ def test_csv_json_lines_and_arrays_hold_the_same(tmp_path: Path) -> None:
     assert [line["example"] for line in lines] == list(range(20))
 
 
-def test_what_is_no_number_stays_what_it_is_and_wide_predictions_are_numbered(tmp_path: Path) -> None:
+def test_non_numeric_columns_pass_and_wide_are_numbered(tmp_path: Path) -> None:
     import numpy as np
 
     from engine.commands.prediction_writers import open_table
@@ -77,7 +77,7 @@ def test_what_is_no_number_stays_what_it_is_and_wide_predictions_are_numbered(tm
     assert json.loads(second)["x"] == 0.1
 
 
-def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: Path) -> None:
+def test_too_wide_predictions_are_rejected_without_file(tmp_path: Path) -> None:
     import numpy as np
 
     from engine.commands.prediction_writers import open_table
@@ -103,7 +103,7 @@ def test_predictions_too_wide_for_a_row_are_refused_and_leave_no_file(tmp_path: 
         (",".join("p" * 64) + "\n" + "1," * 63 + "17\n", "row 1: pixel 64 is not from 0 to 16"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_by_row(tmp_path: Path, content: str, why: str) -> None:
+def test_mismatched_file_is_rejected_by_row(tmp_path: Path, content: str, why: str) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "mine.csv").write_text(content)
     assert refused(run_dir, source=tmp_path / "mine.csv") == f"{tmp_path / 'mine.csv'}: {why}"
@@ -125,7 +125,7 @@ cores = 1
 """
 
 
-def test_a_users_texts_are_read_by_the_vocabulary_in_the_weights(tmp_path: Path) -> None:
+def test_texts_use_the_vocabulary_in_the_weights(tmp_path: Path) -> None:
     rows = [f"{'good fine super' if label else 'bad poor dull'} film {label},{label}\n" for label in (0, 1) * 6]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
     run_dir = saved(tmp_path, text=WORDS.format(source=tmp_path / "train.csv"))
@@ -137,7 +137,7 @@ def test_a_users_texts_are_read_by_the_vocabulary_in_the_weights(tmp_path: Path)
     assert predicted(run_dir, split="valid")["rows"] == 3
 
 
-def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
+def test_task_without_file_input_states_alternatives(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, text=LINE)
     assert predicted(run_dir, split="valid")["rows"] == 40
     said = refused(run_dir, source=tmp_path / "mine.csv")
@@ -146,7 +146,7 @@ def test_a_task_that_reads_no_files_says_what_works(tmp_path: Path) -> None:
     )
 
 
-def test_a_split_is_predicted_without_the_rows_that_the_run_may_leave_out(tmp_path: Path) -> None:
+def test_split_prediction_skips_allowed_bad_rows(tmp_path: Path) -> None:
     import numpy as np
 
     features = np.random.default_rng(0).normal(size=(30, 2))
@@ -173,7 +173,7 @@ cores = 1
     assert "row 3: the features hold NaN" in refused(run_dir, source=tmp_path / "x.npy")
 
 
-def test_weights_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+def test_unusable_weights_state_reason(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "noise.pt").write_bytes(b"noise")
     torch.save({"a": 1}, tmp_path / "other.pt")
@@ -184,7 +184,7 @@ def test_weights_that_cannot_be_used_say_why(tmp_path: Path) -> None:
     assert "no such file" in refused(run_dir, split="valid", weights=tmp_path / "gone.pt")
 
 
-def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> None:
+def test_bare_state_dict_has_no_configuration(tmp_path: Path) -> None:
     from engine.checkpoint import weights
     from engine.commands.export import export
     from engine.errors import Refused
@@ -202,7 +202,7 @@ def test_a_state_dict_alone_does_not_tell_its_configuration(tmp_path: Path) -> N
         weights.origin(weights.read(tmp_path / "mine.pt"), None)
 
 
-def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) -> None:
+def test_export_overwrites_only_its_own_files(tmp_path: Path) -> None:
     from engine.commands.export import export
     from engine.errors import Refused
 
@@ -224,7 +224,7 @@ def test_an_export_overwrites_no_file_that_is_none_of_its_own(tmp_path: Path) ->
         export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "own.pt")
 
 
-def test_safetensors_are_written_and_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_safetensors_round_trip_or_are_rejected(tmp_path: Path) -> None:
     from engine.checkpoint import weights
     from engine.commands.export import export
     from engine.errors import Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.report_interval import DEPTH, ReportInterval
 
 
-def test_reports_follow_the_step_time_and_never_outgrow_the_register() -> None:
+def test_reports_follow_step_time_within_buffer_size() -> None:
     interval = ReportInterval(interval_s=1.0)
     assert interval.due(1, 0.0)  # the first step is reported at once
     interval.retune(0.013)
@@ -15,7 +15,7 @@ def test_reports_follow_the_step_time_and_never_outgrow_the_register() -> None:
     assert interval.due(DEPTH, 0.0)
 
 
-def test_steps_that_slow_down_are_still_told_within_the_interval() -> None:
+def test_slowing_steps_are_reported_within_interval() -> None:
     interval = ReportInterval(interval_s=1.0)
     interval.retune(0.013)
     assert interval.due(3, 1.0)

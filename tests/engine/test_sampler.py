@@ -12,9 +12,7 @@ SIZES = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 7))
 
 
 @given(SIZES, st.integers(0, 2**31 - 1), st.integers(1, 1000))
-def test_an_epoch_takes_every_example_at_most_once_and_drops_less_than_a_batch(
-    sizes: tuple[int, int, int], seed: int, epoch: int
-) -> None:
+def test_epoch_uses_examples_once_and_drops_a_remainder(sizes: tuple[int, int, int], seed: int, epoch: int) -> None:
     examples, cores, batch = sizes
     shares = list(train_shares(examples, cores, batch, seed=seed, epoch=epoch))
     taken = np.concatenate([share.indices for share in shares]) if shares else np.array([], dtype=np.int64)
@@ -24,7 +22,7 @@ def test_an_epoch_takes_every_example_at_most_once_and_drops_less_than_a_batch(
 
 
 @given(SIZES, st.integers(0, 100), st.integers(1, 50), st.data())
-def test_starting_in_the_middle_of_an_epoch_gives_the_rest_of_it(
+def test_starting_mid_epoch_gives_the_rest(
     sizes: tuple[int, int, int], seed: int, epoch: int, data: st.DataObject
 ) -> None:
     examples, cores, batch = sizes
@@ -35,7 +33,7 @@ def test_starting_in_the_middle_of_an_epoch_gives_the_rest_of_it(
 
 
 @given(SIZES)
-def test_validation_counts_every_example_exactly_once_in_batches_of_one_size(sizes: tuple[int, int, int]) -> None:
+def test_validation_has_each_example_once_in_equal_batches(sizes: tuple[int, int, int]) -> None:
     examples, cores, batch = sizes
     counted: list[int] = []
     for share in valid_shares(examples, cores, batch):
@@ -48,7 +46,7 @@ def test_validation_counts_every_example_exactly_once_in_batches_of_one_size(siz
     assert counted == list(range(examples))
 
 
-def test_epochs_are_shuffled_differently_and_the_same_each_time() -> None:
+def test_epochs_differ_in_order_but_are_reproducible() -> None:
     assert permutation(100, 7, 1).tolist() == permutation(100, 7, 1).tolist()
     assert permutation(100, 7, 1).tolist() != permutation(100, 7, 2).tolist()
     assert permutation(100, 7, 1).tolist() != permutation(100, 8, 1).tolist()
@@ -58,7 +56,7 @@ def test_the_order_of_an_epoch_is_the_same_on_every_machine() -> None:
     assert permutation(10, 0, 1).tolist() == [7, 4, 5, 1, 9, 8, 6, 2, 0, 3]
 
 
-def test_the_number_of_cores_does_not_change_what_a_step_trains_on() -> None:
+def test_examples_of_a_step_do_not_depend_on_cores() -> None:
     eight = [share.indices.tolist() for share in train_shares(200, 8, 4, seed=3, epoch=2)]
     one = [share.indices.tolist() for share in train_shares(200, 1, 32, seed=3, epoch=2)]
     assert eight == one

@@ -63,7 +63,7 @@ def test_images_are_drawn_with_their_labels() -> None:
 CT_LABELS = ("liver", "aorta", "spleen", "stomach", "pancreas", "sacrum")
 
 
-def test_they_are_drawn_as_a_step_sees_them_and_the_run_draws_the_same_numbers() -> None:
+def test_samples_match_a_step_and_leave_random_state() -> None:
     plain = {picture.pixels.tobytes() for picture in drawn(TEXT, "data.flips=none")}
     torch.manual_seed(3)
     flipped = drawn(TEXT)
@@ -75,7 +75,7 @@ def test_they_are_drawn_as_a_step_sees_them_and_the_run_draws_the_same_numbers()
     assert plain <= turned
 
 
-def test_an_example_that_cannot_be_read_is_left_away(tmp_path: Path) -> None:
+def test_unreadable_example_is_omitted(tmp_path: Path) -> None:
     rows = "".join(f"images/{name}.jpg,{place % 2}\n" for place, name in enumerate("abcdefghij"))
     (tmp_path / "t.csv").write_text(f"image,liver\n{rows}")
     (tmp_path / "images").mkdir()
@@ -88,7 +88,7 @@ def test_an_example_that_cannot_be_read_is_left_away(tmp_path: Path) -> None:
     assert {picture.example.partition(": ")[2] for picture in told} <= {"liver 0", "liver 1"}
 
 
-def test_predictions_stand_above_the_image_and_the_label() -> None:
+def test_predictions_are_drawn_above_image_and_label() -> None:
     made = planned(TEXT.replace('label_kind = "binary"', 'label_kind = "class"'), "data.label=study")
     batch = made.task.load(made.data, 0).valid.fetch(np.array([0, 1]))
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in batch.items()}

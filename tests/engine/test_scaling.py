@@ -37,7 +37,7 @@ def labels(**options: Any) -> torch.Tensor:
     return seen(ImageLabels(), ImageLabelsModel(net="thin", width=0.1, **options), data)
 
 
-def test_pixels_are_from_minus_1_to_1_unless_a_mean_is_given() -> None:
+def test_pixels_scale_to_minus_1_to_1_without_mean() -> None:
     assert torch.equal(labels(), PIXELS.float() / 127.5 - 1) or torch.allclose(labels(), PIXELS.float() / 127.5 - 1)
     assert torch.equal(labels(), seen(MaskDepth(), MaskDepthModel(**THIN), MaskDepthData(source="unread")))
 
@@ -65,7 +65,7 @@ def test_imagenet_names_the_numbers_of_published_weights() -> None:
         ("model.mean=image_net", "model.mean"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused_before_anything_starts(override: str, says: str) -> None:
+def test_wrong_mean_or_std_is_rejected_before_start(override: str, says: str) -> None:
     text = (
         f'task = "image_labels"\nepochs = 1\n[data]\nsource = "{CT / "train.csv"}"\nimage = "image"\n'
         'label = ["liver", "aorta"]\nlabel_kind = "binary"\nbatch_per_core = 8\n[device]\ncores = 1\n'

@@ -37,7 +37,7 @@ def test_auc_is_the_share_of_pairs_in_order(rows: Rows) -> None:
 
 
 @given(ROWS.filter(lambda rows: 0 < sum(row[0] for row in rows) < len(rows)))
-def test_auc_and_average_precision_are_scikit_learns(rows: Rows) -> None:
+def test_auc_and_average_precision_match_scikit_learn(rows: Rows) -> None:
     # scikit-learn rejects infinity; only the order matters.
     targets, values = columns(rows)
     finite = np.clip(values, -2e6, 2e6)
@@ -58,13 +58,13 @@ def test_auc_is_exact_for_many_examples() -> None:
     ("targets", "words"),
     [([0, 0, 0], "all 3 examples are negative"), ([1, 1], "all 2 examples are positive"), ([], "no example")],
 )
-def test_auc_of_one_class_is_nan_and_says_so(targets: list[int], words: str) -> None:
+def test_auc_of_one_class_is_nan_with_reason(targets: list[int], words: str) -> None:
     found = scores.auc(np.array(targets), np.zeros(len(targets)))
     assert np.isnan(found.value)
     assert words in found.reason
 
 
-def test_average_precision_of_positives_alone_is_one_and_of_negatives_none() -> None:
+def test_average_precision_of_one_class_is_1_or_undefined() -> None:
     assert scores.average_precision(np.ones(3), np.arange(3)) == scores.Score(1.0)
     found = scores.average_precision(np.zeros(3), np.arange(3))
     assert np.isnan(found.value)
@@ -72,20 +72,20 @@ def test_average_precision_of_positives_alone_is_one_and_of_negatives_none() -> 
 
 
 @pytest.mark.parametrize("score", [scores.auc, scores.average_precision])
-def test_a_prediction_that_is_no_number_spoils_the_score_and_is_counted(score: scores.Ranking) -> None:
+def test_nan_prediction_invalidates_score_and_is_counted(score: scores.Ranking) -> None:
     found = score(np.array([0, 1, 1]), np.array([0.1, np.nan, 0.9]))
     assert np.isnan(found.value)
     assert found.reason == "1 of 3 predictions are not a number"
 
 
-def test_a_target_that_is_no_class_is_refused_with_its_example() -> None:
+def test_invalid_target_class_names_its_example() -> None:
     with pytest.raises(ValueError, match="example 2 is 7"):
         scores.auc(np.array([0, 1, 7]), np.zeros(3))
     with pytest.raises(ValueError, match=r"\(3,\) and scores \(2,\)"):
         scores.auc(np.zeros(3), np.zeros(2))
 
 
-def test_labels_are_scored_one_by_one_and_averaged_over_those_that_can_be() -> None:
+def test_labels_are_scored_singly_and_averaged_if_defined() -> None:
     drawn = np.random.default_rng(1)
     targets, values = (drawn.random((50, 3)) < 0.4).astype(int), drawn.random((50, 3))
     targets[:, 1] = 0
@@ -96,14 +96,14 @@ def test_labels_are_scored_one_by_one_and_averaged_over_those_that_can_be() -> N
     assert "2 of 3 labels; spleen: all 50 examples are negative" in found.macro.reason
 
 
-def test_no_label_that_can_be_scored_leaves_no_mean() -> None:
+def test_no_scorable_label_gives_no_mean() -> None:
     found = scores.by_label(scores.auc, np.zeros((4, 2)), np.zeros((4, 2)))
     assert np.isnan(found.macro.value)
     assert found.macro.reason.startswith("0: all 4 examples are negative")
 
 
 @given(st.data())
-def test_iou_is_scikit_learns_over_the_valid_pixels(data: st.DataObject) -> None:
+def test_iou_matches_scikit_learn_on_valid_pixels(data: st.DataObject) -> None:
     targets = data.draw(MASKS)
     predicted = data.draw(arrays(bool, targets.shape))
     valid = data.draw(arrays(bool, targets.shape))
@@ -115,7 +115,7 @@ def test_iou_is_scikit_learns_over_the_valid_pixels(data: st.DataObject) -> None
         assert "foreground" in found.reason
 
 
-def test_mean_iou_leaves_out_empty_examples_and_says_how_many() -> None:
+def test_mean_iou_skips_and_counts_empty_examples() -> None:
     targets = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]], bool)
     predicted = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]], bool)
     found = scores.mean_iou(targets, predicted)

@@ -43,13 +43,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return runs_to_end(make(tmp_path_factory.mktemp("runs"), "bright", text=BRIGHT))
 
 
-def test_scores_are_of_every_usable_validation_example_once(run: Run) -> None:
+def test_scores_use_each_valid_example_once(run: Run) -> None:
     epochs = run.all(ev.EpochEnded)
     assert [epoch.scores["seen"] for epoch in epochs] == [NUM_VALID - 2] * 3
     assert [epoch.valid["loss"].count for epoch in epochs] == [NUM_VALID - 2] * 3
 
 
-def test_a_score_may_tell_the_best_epoch(run: Run) -> None:
+def test_score_can_select_the_best_epoch(run: Run) -> None:
     epochs = run.all(ev.EpochEnded)
     hits = [epoch.scores["hits"] for epoch in epochs]
     assert [epoch.best for epoch in epochs] == [hit > max(hits[:place], default=-1) for place, hit in enumerate(hits)]
@@ -57,7 +57,7 @@ def test_a_score_may_tell_the_best_epoch(run: Run) -> None:
     assert run.one(ev.TrainingEnded).reason == f"3 epochs trained; best hits: {best:g} (epoch {hits.index(best) + 1})"
 
 
-def test_what_was_left_out_is_told_once_with_row_and_column(run: Run) -> None:
+def test_skipped_rows_are_reported_once_with_row_and_column(run: Run) -> None:
     told = [(event.split, event.where, event.skipped, event.limit) for event in run.all(ev.ExampleSkipped)]
     assert told == [
         ("valid", 'shades.csv row 6, column "shade"', 1, 2),
@@ -65,7 +65,7 @@ def test_what_was_left_out_is_told_once_with_row_and_column(run: Run) -> None:
     ]
 
 
-def test_pictures_of_examples_all_over_the_split_are_kept_each_epoch(run: Run) -> None:
+def test_each_epoch_writes_pictures_from_all_over_the_split(run: Run) -> None:
     kept = run.all(ev.PicturesKept)
     assert [event.epoch for event in kept] == [1, 2, 3]
     assert [picture.example for picture in kept[-1].pictures] == ["shade 0", "shade 1", "shade 2"]
@@ -92,16 +92,16 @@ def grays(run_dir: Path, kept: ev.PicturesKept) -> list[object]:
         (10, 80, [5, 6, 15, 16, 25, 35, 45, 55, 65, 75]),
     ],
 )
-def test_what_is_shown_is_spread_over_the_split(count: int, total: int, examples: list[int]) -> None:
+def test_pictured_examples_are_spread_over_the_split(count: int, total: int, examples: list[int]) -> None:
     assert spread(count, total) == examples
 
 
-def test_no_more_batches_are_kept_than_there_are_places() -> None:
+def test_pictured_batches_are_bounded() -> None:
     assert len(rows_by_batch(spread(64, 50_000), 128)) == MAX_POSITIONS
     assert rows_by_batch([3, 10, 11, 17], 8) == {0: [3], 1: [2, 3], 2: [1]}
 
 
-def test_the_next_sound_example_takes_the_place_of_a_bad_one() -> None:
+def test_bad_example_is_replaced_by_the_next_good_one() -> None:
     present = np.array([True, False, True, True, False, False])
     assert present_rows([1, 2], None) == [1, 2]
     assert present_rows([1], present) == [2]
@@ -110,7 +110,7 @@ def test_the_next_sound_example_takes_the_place_of_a_bad_one() -> None:
     assert present_rows([0, 1, 2, 3], present) == [0, 2, 3]
 
 
-def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path) -> None:
+def test_pictures_with_colliding_names_get_separate_files(tmp_path: Path) -> None:
     names = ["a b", "a_b", f"{'deep/' * 30}1.png", f"{'deep/' * 30}2.png"]
     pictures = [Picture(kind, name, np.full((1, 1, 3), 50)) for name in names for kind in ("input", "mask")]
     kept = RunArtifacts(tmp_path).pictures(3, pictures)
@@ -118,41 +118,41 @@ def test_pictures_whose_names_are_alike_in_a_path_are_kept_apart(tmp_path: Path)
     assert len({picture.path for picture in kept}) == len(list(tmp_path.glob("pictures/epoch-0003/*.png"))) == 8
 
 
-def test_the_losses_of_the_epochs_are_kept_as_arrays(run: Run) -> None:
+def test_epoch_losses_are_saved_as_arrays(run: Run) -> None:
     epochs = run.all(ev.EpochEnded)
     assert np.load(run.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]
     assert np.load(run.dir / "val_losses.npy").tolist() == [epoch.valid["loss"].avg for epoch in epochs]
 
 
-def test_an_epoch_takes_so_many_batches_and_reports_every_so_many(run: Run) -> None:
+def test_batches_per_epoch_and_report_every_are_honoured(run: Run) -> None:
     assert run.one(ev.TrainingPlanned).steps_per_epoch == 3
     assert run.all(ev.ProgressReported)[-1].step == 9
     assert {event.report_steps for event in run.all(ev.ProgressReported)} == {2}
     assert [event.n for event in run.all(ev.StepsRecorded)][-2:] == [2, 1]
 
 
-def test_tracing_is_told_by_part_and_nothing_is_compiled_twice(run: Run) -> None:
+def test_trace_is_timed_by_part_without_recompiling(run: Run) -> None:
     for epoch in run.all(ev.EpochEnded):
         assert set(epoch.trace_s) == {"forward", "loss", "backward", "optimizer"}
         assert 0 < sum(epoch.trace_s.values()) <= epoch.sections_s["trace"]
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
 
 
-def test_a_batch_that_is_shown_runs_the_program_of_the_others(tmp_path: Path) -> None:
+def test_pictured_batch_runs_the_same_program(tmp_path: Path) -> None:
     keys = ["data.bad=[]", "data.batch_per_core=1", "epochs=2", "report.pictures=1"]
     run = runs_to_end(make(tmp_path, "one", keys, text=BRIGHT))
     assert grays(run.dir, run.all(ev.PicturesKept)[0]) == [(int(127 * 2 * 10 / NUM_VALID),) * 3]
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
 
 
-def test_no_picture_shows_what_stands_in_the_place_of_a_bad_example(tmp_path: Path) -> None:
+def test_replaced_bad_example_is_not_pictured(tmp_path: Path) -> None:
     keys = ["data.bad=[10]", "epochs=1", "device.cores=1", "data.batch_per_core=8"]
     kept = runs_to_end(make(tmp_path, "first", keys, text=BRIGHT)).one(ev.PicturesKept)
     shown = grays(tmp_path / "first", kept)
     assert shown == [(int(127 * 2 * index / NUM_VALID),) * 3 for index in (3, 11, 17)]
 
 
-def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
+def test_one_bad_row_too_many_ends_training(tmp_path: Path) -> None:
     failed = runs_to_end(make(tmp_path, "bad", ["data.max_bad_rows=1", "device.cores=1"], text=BRIGHT), exit_code=3)
     message = failed.one(ev.FailureRaised).message
     assert message.startswith('shades.csv row 22, column "shade": it is empty; 1 may be left out (data.max_bad_rows)')
@@ -160,7 +160,7 @@ def test_one_more_bad_row_ends_training_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resumed_losses_go_on_where_they_were(run: Run, tmp_path: Path) -> None:
+def test_resumed_loss_files_continue(run: Run, tmp_path: Path) -> None:
     first = runs_to_end(make(tmp_path, "first", ["epochs=1"], text=BRIGHT))
     last = first.dir / "checkpoints" / "last.pt"
     again = runs_to_end(make(tmp_path, "again", text=BRIGHT, resume_from=last))

@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def test_the_innermost_section_alone_is_charged() -> None:
+def test_only_innermost_section_is_charged() -> None:
     clock = Clock()
     sections = SectionTimer(clock=clock)
     clock.now += 1
@@ -33,7 +33,7 @@ def test_the_innermost_section_alone_is_charged() -> None:
     assert (totals["evaluate"], totals["report"], totals["other"]) == (1010, 100, 3)
 
 
-def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
+def test_compile_time_is_subtracted_from_its_section() -> None:
     clock = Clock()
     sections = SectionTimer(clock=clock)
     compiled_s = [7.0]
@@ -49,7 +49,7 @@ def test_compiling_is_taken_out_of_what_it_hid_in() -> None:
     assert (totals["trace"], totals["execute"], totals["compile"]) == (1, 1, 5)
 
 
-def test_what_another_thread_compiles_takes_no_more_than_there_was() -> None:
+def test_compiling_in_another_thread_is_capped() -> None:
     clock = Clock()
     sections = SectionTimer(clock=clock)
     sections.compiled_s = lambda: clock.now * 3
@@ -68,7 +68,7 @@ def test_an_exception_leaves_the_section() -> None:
     assert sections.totals()["other"] == 7
 
 
-def test_each_section_that_becomes_current_is_told() -> None:
+def test_current_section_changes_are_reported() -> None:
     told: list[str] = []
     sections = SectionTimer(told.append, Clock())
     with sections.section("evaluate"), sections.section("save"):

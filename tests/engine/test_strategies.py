@@ -173,7 +173,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Run]) -> d
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_what_drives_the_cores_is_told(runs: dict[str, Run], name: str) -> None:
+def test_strategy_is_reported(runs: dict[str, Run], name: str) -> None:
     topology = runs[name].one(ev.TopologyDeclared)
     strategy, _, cores = name.partition("-")
     assert topology.strategy == strategy
@@ -183,7 +183,7 @@ def test_what_drives_the_cores_is_told(runs: dict[str, Run], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MANY)
-def test_the_loss_curve_is_that_of_one_core(runs: dict[str, Run], name: str) -> None:
+def test_loss_curve_matches_one_core(runs: dict[str, Run], name: str) -> None:
     reference, found = means(runs["single"]), means(runs[name])
     assert sorted(found) == list(range(1, 2 * STEPS + 1))
     assert found == pytest.approx(reference, rel=TOLERANCE)
@@ -191,19 +191,19 @@ def test_the_loss_curve_is_that_of_one_core(runs: dict[str, Run], name: str) -> 
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_each_core_has_a_loss_of_its_own(runs: dict[str, Run], name: str) -> None:
+def test_each_core_has_its_own_loss(runs: dict[str, Run], name: str) -> None:
     for row in runs[name].losses().values():
         assert len(set(row)) == len(runs[name].one(ev.TopologyDeclared).cores)
 
 
-def test_the_losses_of_a_core_are_the_same_however_it_is_driven(runs: dict[str, Run]) -> None:
+def test_per_core_losses_are_equal_under_every_strategy(runs: dict[str, Run]) -> None:
     spmd, replica = runs["spmd-2"].losses(), runs["replica-2"].losses()
     for step, row in spmd.items():
         assert replica[step] == pytest.approx(row, rel=TOLERANCE), step
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_meters_and_scores_are_those_of_one_core(runs: dict[str, Run], name: str) -> None:
+def test_meters_and_scores_match_one_core(runs: dict[str, Run], name: str) -> None:
     for reference, epoch in zip(runs["single"].all(ev.EpochEnded), runs[name].all(ev.EpochEnded), strict=True):
         assert epoch.train["loss"].count == STEPS * BATCH
         assert epoch.valid["loss"].count == NUM_VALID, "every example once"
@@ -216,9 +216,7 @@ def test_meters_and_scores_are_those_of_one_core(runs: dict[str, Run], name: str
 
 
 @pytest.mark.parametrize("name", MANY)
-def test_a_step_takes_its_batch_from_the_permutation_and_each_process_its_own_rows(
-    runs: dict[str, Run], name: str
-) -> None:
+def test_each_process_takes_its_rows_of_the_global_batch(runs: dict[str, Run], name: str) -> None:
     pids = [runs[name].one(ev.JournalOpened).pid]
     if name.startswith("replica"):
         pids.append(process_of_rank(runs[name]).pid)
@@ -242,12 +240,12 @@ def test_nothing_is_compiled_after_warm_up(runs: dict[str, Run], name: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
-def test_bf16_trains_alike(bf16: dict[str, Run], runs: dict[str, Run], name: str) -> None:
+def test_bf16_loss_curve_is_close(bf16: dict[str, Run], runs: dict[str, Run], name: str) -> None:
     assert means(bf16[name]) == pytest.approx(means(bf16["single"]), rel=0.02)
     assert means(bf16[name]) != pytest.approx(means(runs["single"]), rel=TOLERANCE), "it is another number format"
 
 
-def test_every_rank_is_seen_in_the_run(runs: dict[str, Run]) -> None:
+def test_every_rank_appears_in_the_run(runs: dict[str, Run]) -> None:
     run = runs["replica-2"]
     events = rank_events(run)
     beats = [event for event in events if isinstance(event, ev.HeartbeatSent)]
@@ -260,7 +258,7 @@ def test_every_rank_is_seen_in_the_run(runs: dict[str, Run]) -> None:
     assert not any(isinstance(event, ev.StepsRecorded | ev.EpochEnded) for event in events), "the first rank only"
 
 
-def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict[str, Run]) -> None:
+def test_core_shows_the_phase_of_its_process(runs: dict[str, Run]) -> None:
     state = RunState()
     for rank, name in ((0, "worker-0"), (1, "rank-1")):
         events = runs["replica-2"].events() if rank == 0 else rank_events(runs["replica-2"])
@@ -281,15 +279,13 @@ def test_a_core_is_shown_with_the_phase_of_the_process_that_drives_it(runs: dict
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
-def test_accumulated_and_clipped_gradients_are_those_of_one_core(scheduled: dict[str, Run], name: str) -> None:
+def test_accumulated_clipped_gradients_match_one_core(scheduled: dict[str, Run], name: str) -> None:
     assert means(scheduled[name]) == pytest.approx(means(scheduled["single"]), rel=TOLERANCE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["single", "spmd-2", "replica-2"])
-def test_the_learning_rate_is_told_of_the_step_and_nothing_is_compiled_again(
-    scheduled: dict[str, Run], name: str
-) -> None:
+def test_learning_rate_per_step_does_not_recompile(scheduled: dict[str, Run], name: str) -> None:
     run = scheduled[name]
     assert run.all(ev.XlaMetricsRead)[-1].recompiles == 0
     updates, warm_up = STEPS, 3
@@ -308,9 +304,7 @@ def test_the_learning_rate_is_told_of_the_step_and_nothing_is_compiled_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spmd-2", "replica-2"])
-def test_a_checkpoint_goes_on_under_the_other_strategy(
-    resumed: dict[str, Run], runs: dict[str, Run], name: str
-) -> None:
+def test_checkpoint_resumes_under_another_strategy(resumed: dict[str, Run], runs: dict[str, Run], name: str) -> None:
     found, reference = means(resumed[name]), means(runs["single"])
     assert sorted(found) == list(range(STEPS + 1, 2 * STEPS + 1))
     assert found == pytest.approx({step: reference[step] for step in found}, rel=TOLERANCE)
@@ -319,7 +313,7 @@ def test_a_checkpoint_goes_on_under_the_other_strategy(
 
 
 @pytest.mark.slow
-def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_one_bit_for_bit(
+def test_resumed_ranks_equal_uninterrupted_bit_for_bit(
     resumed: dict[str, Run],
 ) -> None:
     whole, first, second = (resumed[name].losses() for name in ("whole", "stopped", "again"))
@@ -336,7 +330,7 @@ def test_a_stopped_and_resumed_run_of_several_processes_equals_an_uninterrupted_
 
 
 @pytest.mark.slow
-def test_a_stop_is_one_request_with_one_save_and_every_rank_ends_there(resumed: dict[str, Run]) -> None:
+def test_stop_saves_once_and_ends_every_rank(resumed: dict[str, Run]) -> None:
     run = resumed["stopped"]
     applied = run.one(ev.RequestApplied)
     assert applied.kind == "stop"
@@ -377,7 +371,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @pytest.mark.slow
-def test_an_exception_in_one_rank_ends_the_run_and_is_told_as_its_own(broken: dict[str, Run]) -> None:
+def test_exception_in_one_rank_ends_the_run_as_its_own(broken: dict[str, Run]) -> None:
     run = broken["example"]
     failure, (own,) = run.one(ev.FailureRaised), [e for e in rank_events(run) if isinstance(e, ev.FailureRaised)]
     assert failure.error == own.error == "DatasetError"
@@ -389,7 +383,7 @@ def test_an_exception_in_one_rank_ends_the_run_and_is_told_as_its_own(broken: di
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_the_run_within_seconds_and_is_named(broken: dict[str, Run]) -> None:
+def test_killed_rank_ends_the_run_and_is_named(broken: dict[str, Run]) -> None:
     run = broken["killed"]
     failure, ended = run.one(ev.FailureRaised), run.one(ev.TrainingEnded)
     pid = process_of_rank(run).pid
@@ -411,12 +405,12 @@ def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
 
 
 @pytest.mark.slow
-def test_ranks_that_begin_with_different_weights_are_refused(broken: dict[str, Run]) -> None:
+def test_ranks_with_different_initial_weights_are_rejected(broken: dict[str, Run]) -> None:
     failure = broken["weights"].one(ev.FailureRaised)
     assert "the weights of core 1 differ from those of core 0" in failure.message
 
 
-def test_one_core_needs_no_strategy_and_several_a_process_each() -> None:
+def test_replica_uses_one_process_per_core_or_chip() -> None:
     cpu = hardware.Machine("CPU", 0, 0, "made up")
     tpu_v3, tpu_v5e = hardware.Machine("TPU", 4, 2, None), hardware.Machine("TPU", 8, 1, None)
     for cores, on, expected in (("1", cpu, 1), ("[5]", cpu, 1), ("4", cpu, 4), ("8", tpu_v3, 4), ("8", tpu_v5e, 8)):
@@ -426,7 +420,7 @@ def test_one_core_needs_no_strategy_and_several_a_process_each() -> None:
     assert hardware.environment(four, cpu)["CPU_NUM_DEVICES"] == "1"
 
 
-def test_a_part_of_a_tpu_cannot_be_had() -> None:
+def test_part_of_a_tpu_is_rejected() -> None:
     checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
     (problem,) = hardware.core_problems(checked, hardware.Machine("TPU", 4, 2, None))
     assert problem.sentence == (

@@ -123,9 +123,7 @@ def test_it_learns_classes_and_predicts_a_file_of_features(features: npt.NDArray
 
 
 @pytest.mark.xla
-def test_a_linear_model_learns_rare_binary_labels_and_leaves_a_bad_row_out(
-    features: npt.NDArray[np.float64], tmp_path: Path
-) -> None:
+def test_linear_model_learns_rare_labels_and_skips_bad_row(features: npt.NDArray[np.float64], tmp_path: Path) -> None:
     features[17, 3] = np.nan
     np.save("x.npy", features)
     keys = [
@@ -145,16 +143,14 @@ def test_a_linear_model_learns_rare_binary_labels_and_leaves_a_bad_row_out(
 
 
 @pytest.mark.xla
-def test_a_bad_row_ends_training_by_its_name_where_none_may_be_left_out(
-    features: npt.NDArray[np.float64], tmp_path: Path
-) -> None:
+def test_bad_row_without_allowance_ends_training(features: npt.NDArray[np.float64], tmp_path: Path) -> None:
     features[17, 3] = np.inf
     np.save("x.npy", features)
     run = trained(tmp_path, exit_code=3)
     assert "x.npy row 17: the features hold NaN or infinity" in run.one(ev.TrainingEnded).reason
 
 
-def test_the_network_standardises_by_the_training_rows_alone(features: npt.NDArray[np.float64]) -> None:
+def test_features_are_standardised_by_training_rows_only(features: npt.NDArray[np.float64]) -> None:
     features[:, 5] = 0.1
     features[3, 0] = 1e300
     np.save("x.npy", features)
@@ -202,7 +198,7 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
         ({"labels_file": "none.npy"}, "none.npy: no such file"),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_its_key(
+def test_unusable_columns_are_rejected_with_key(
     features: npt.NDArray[np.float64], keys: dict[str, Any], says: str
 ) -> None:
     options = TabularData(**{"source": "x.npy", "labels_file": "y.npy", **keys})

@@ -67,13 +67,13 @@ def test_the_sample_trains_on_all_cores_of_every_tpu_host(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in DIGITS.parent.glob("*.toml")))
-def test_every_sample_asks_for_all_cores_and_its_batch_can_be_shared_by_any_number_of_them(sample: str) -> None:
+def test_samples_use_all_cores_and_divisible_batches(sample: str) -> None:
     loaded = config.load(DIGITS.with_name(sample))
     assert loaded.device.cores == "all"
     assert [loaded.on_cores(num_cores).share_problem for num_cores in (1, 4, 8)] == [None] * 3
 
 
-def test_all_is_the_default_and_elsewhere_means_the_virtual_cores() -> None:
+def test_all_cores_is_the_default_and_means_virtual_off_tpu() -> None:
     loaded = config.parse(
         'task = "digits"\nepochs = 2\n[data]\nbatch_per_core = 4\n[device]\nvirtual_cores = 6\n', "my.toml"
     )
@@ -102,7 +102,7 @@ def test_all_is_the_default_and_elsewhere_means_the_virtual_cores() -> None:
         ),
     ],
 )
-def test_a_number_of_cores_that_does_not_fit_is_refused_with_what_to_write(
+def test_unsupported_core_count_is_rejected_with_valid_ones(
     tmp_path: Path, name: str, cores: str, sentence: str
 ) -> None:
     answer = check(config.load(DIGITS, [f"device.cores={cores}"]), tpu_host(tmp_path, name), "digits.toml")
@@ -110,7 +110,7 @@ def test_a_number_of_cores_that_does_not_fit_is_refused_with_what_to_write(
     assert (problem.key, problem.message) == ("device.cores", sentence)
 
 
-def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_with_one_that_they_can(
+def test_indivisible_batch_is_rejected_with_a_valid_one(
     tmp_path: Path,
 ) -> None:
     loaded = config.load(DIGITS, ["data.global_batch=6"])
@@ -118,7 +118,7 @@ def test_a_global_batch_that_all_the_cores_of_a_host_cannot_share_is_refused_wit
         run_plan.make(loaded, tpu_host(tmp_path, "v4-8"), "digits.toml")
 
 
-def test_a_host_without_any_sign_of_a_tpu_is_not_warned_of(tmp_path: Path) -> None:
+def test_host_without_tpu_is_not_warned_about(tmp_path: Path) -> None:
     # Every machine of Google Cloud has a network card and possibly disks of its vendor.
     pci = host(tmp_path, (NVIC, "0x020000"), ("0x001f", "0x010802"))
     found = hardware.find({}, pci, tmp_path / "dev")
@@ -136,7 +136,7 @@ def test_a_host_without_any_sign_of_a_tpu_is_not_warned_of(tmp_path: Path) -> No
         ([("0x005e", "0xff0000"), ("0x0063", "0xff0000")], [], {}, "1 x TPU v4, 1 x TPU v5e"),
     ],
 )
-def test_virtual_cores_on_a_host_that_seems_to_have_a_tpu_are_warned_of(
+def test_virtual_cores_on_a_tpu_host_are_warned_about(
     tmp_path: Path, devices: list[tuple[str, str]], files: list[str], environ: dict[str, str], words: str
 ) -> None:
     (tmp_path / "dev").mkdir()

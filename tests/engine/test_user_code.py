@@ -85,7 +85,7 @@ def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) ->
     ],
 )
 @pytest.mark.parametrize("text", [OWN, LIT], ids=["task", "lightning"])
-def test_code_is_not_imported_from_where_a_run_names_it(
+def test_code_is_not_imported_from_a_path_in_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, task: str, stands: str, why: str
 ) -> None:
     run_dir = stuff(tmp_path, task.replace("Task", "Module" if text == LIT else "Task"), text)
@@ -99,9 +99,7 @@ def test_code_is_not_imported_from_where_a_run_names_it(
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_file_of_weights_names_no_code_even_where_the_user_stands_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_file_imports_no_code_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = stuff(tmp_path, "evil:Task")
     sent = tmp_path / "sent"
     sent.mkdir()
@@ -120,9 +118,7 @@ def test_a_file_of_weights_names_no_code_even_where_the_user_stands_beside_it(
     assert (tmp_path / "executed").exists()
 
 
-def test_the_users_own_code_is_imported_from_where_they_stand_or_from_the_folder_they_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_code_comes_from_cwd_or_named_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = stuff(tmp_path, "mine.evil:Task")
     project = tmp_path / "project"
     (project / "mine").mkdir(parents=True)
@@ -137,7 +133,7 @@ def test_the_users_own_code_is_imported_from_where_they_stand_or_from_the_folder
     assert predict(tmp_path, weights, run_dir, "--out", "-")["result"]["rows"] == 40
 
 
-def test_nothing_in_the_folder_of_a_run_hides_a_package_of_a_built_in_task(tmp_path: Path) -> None:
+def test_run_folder_shadows_no_package_of_built_in_task(tmp_path: Path) -> None:
     run_dir = stuff(tmp_path, "digits")
     mark = f"import pathlib; pathlib.Path({str(tmp_path / 'executed')!r}).touch()"
     for name in ("sklearn", "polars", "engine", "tputui", "numpy", "sitecustomize"):
@@ -160,7 +156,7 @@ def test_export_needs_no_code_at_all(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "stands"), [("stuff.runs.sent.evil:Task", "."), ("evil:Task", "stuff/runs/sent")])
-def test_a_launcher_that_offers_a_run_again_executes_none_of_its_code(tmp_path: Path, task: str, stands: str) -> None:
+def test_launcher_executes_no_code_of_an_earlier_run(tmp_path: Path, task: str, stands: str) -> None:
     stuff(tmp_path, task)
     done = subprocess.run(
         [sys.executable, "-P", "-m", "engine.commands.describe", "--", task],

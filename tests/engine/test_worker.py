@@ -32,7 +32,7 @@ def test_the_sample_reaches_95_percent_on_8_cores(whole: Run) -> None:
     assert whole.one(ev.TrainingEnded).outcome == "done"
 
 
-def test_what_is_trained_on_is_told_before_the_first_step(whole: Run) -> None:
+def test_data_is_reported_before_the_first_step(whole: Run) -> None:
     topology, plan = whole.one(ev.TopologyDeclared), whole.one(ev.TrainingPlanned)
     assert (topology.strategy, topology.num_cores, topology.cores) == ("spmd", 8, list(range(8)))
     assert topology.device == "CPU"
@@ -45,7 +45,7 @@ def test_what_is_trained_on_is_told_before_the_first_step(whole: Run) -> None:
     assert memory.hbm_reason
 
 
-def test_the_layers_of_the_network_are_kept_with_the_shapes_of_a_step(whole: Run) -> None:
+def test_layer_table_has_the_shapes_of_a_step(whole: Run) -> None:
     table = layer_table.read(whole.dir)
     assert table.batch == whole.one(ev.TrainingPlanned).global_batch
     assert table.trainable == whole.one(ev.TrainingPlanned).num_parameters
@@ -53,7 +53,7 @@ def test_the_layers_of_the_network_are_kept_with_the_shapes_of_a_step(whole: Run
     assert table.layers[-1].shapes == [[64, 10]]
 
 
-def test_training_examples_are_drawn_with_their_labels_before_the_first_step(whole: Run) -> None:
+def test_training_examples_are_drawn_before_the_first_step(whole: Run) -> None:
     kept = whole.one(ev.PicturesKept)
     assert (kept.epoch, kept.step, len(kept.pictures)) == (0, 0, 4)
     assert kept.t < whole.all(ev.EpochStarted)[0].t
@@ -70,7 +70,7 @@ def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:
     assert all(epoch.sections_s["compile"] == 0 for epoch in after_first)
 
 
-def test_a_report_is_one_transfer_from_the_device_and_a_save_another_and_there_is_no_third(whole: Run) -> None:
+def test_one_transfer_per_report_and_per_save(whole: Run) -> None:
     reports = saves = 0
     for event in whole.events():
         if isinstance(event, ev.MetersReported):
@@ -92,7 +92,7 @@ def test_each_step_runs_one_program(whole: Run) -> None:
     assert (last.scalar_reads, last.engine_reads) == (0, last.transfers_from_device)
 
 
-def test_the_losses_of_every_step_and_core_are_kept_and_agree_with_the_meters(whole: Run) -> None:
+def test_recorded_losses_agree_with_the_meters(whole: Run) -> None:
     losses = whole.losses()
     assert sorted(losses) == list(range(1, 12 * STEPS_PER_EPOCH + 1))
     assert all(len(row) == 8 and all(math.isfinite(loss) for loss in row) for row in losses.values())
@@ -113,12 +113,12 @@ def test_the_sections_of_an_epoch_add_up_to_its_wall_time(whole: Run) -> None:
         assert ended.sections_s["save"] > 0
 
 
-def test_the_learning_rate_falls_as_step_lr_says(whole: Run) -> None:
+def test_learning_rate_follows_step_lr(whole: Run) -> None:
     rates = [epoch.lr for epoch in whole.all(ev.EpochEnded)]
     assert rates == pytest.approx([0.004] * 5 + [0.002] * 5 + [0.001] * 2)
 
 
-def test_the_best_and_the_last_weights_are_kept(whole: Run) -> None:
+def test_best_and_last_weights_are_saved(whole: Run) -> None:
     epochs = whole.all(ev.EpochEnded)
     lowest = min(epochs, key=lambda epoch: epoch.valid["loss"].avg)
     directory = whole.dir / "checkpoints"
@@ -128,7 +128,7 @@ def test_the_best_and_the_last_weights_are_kept(whole: Run) -> None:
     assert next(epoch for epoch in reversed(epochs) if epoch.best) == lowest
 
 
-def test_the_heart_beats_through_the_compilation(whole: Run) -> None:
+def test_heartbeats_continue_during_compile(whole: Run) -> None:
     beats = whole.all(ev.HeartbeatSent)
     assert beats[0].phase == "starting"
     # Before the plan is reported the runtime's libraries are loaded, as long as the disk takes, with the interpreter
@@ -143,7 +143,7 @@ def test_the_heart_beats_through_the_compilation(whole: Run) -> None:
     assert all(0 <= beat.phase_s <= compiled.compile_s for beat in seen)
 
 
-def test_a_request_is_seen_at_once_in_its_phase_and_applied_at_the_next_step(interrupted: Run) -> None:
+def test_request_is_seen_at_once_and_applied_next_step(interrupted: Run) -> None:
     seen = {event.request: event for event in interrupted.all(ev.RequestSeen)}
     checkpoint, stop = interrupted.all(ev.RequestApplied)
     assert seen[checkpoint.request].phase == "compiling"
@@ -166,9 +166,7 @@ def test_a_stop_finishes_the_step_saves_and_ends(interrupted: Run) -> None:
     assert (interrupted.dir / "checkpoints" / "last.pt").samefile(interrupted.dir / stop.path)
 
 
-def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    whole: Run, interrupted: Run, resumed: Run
-) -> None:
+def test_resumed_run_equals_uninterrupted_bit_for_bit(whole: Run, interrupted: Run, resumed: Run) -> None:
     first, second, uninterrupted = interrupted.losses(), resumed.losses(), whole.losses()
     assert resumed.one(ev.TrainingPlanned).first_step == max(first) + 1
     assert min(second) == max(first) + 1
@@ -181,7 +179,7 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
         assert epoch.best == expected[epoch.epoch].best
 
 
-def test_a_resumed_run_has_the_best_weights_of_the_run_that_it_goes_on_from(interrupted: Run, resumed: Run) -> None:
+def test_resumed_run_inherits_best_weights(interrupted: Run, resumed: Run) -> None:
     epochs = interrupted.all(ev.EpochEnded) + resumed.all(ev.EpochEnded)
     best = [epoch for epoch in epochs if epoch.best][-1]
     content = torch.load(resumed.dir / "checkpoints" / "best.pt", weights_only=True)
@@ -190,9 +188,7 @@ def test_a_resumed_run_has_the_best_weights_of_the_run_that_it_goes_on_from(inte
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_fewer_cores_another_learning_rate_and_another_monitor_and_says_so(
-    runs_dir: Path, interrupted: Run
-) -> None:
+def test_resume_with_changed_settings_reports_them(runs_dir: Path, interrupted: Run) -> None:
     saved = [event for event in interrupted.all(ev.CheckpointSaved) if event.reason == "stop"][-1]
     options = ["device.cores=4", "optim.lr=0.002", "checkpoint.monitor=accuracy", "checkpoint.mode=max"]
     options.append(f"epochs={saved.epoch}")
@@ -213,7 +209,7 @@ def test_a_run_goes_on_with_fewer_cores_another_learning_rate_and_another_monito
     assert f"best accuracy: {content['best']:.6g}" in changed.one(ev.TrainingEnded).reason
 
 
-def test_an_epoch_whose_weights_could_not_be_kept_is_not_the_best(runs_dir: Path) -> None:
+def test_epoch_with_failed_save_is_not_the_best(runs_dir: Path) -> None:
     run = make(runs_dir, "unkept", ["data.num_train=64"], text=LINE)
     in_the_way = run.dir / "checkpoints" / "step-00000004.pt" / "in the way"
     in_the_way.mkdir(parents=True)
@@ -225,7 +221,7 @@ def test_an_epoch_whose_weights_could_not_be_kept_is_not_the_best(runs_dir: Path
     assert (directory / "best.pt").samefile(directory / "step-00000008.pt")
 
 
-def test_a_run_stopped_in_its_evaluation_evaluates_again_when_resumed(runs_dir: Path) -> None:
+def test_run_stopped_in_evaluation_evaluates_again(runs_dir: Path) -> None:
     place = runs_dir / "evaluating"
     options = [f"data.stop_in_evaluation={place}", "data.num_train=64"]
     stopped = runs_to_end(make(runs_dir, "evaluating", options, text=LINE), exit_code=4)
@@ -242,7 +238,7 @@ def test_a_run_stopped_in_its_evaluation_evaluates_again_when_resumed(runs_dir: 
     assert "lr_scheduler" not in resumed.log.read_text(), "the optimizer was stepped, in the run before"
 
 
-def test_now_means_now_even_inside_the_compiler(runs_dir: Path) -> None:
+def test_stop_now_works_inside_the_compiler(runs_dir: Path) -> None:
     run = make(runs_dir, "now")
     try:
         run.start()
@@ -281,7 +277,7 @@ def test_sigterm_saves_and_stops_and_bf16_trains(runs_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_core_5_alone_trains_and_stops_after_the_epoch_that_it_was_asked_in(runs_dir: Path) -> None:
+def test_core_5_alone_trains_and_stops_after_epoch(runs_dir: Path) -> None:
     run = make(runs_dir, "five", [*ONE_CORE, "device.cores=[5]"])
     control.submit(run.dir, "stop_after_epoch", by="test", now=time.time())
     runs_to_end(run, exit_code=4)
@@ -293,7 +289,7 @@ def test_core_5_alone_trains_and_stops_after_the_epoch_that_it_was_asked_in(runs
     assert run.one(ev.TrainingEnded).outcome == "stopped"
 
 
-def test_one_core_with_the_same_global_batch_has_the_same_loss_curve(whole: Run, runs_dir: Path) -> None:
+def test_one_core_has_the_same_loss_curve(whole: Run, runs_dir: Path) -> None:
     one = runs_to_end(make(runs_dir, "one", [*ONE_CORE, "device.cores=1", "epochs=1"]))
     losses, reference = one.losses(), whole.losses()
     assert sorted(losses) == list(range(1, STEPS_PER_EPOCH + 1))
@@ -318,12 +314,12 @@ def test_an_unreadable_example_ends_training_and_is_named(runs_dir: Path, tmp_pa
     assert "failed" in run.one(ev.RequestRefused).why
 
 
-def test_a_configuration_that_cannot_be_trained_is_refused_by_the_worker_too(runs_dir: Path) -> None:
+def test_worker_also_rejects_untrainable_config(runs_dir: Path) -> None:
     run = runs_to_end(make(runs_dir, "refused", ["data.batch_per_core=1000"]), exit_code=2)
     assert "data.batch_per_core" in run.one(ev.TrainingEnded).reason
 
 
-def test_a_runtime_of_another_version_is_told_as_the_machines_fault(runs_dir: Path, tmp_path: Path) -> None:
+def test_wrong_runtime_version_is_an_environment_error(runs_dir: Path, tmp_path: Path) -> None:
     info = tmp_path / "torch_xla-2.8.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla\nVersion: 2.8.0\n")

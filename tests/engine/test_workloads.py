@@ -36,7 +36,7 @@ def learns(run: Run) -> list[ev.EpochEnded]:
 
 
 @pytest.mark.slow
-def test_a_unet_learns_mask_and_depth_and_keeps_pictures(tmp_path: Path) -> None:
+def test_unet_learns_mask_and_depth_with_pictures(tmp_path: Path) -> None:
     (tmp_path / "rgbd").mkdir()
     rgbd.write_crops(tmp_path / "rgbd", crop_px=32, stride_px=60)
     run = train(
@@ -87,7 +87,7 @@ def test_a_resnet_learns_ten_labels_with_folds_by_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_efficientnet_learns_a_rare_label_in_bf16_by_stratified_groups(tmp_path: Path) -> None:
+def test_efficientnet_learns_a_rare_label_in_bf16(tmp_path: Path) -> None:
     run = train(
         tmp_path,
         "lesion_efficientnet",

@@ -100,7 +100,7 @@ def attach(run: Run) -> subprocess.Popen[str]:
     fault="user code that hangs",
     sees="stalled: what it waits for, since when; a run that trains never alarms",
 )
-def test_a_hang_of_the_users_code_is_told_with_its_place_and_a_run_that_trains_never_alarms(run: Run) -> None:
+def test_hanging_user_code_is_located_without_false_alarms(run: Run) -> None:
     if run.moment == "train":
         run.trains_on()
         assert not facts(run.dir, "supervisor-0", ev.StallFound)
@@ -110,14 +110,14 @@ def test_a_hang_of_the_users_code_is_told_with_its_place_and_a_run_that_trains_n
 
 
 @at(*BORNE, fault="the terminal closes (SIGHUP)", sees="the viewer goes with it; `tputui attach` finds the run")
-def test_a_terminal_that_closes_takes_its_viewer_alone(run: Run) -> None:
+def test_closed_terminal_ends_only_its_viewer(run: Run) -> None:
     os.killpg(run.viewer.pid, signal.SIGHUP)
     run.viewer.wait(PATIENCE_S)
     lives_on(run)
 
 
 @at(*BORNE, fault="kill -9 of a viewer", sees="nothing")
-def test_a_viewer_that_is_killed_changes_nothing(run: Run) -> None:
+def test_killed_viewer_changes_nothing(run: Run) -> None:
     viewer = attach(run)
     viewer.kill()
     viewer.communicate()
@@ -125,7 +125,7 @@ def test_a_viewer_that_is_killed_changes_nothing(run: Run) -> None:
 
 
 @at(*BORNE, fault="a viewer that stops reading, its pipe full", sees="nothing")
-def test_a_viewer_that_is_stopped_and_reads_no_more_holds_up_nothing(run: Run) -> None:
+def test_stopped_viewer_does_not_block_training(run: Run) -> None:
     viewer = attach(run)
     viewer.send_signal(signal.SIGSTOP)
     lives_on(run)
@@ -134,7 +134,7 @@ def test_a_viewer_that_is_stopped_and_reads_no_more_holds_up_nothing(run: Run) -
 
 
 @at(*BORNE, fault="a second supervisor", sees="it is refused: another supervisor has begun the run")
-def test_a_second_supervisor_is_refused(run: Run) -> None:
+def test_second_supervisor_is_rejected(run: Run) -> None:
     second = subprocess.run(
         spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
@@ -144,7 +144,7 @@ def test_a_second_supervisor_is_refused(run: Run) -> None:
 
 
 @at(*BORNE, fault="`tputui stacks`", sees="where every thread is, without stopping it")
-def test_the_stacks_are_told_at_once(run: Run) -> None:
+def test_stacks_are_reported_at_once(run: Run) -> None:
     done = tputui("stacks", run.dir, "--wait", "60")
     assert done.code == ExitCode.DONE, done.err
     assert ("Gate.__call__" in done.out) == (run.moment in HELD)
@@ -154,7 +154,7 @@ def test_the_stacks_are_told_at_once(run: Run) -> None:
 @at(
     *BORNE, fault="SIGSTOP of the training process, then SIGCONT", sees="stalled: silent since when; then running again"
 )
-def test_a_process_that_is_stopped_falls_silent_and_comes_back(run: Run) -> None:
+def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
     os.kill(run.worker_pid, signal.SIGSTOP)
     try:
         wait_for(lambda: "stalled" in run.show(), "that it is silent", PATIENCE_S)
@@ -173,7 +173,7 @@ def test_a_process_that_is_stopped_falls_silent_and_comes_back(run: Run) -> None
     fault="a full disk, and a request to save",
     sees="the request is refused with the reason",
 )
-def test_a_full_disk_refuses_the_request_and_the_old_checkpoint_survives(run: Run) -> None:
+def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
     before = kept_step(run.dir)
     with FullDisk(run):
         done = tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
@@ -190,7 +190,7 @@ def test_a_full_disk_refuses_the_request_and_the_old_checkpoint_survives(run: Ru
 @at(
     "train", fault="the run's directory is renamed", sees="requests are served and checkpoints saved under the new name"
 )
-def test_a_run_whose_directory_is_renamed_is_served_there(run: Run) -> None:
+def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
     elsewhere = run.dir.rename(run.dir.with_name("renamed"))
     try:
         done = tputui("checkpoint", elsewhere, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
@@ -215,7 +215,7 @@ def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
 
 
 @at(*BORNE, fault="kill -9 of the supervisor", sees="running; a request to stop is still served")
-def test_kill_9_of_the_supervisor_leaves_training_alone_and_a_stop_is_still_served(run: Run) -> None:
+def test_killed_supervisor_leaves_training_that_can_stop(run: Run) -> None:
     os.kill(run.supervisor_pid, signal.SIGKILL)
     wait_for(lambda: not is_running(run.supervisor_pid), "the end of the supervisor")
     run.gate.open()

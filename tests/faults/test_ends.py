@@ -130,7 +130,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize(("name", "run"), CELLS, indirect=["run"], ids=lambda value: str(value))
-def test_a_fault_that_ends_a_run_is_told_and_what_was_kept_stands(name: str, run: Run) -> None:
+def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) -> None:
     fault = FAULTS[name]
     step = run.step()
 
@@ -161,7 +161,7 @@ def accounted(run_dir: Path) -> int:
 
 
 @pytest.mark.parametrize("run", ["train"], indirect=True)
-def test_a_lost_run_goes_on_from_its_last_checkpoint(run: Run, tmp_path: Path) -> None:
+def test_lost_run_resumes_from_last_checkpoint(run: Run, tmp_path: Path) -> None:
     kill_all(run)
     run.left()
     saved = kept_step(run.dir)

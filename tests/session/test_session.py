@@ -75,7 +75,7 @@ def as_ours(run_dir: Path, writer: str, pid: int) -> None:
     (run_dir / f"{writer}.jsonl").write_bytes(b"".join(lines))
 
 
-def test_liveness_is_judged_by_the_processes_of_this_host(tmp_path: Path) -> None:
+def test_liveness_uses_processes_of_this_host(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path, ended=False)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     for writer in ("worker-0", "supervisor-0"):
@@ -92,7 +92,7 @@ def test_liveness_is_judged_by_the_processes_of_this_host(tmp_path: Path) -> Non
     session.close()
 
 
-def test_a_run_that_ended_is_settled(recorded_run: Path) -> None:
+def test_ended_run_is_settled(recorded_run: Path) -> None:
     session = Session.live(recorded_run)
     assert not session.settled
     read_all(session)
@@ -100,13 +100,13 @@ def test_a_run_that_ended_is_settled(recorded_run: Path) -> None:
     session.close()
 
 
-def test_a_run_of_another_machine_is_lost_when_it_stays_silent(tmp_path: Path) -> None:
+def test_silent_run_of_another_machine_is_lost(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path, ended=False)
     assert load(run_dir, clock=lambda: T0 + 11).condition == "running"
     assert load(run_dir, clock=lambda: T0 + 99_999).condition == "lost"
 
 
-def test_a_run_of_another_machine_that_still_moves_is_running_whatever_its_clock_says(tmp_path: Path) -> None:
+def test_active_run_of_another_machine_is_running(tmp_path: Path) -> None:
     """A viewer whose clock is 100 s ahead: lost at first sight, not settled so, and running with the next fact."""
     run_dir = write_run(tmp_path, ended=False)
     for writer in ("worker-0", "supervisor-0"):
@@ -132,7 +132,7 @@ def test_a_run_of_another_machine_that_still_moves_is_running_whatever_its_clock
     journal.close()
 
 
-def test_a_clock_that_is_set_back_shortens_neither_a_run_nor_its_replay(tmp_path: Path) -> None:
+def test_clock_set_back_shortens_neither_run_nor_replay(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     whole = load(run_dir)
     for writer in ("worker-0", "supervisor-0"):
@@ -158,7 +158,7 @@ def test_a_clock_that_is_set_back_shortens_neither_a_run_nor_its_replay(tmp_path
     assert load_at(run_dir, reach.end).steps == whole.steps
 
 
-def test_requests_are_read_beside_the_journals(recorded_run: Path) -> None:
+def test_requests_are_read_with_the_journals(recorded_run: Path) -> None:
     request = requests.submit(recorded_run, "stop", by="test", now=T0 + 9)
     [view] = load(recorded_run).requests
     assert (view.id, view.kind, view.state, view.by, view.t) == (request.id, "stop", "requested", "test", T0 + 9)
@@ -173,7 +173,7 @@ def flipped(content: bytes, place: int) -> bytes:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_a_damaged_journal_is_read_around_and_told(
+def test_damage_in_a_journal_is_skipped_and_reported(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     run_dir = write_run(tmp_path_factory.mktemp("runs"))
@@ -203,19 +203,19 @@ def test_a_damaged_journal_is_read_around_and_told(
     replayed.close()
 
 
-def test_a_run_without_its_manifest_shows_what_the_journals_say(recorded_run: Path) -> None:
+def test_run_without_manifest_is_read_from_journals(recorded_run: Path) -> None:
     (recorded_run / "run.json").write_bytes(b"{damaged")
     snapshot = load(recorded_run)
     assert (snapshot.run, snapshot.condition, snapshot.config, snapshot.created) == ("digits-1", "done", CONFIG, None)
     assert [region.journal for region in snapshot.damage.regions] == ["run.json"]
 
 
-def test_a_directory_with_nothing_in_it_is_told_lost(tmp_path: Path) -> None:
+def test_empty_directory_is_reported_lost(tmp_path: Path) -> None:
     snapshot = load(tmp_path)
     assert (snapshot.condition, snapshot.config, snapshot.run) == ("lost", {}, tmp_path.name)
 
 
-def test_a_directory_that_vanishes_while_it_is_watched_is_told(recorded_run: Path) -> None:
+def test_vanished_directory_is_reported(recorded_run: Path) -> None:
     session = Session.live(recorded_run)
     before = read_all(session)
     shutil.rmtree(recorded_run)
@@ -226,7 +226,7 @@ def test_a_directory_that_vanishes_while_it_is_watched_is_told(recorded_run: Pat
     session.close()
 
 
-def test_a_directory_that_was_never_there_is_told(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     snapshot = load(tmp_path / "nowhere")
     assert snapshot.condition == "lost"
     assert any("is gone" in text for text in snapshot.troubles)
@@ -254,7 +254,7 @@ def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(st.lists(st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed"]), st.floats(0, 12)), max_size=12))
 @settings(max_examples=60)
-def test_however_a_moment_is_reached_it_looks_the_same(played_run: Path, moves: list[tuple[str, float]]) -> None:
+def test_snapshot_of_a_moment_does_not_depend_on_the_path(played_run: Path, moves: list[tuple[str, float]]) -> None:
     clock = Hands()
     session = Session.replay(played_run, clock=clock)
     player = session.player
@@ -276,7 +276,7 @@ def test_however_a_moment_is_reached_it_looks_the_same(played_run: Path, moves: 
 
 @given(st.floats(0, 12))
 @settings(max_examples=30)
-def test_a_moment_of_a_replay_is_the_reduction_of_the_facts_up_to_it(played_run: Path, seconds: float) -> None:
+def test_replay_moment_reduces_events_up_to_it(played_run: Path, seconds: float) -> None:
     state = RunState()
     for name, events in (("worker-0", worker_events()[:-1]), ("supervisor-0", supervisor_events(None))):
         for seq, event in enumerate(events):
@@ -315,12 +315,12 @@ def test_a_player_plays_pauses_seeks_and_changes_speed(recorded_run: Path) -> No
     session.close()
 
 
-def test_a_killed_run_runs_while_it_is_played_and_is_lost_at_its_end(played_run: Path) -> None:
+def test_replayed_killed_run_is_lost_only_at_its_end(played_run: Path) -> None:
     assert [straight(played_run, T0 + t).condition for t in (0.1, 4, 6, 8, 10, 99)] == [
         "starting", "starting", "running", "running", "running", "lost"]  # fmt: skip
 
 
-def test_a_replay_at_its_end_is_settled_and_before_it_is_not(played_run: Path) -> None:
+def test_replay_is_settled_only_at_its_end(played_run: Path) -> None:
     clock = Hands()
     session = Session.replay(played_run, clock=clock)
     read_all(session)
@@ -331,7 +331,7 @@ def test_a_replay_at_its_end_is_settled_and_before_it_is_not(played_run: Path) -
     session.close()
 
 
-def test_a_sealed_run_plays_like_a_plain_one(tmp_path: Path) -> None:
+def test_compressed_run_plays_like_a_plain_one(tmp_path: Path) -> None:
     plain = write_run(tmp_path / "plain")
     sealed = Path(shutil.copytree(plain, tmp_path / "sealed" / "digits-1"))
     for path in sealed.glob("*.jsonl"):
@@ -346,7 +346,7 @@ def test_a_moment_hides_requests_that_came_later(recorded_run: Path) -> None:
     assert [len(straight(recorded_run, T0 + t).requests) for t in (8, 10)] == [0, 1]
 
 
-def test_a_long_run_is_never_told_lost_while_it_is_still_being_read(tmp_path: Path) -> None:
+def test_run_being_read_is_never_reported_lost(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     (run_dir / "worker-0.jsonl").unlink()
     long = [steps_recorded(T0 + 5 + k / 1_000, 1 + 2_000 * k, [[1.0] * 64] * 2_000) for k in range(12)]
@@ -384,7 +384,7 @@ def test_opening_a_run_needs_nothing_heavy(recorded_run: Path) -> None:
     assert cpu_s < 0.6, "0.09 s when this was written; four times the promise leaves room for a busy machine"
 
 
-def test_a_half_written_end_is_damage_only_once_nobody_can_finish_it(tmp_path: Path) -> None:
+def test_partial_line_is_damage_only_after_writer_exits(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path, ended=False)
     with (run_dir / "worker-0.jsonl").open("ab") as file:
         file.write(b'{"k":"LogWritten","t":')
@@ -393,7 +393,7 @@ def test_a_half_written_end_is_damage_only_once_nobody_can_finish_it(tmp_path: P
     assert region.reason == "the last line is cut"
 
 
-def test_a_new_kind_of_fact_is_told(recorded_run: Path) -> None:
+def test_unknown_kind_of_event_is_reported(recorded_run: Path) -> None:
     write_journal(recorded_run / "helper-0.jsonl", [ev.UnknownEvent(t=T0, kind="TeaMade", fields={"cups": 2})])
     told = load(recorded_run).newer_format
     assert told is not None
@@ -424,7 +424,7 @@ MOVES = st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed", "fo
 @given(st.lists(MOVES, max_size=14))
 @example([("wait", 1.0), ("wait", 5.0), ("wait", 6.0)])
 @settings(max_examples=40)
-def test_a_live_run_looks_as_it_was_however_it_is_looked_back_at(
+def test_looking_back_shows_the_earlier_snapshot(
     tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, float]]
 ) -> None:
     growing = Growing(tmp_path_factory.mktemp("runs"))
@@ -453,7 +453,7 @@ def test_a_live_run_looks_as_it_was_however_it_is_looked_back_at(
     growing.close()
 
 
-def test_a_live_player_follows_now_looks_back_and_returns(tmp_path: Path) -> None:
+def test_live_player_follows_looks_back_and_returns(tmp_path: Path) -> None:
     growing = Growing(tmp_path)
     growing.go_on(7)
     session, player = growing.session, growing.session.player
@@ -494,7 +494,7 @@ def test_playing_fast_reaches_now_and_follows_it_again(tmp_path: Path) -> None:
     growing.close()
 
 
-def test_a_run_that_ended_while_it_was_followed_can_be_played_from_its_start(tmp_path: Path) -> None:
+def test_run_that_ended_live_can_be_played_from_start(tmp_path: Path) -> None:
     growing = Growing(tmp_path)
     growing.go_on(60)
     session, player = growing.session, growing.session.player
@@ -520,7 +520,7 @@ def test_looking_back_hides_requests_that_came_later(tmp_path: Path) -> None:
     growing.close()
 
 
-def test_what_is_written_while_a_person_looks_back_is_read_at_once(tmp_path: Path) -> None:
+def test_events_written_while_looking_back_are_read(tmp_path: Path) -> None:
     growing = Growing(tmp_path)
     growing.go_on(7)
     session = growing.session
@@ -540,7 +540,7 @@ def test_what_is_written_while_a_person_looks_back_is_read_at_once(tmp_path: Pat
 
 @given(st.lists(st.tuples(st.floats(0, 12), st.floats(0, 0.004)), min_size=1, max_size=12), st.integers(1, 6))
 @settings(max_examples=40)
-def test_a_track_that_jumps_holds_what_one_that_never_did_would(
+def test_seeking_reader_equals_a_sequential_one(
     played_run: Path, moments: list[tuple[float, float]], most: int
 ) -> None:
     places = CachedStates(most, spacing_bytes=1)
@@ -558,7 +558,7 @@ def test_a_track_that_jumps_holds_what_one_that_never_did_would(
     track.close()
 
 
-def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
+def test_kept_states_are_few_and_before_the_moment(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     (run_dir / "worker-0.jsonl").unlink()
     rough = [[math.sin(1e6 * (64 * step + core)) for core in range(64)] for step in range(500)]
@@ -576,7 +576,7 @@ def test_places_are_few_and_lie_before_the_moment(tmp_path: Path) -> None:
     track.close()
 
 
-def test_a_place_in_a_journal_that_was_sealed_since_is_not_gone_to(tmp_path: Path) -> None:
+def test_position_in_compressed_journal_is_not_reused(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     places = CachedStates(spacing_bytes=1)
     first = JournalReader(run_dir, places)

@@ -57,7 +57,7 @@ def test_a_worker_journal_cut_between_two_lines(recorded_run: Path, capsys: Capt
 
 
 @pytest.mark.parametrize("outcome", ["failed", "stopped"])
-def test_a_cut_journal_of_a_run_that_was_not_done(recorded_run: Path, capsys: Capture, outcome: ev.Outcome) -> None:
+def test_cut_journal_of_an_unfinished_run(recorded_run: Path, capsys: Capture, outcome: ev.Outcome) -> None:
     rewritten(recorded_run, "supervisor-0", ended(outcome, heard=True, exited=EXITED))
     size = cut(recorded_run, "worker-0", 12)
     assert told(recorded_run, capsys) == [("worker-0.jsonl", size, size, "the end of the journal is missing", None)]
@@ -68,24 +68,24 @@ def test_a_journal_that_was_removed(recorded_run: Path, capsys: Capture) -> None
     assert told(recorded_run, capsys) == [("worker-0.jsonl", 0, 0, "the journal is missing", None)]
 
 
-def test_a_training_that_no_supervisor_watched_is_not_accused(recorded_run: Path, capsys: Capture) -> None:
+def test_run_without_supervisor_is_not_truncated(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "supervisor-0.jsonl").unlink()
     assert told(recorded_run, capsys) == []
 
 
-def test_a_supervisor_journal_cut_before_it_started_the_worker(recorded_run: Path, capsys: Capture) -> None:
+def test_supervisor_journal_cut_before_worker_start(recorded_run: Path, capsys: Capture) -> None:
     size = cut(recorded_run, "supervisor-0", 2)
     regions = told(recorded_run, capsys)
     assert regions == [("supervisor-0.jsonl", size, size, "the end of the journal is missing", None)]
 
 
-def test_a_cut_line_is_told_once(recorded_run: Path, capsys: Capture) -> None:
+def test_cut_line_is_reported_once(recorded_run: Path, capsys: Capture) -> None:
     path = recorded_run / "worker-0.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     assert [region[3] for region in told(recorded_run, capsys)] == ["the last line is cut"]
 
 
-def test_a_manifest_that_cannot_be_read_is_shown_as_damage(recorded_run: Path, capsys: Capture) -> None:
+def test_unreadable_manifest_is_shown_as_damage(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "run.json").write_text("{")
     [(journal, start, end, reason, lost)] = told(recorded_run, capsys)
     assert (journal, start, end, lost) == ("run.json", 0, 1, None)
@@ -138,7 +138,7 @@ def _supervisor_killed_before_it_started_the_worker(run_dir: Path) -> None:
         _supervisor_killed_before_it_started_the_worker,
     ],
 )
-def test_processes_that_were_killed_leave_sound_journals(
+def test_killed_processes_leave_intact_journals(
     tmp_path: Path, capsys: Capture, happened: Callable[[Path], None]
 ) -> None:
     run_dir = write_run(tmp_path)

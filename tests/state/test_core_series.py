@@ -46,7 +46,7 @@ def shown(made: AllCoreSeries, num_cores: int = 3) -> list[CoreColumn]:
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 20, 40]))
-def test_every_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows], most: int) -> None:
+def test_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows], most: int) -> None:
     rows = [row for record in records for row in record]
     found = shown(columns_of(records, most))
     assert 0 < len(found) <= most
@@ -97,7 +97,7 @@ def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
     assert max(column.last_step - column.first_step + 1 for column in found) <= 2_000_000 // 128
 
 
-def test_two_thousand_cores_take_no_more_room_than_few() -> None:
+def test_2000_cores_use_no_more_memory_than_few() -> None:
     made = AllCoreSeries()
     for report in range(400):
         made.take(pod(report * 4 + 1, 4, 2_048, 1.0), None, decode)
@@ -106,7 +106,7 @@ def test_two_thousand_cores_take_no_more_room_than_few() -> None:
     assert {len(column.means) for column in found} == {2_048}
 
 
-def test_a_nan_is_found_though_its_report_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_outside_the_samples_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_series, "WHOLE_VALUES_MAX", 80)
     made = AllCoreSeries(4)
     for report in range(1_000):
@@ -119,7 +119,7 @@ def test_a_nan_is_found_though_its_report_is_no_sample(monkeypatch: pytest.Monke
     assert bad.first_step <= 7_774 <= bad.last_step
 
 
-def test_a_block_that_cannot_be_decoded_and_a_change_of_cores_leave_the_columns_as_they_are() -> None:
+def test_undecodable_block_or_new_core_count_keeps_columns() -> None:
     made = columns_of([[[1.0, 2.0, 3.0]] * 4])
     made.take(steps_recorded(T0, 5, [[1.0] * 3] * 4), None, lambda record: None)
     made.take(steps_recorded(T0, 9, [[1.0] * 5] * 4), None, decode)
@@ -128,7 +128,7 @@ def test_a_block_that_cannot_be_decoded_and_a_change_of_cores_leave_the_columns_
     assert found[-1].last_step == 12
 
 
-def test_the_cores_of_several_hosts_stand_side_by_side() -> None:
+def test_cores_of_several_hosts_are_side_by_side() -> None:
     left, right = columns_of([[[1.0, 2.0]] * 8]), columns_of([[[3.0, math.nan]] * 8], most=4)
     found = combined([(left, [0, 1]), (right, [5, 4])])
     assert [(column.first_step, column.last_step) for column in found] == [(1, 2), (3, 4), (5, 6), (7, 8)]
@@ -145,7 +145,7 @@ def test_columns_are_shared_between_snapshots() -> None:
 
 @given(runs_of_records(), runs_of_records())
 @settings(max_examples=40)
-def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], after: list[Rows]) -> None:
+def test_fork_continues_like_the_original(before: list[Rows], after: list[Rows]) -> None:
     first = columns_of(before, most=8)
     fork = first.fork()
     was = repr(shown(first))
@@ -158,7 +158,7 @@ def test_a_fork_goes_on_by_itself_as_the_first_would_have(before: list[Rows], af
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 40]))
-def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], most: int) -> None:
+def test_incremental_reads_equal_one_read(records: list[Rows], most: int) -> None:
     made, first = AllCoreSeries(most), 1
     for number, rows in enumerate(records, start=1):
         made.take(steps_recorded(T0, first, rows), None, decode)
@@ -166,7 +166,7 @@ def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows
         assert repr(shown(made)) == repr(shown(columns_of(records[:number], most)))
 
 
-def test_a_column_before_the_newest_is_the_same_object_at_every_look() -> None:
+def test_older_columns_are_the_same_objects() -> None:
     made = columns_of([[[1.0, 2.0, 3.0]]] * 6)
     before = shown(made)
     made.take(steps_recorded(T0, 7, [[4.0, 5.0, 6.0]]), None, decode)

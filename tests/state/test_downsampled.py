@@ -26,7 +26,7 @@ def test_every_item_is_in_exactly_one_of_few(number: int, most: int) -> None:
 
 
 @given(st.integers(0, 600), st.sampled_from([2, 8, 64]))
-def test_the_first_and_the_newest_are_kept_and_samples_between(number: int, most: int) -> None:
+def test_first_and_newest_are_kept_with_samples_between(number: int, most: int) -> None:
     made: Recent[int] = Recent(most)
     for item in range(number):
         made.add(item)
@@ -38,7 +38,7 @@ def test_the_first_and_the_newest_are_kept_and_samples_between(number: int, most
 
 
 @given(st.integers(0, 100), st.integers(0, 100))
-def test_forks_go_on_by_themselves(before: int, after: int) -> None:
+def test_forks_are_independent(before: int, after: int) -> None:
     made: Recent[int] = Recent(4)
     for item in range(before):
         made.add(item)

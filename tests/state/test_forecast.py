@@ -32,7 +32,7 @@ CORE = ev.MemoryForecast(
 SAID = "predicted 413 MiB a core of 16.0 GiB: activations 260 MiB, optimizer 75.0 MiB, parameters 38.0 MiB"
 
 
-def test_show_tells_the_parts_and_the_biggest_modules(recorded_run: Path) -> None:
+def test_show_lists_parts_and_largest_modules(recorded_run: Path) -> None:
     snapshot = loaded(recorded_run, ev.MemoryPredicted(t=T0 + 4, core=CORE))
     told = json.loads(json.dumps(to_show(snapshot)))["memory"]["predicted"]
     assert (told["total_bytes"], told["activations_bytes"]) == (413 * MIB, 260 * MIB)
@@ -48,13 +48,13 @@ def test_the_memory_panel_has_a_row_of_it(recorded_run: Path) -> None:
     assert "predicted 413 MiB a core" in drawn(MemoryPanel, snapshot, width=40).splitlines()[0]
 
 
-def test_lines_tell_it_once() -> None:
+def test_lines_report_the_estimate_once() -> None:
     teller = LineWriter()
     (line,) = teller.lines("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
     assert line.startswith(f"memory: {SAID}")
 
 
-def test_a_run_without_a_prediction_says_nothing_of_it(recorded_run: Path) -> None:
+def test_run_without_estimate_omits_it(recorded_run: Path) -> None:
     snapshot = loaded(recorded_run)
     assert to_show(snapshot)["memory"]["predicted"] is None
     assert "predicted" not in show_text(snapshot)

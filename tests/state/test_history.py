@@ -38,7 +38,7 @@ def test_before_the_first_report_there_is_no_throughput() -> None:
     assert run_until(5).throughput is None
 
 
-def test_the_recorded_run_kept_its_pace() -> None:
+def test_recorded_run_has_a_steady_pace() -> None:
     view = throughput(run_until(12))
     assert (view.num_reports, view.examples_per_s) == (6, 64 / STEP_S)
     assert [(point.step, point.step_s) for point in view.history] == [(k, STEP_S) for k in (11, 22, 33, 44, 55, 66)]
@@ -60,7 +60,7 @@ def test_a_report_that_measured_nothing_is_passed_over() -> None:
     assert (view.num_reports, len(view.history)) == (2, 2)
 
 
-def test_a_long_run_keeps_few_points_that_add_up() -> None:
+def test_long_run_has_few_points_with_exact_sums() -> None:
     number = 20_000
     view = reported(*(report(k, 10 * k, 0.01 if k % 2 else 0.03, 100.0) for k in range(1, number + 1)))
     assert view.num_reports == number
@@ -102,7 +102,7 @@ def test_memory_over_time_is_that_of_all_hosts() -> None:
     assert told == [(1, 7, None, None), (2, 9, None, None), (3, 9, 40, 4), (4, 9, 40, 4), (5, 9, 90, 9)]
 
 
-def test_memory_of_a_long_run_keeps_its_peak() -> None:
+def test_memory_of_a_long_run_includes_its_peak() -> None:
     events: list[ev.Event] = [
         msgspec.structs.replace(of(supervisor_events(None), ev.HostSampled)[0], t=T0 + k, memory_used_bytes=k % 97)
         for k in range(20_000)
@@ -123,7 +123,7 @@ def test_meters_over_time_are_those_that_were_reported() -> None:
     ]
 
 
-def test_meters_of_a_long_run_are_samples_with_the_newest_one() -> None:
+def test_meters_of_a_long_run_are_sampled_with_the_newest() -> None:
     events: list[ev.Event] = [
         ev.MetersReported(t=T0 + k, epoch=1, step=k, split=split, meters={"loss": reading([float(k)])}, reduced="")
         for k in range(1, 5_001)
@@ -136,7 +136,7 @@ def test_meters_of_a_long_run_are_samples_with_the_newest_one() -> None:
         assert (of_split[-1].step, of_split[-1].avg) == (5_000, {"loss": 5_000.0})
 
 
-def test_the_time_to_go_of_a_run_with_uneven_reports_does_not_jump() -> None:
+def test_remaining_time_does_not_jump_with_uneven_reports() -> None:
     """Its steps take 0.1 s in the mean, a report's mean half to one and a half of that; one in fifty is a hiccup."""
     chance = random.Random(4)
     plan = run_until(12).plan

@@ -162,7 +162,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
-def test_the_condition_is_told_truthfully(case: Case) -> None:
+def test_condition_matches_the_evidence(case: Case) -> None:
     told = verdict(case)
     assert (told.condition, case.words in told.reason) == (case.condition, True), told.reason
 
@@ -174,7 +174,7 @@ def verdict(case: Case) -> Liveness:
     return assess(state, alive, case.now, created=T0)
 
 
-def test_the_supervisors_word_counts_more_than_the_workers() -> None:
+def test_supervisor_report_overrides_the_workers() -> None:
     state = state_of(worker_0=[*stepping(T0), TRAINING_DONE], supervisor_0=[*SUPERVISED, RUN_FAILED])
     told = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 3)
     assert (told.condition, told.exit_code, told.ended_t) == ("failed", 3, RUN_FAILED.t)
@@ -196,6 +196,6 @@ def test_a_lost_run_names_the_signal_that_ended_it() -> None:
     assert "ended by SIGKILL" in told.reason
 
 
-def test_recorded_runs_are_told_as_they_were_recorded() -> None:
+def test_recorded_runs_have_their_recorded_condition() -> None:
     events: dict[str, Any] = {"worker_0": worker_events(), "supervisor_0": supervisor_events(T0 + 11)}
     assert assess(state_of(**events), {}, T0 + 12).condition == "done"

@@ -57,9 +57,7 @@ def test_a_healthy_run_names_no_core_at_any_moment(report_steps: int) -> None:
 
 @pytest.mark.parametrize("report_steps", [1, 5, 20])
 @pytest.mark.parametrize("bad_from", [40, 460])
-def test_a_core_that_is_off_for_20_steps_is_named_by_the_report_that_brings_the_last(
-    bad_from: int, report_steps: int
-) -> None:
+def test_core_off_for_20_steps_is_named_at_the_20th(bad_from: int, report_steps: int) -> None:
     rows = [off_by(row, OFF + 0.1) if step >= bad_from else row for step, row in enumerate(healthy())]
     found = named(rows, report_steps)
     due = (bad_from + NAMED) // report_steps - 1
@@ -77,7 +75,7 @@ def test_a_core_that_recovers_is_no_longer_named() -> None:
     assert found[11:] == [None] * len(found[11:])
 
 
-def test_one_step_however_far_off_names_nobody() -> None:
+def test_single_step_never_names_an_outlier() -> None:
     rows = [off_by(row, 1e6) if step == 300 else row for step, row in enumerate(healthy())]
     assert set(named(rows, 10)) == {None}
 
@@ -105,7 +103,7 @@ def test_the_columns_of_a_long_run_are_judged_alike(width: int) -> None:
     assert abs(bad.last_step - 420) <= 6 * width
 
 
-def test_of_two_bad_cores_that_take_turns_as_the_farthest_one_is_named() -> None:
+def test_one_of_two_alternating_outliers_is_named() -> None:
     chance = random.Random(3)
     looks = []
     for step in range(1, 41):
@@ -127,7 +125,7 @@ def test_fewer_than_four_cores_have_no_outlier() -> None:
     assert find_outlier(looks) is None
 
 
-def test_a_block_that_cannot_be_read_begins_the_count_anew() -> None:
+def test_unreadable_block_restarts_the_count() -> None:
     state = RunState()
     state.apply("worker-0", 0, opened(T0, "worker"))
     rows = [[1.0, 1.01, 0.99, 1.02, 1.0, 9.0, 1.0, 1.0]] * 12

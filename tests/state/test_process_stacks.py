@@ -54,14 +54,14 @@ WAITS = beat("executing", 90, 812, "all-reduce")
         ({0: beat("saving", 40, 812)}, WAITS, "core 0 saving for 40 s, 7 others in all-reduce at step 812"),
     ],
 )
-def test_who_waits_where_names_those_that_hold_the_others_up_first(
+def test_blocking_processes_are_named_first(
     odd: dict[int, ev.HeartbeatSent], rest: ev.HeartbeatSent, words: str
 ) -> None:
     state = ranks(8, odd, rest)
     assert process_stacks.waiting(state, state.processes, T0 + 100) == words
 
 
-def test_one_process_has_nobody_to_wait_for() -> None:
+def test_single_process_waits_for_none() -> None:
     state = ranks(1, {}, WAITS)
     assert process_stacks.waiting(state, state.processes, T0 + 100) == ""
 
@@ -70,7 +70,7 @@ def frame(owner: ev.FrameOwner, file: str, line: int = 1) -> ev.CodeFrame:
     return ev.CodeFrame(file=file, line=line, function="f", owner=owner)
 
 
-def test_the_users_code_is_told_first_and_calls_of_others_are_folded() -> None:
+def test_user_code_comes_first_and_other_calls_are_folded() -> None:
     frames = [
         frame("library", "threading.py", 5),
         frame("library", "queue.py"),
@@ -89,7 +89,7 @@ def test_the_users_code_is_told_first_and_calls_of_others_are_folded() -> None:
     ]
 
 
-def test_the_newest_request_counts_and_a_process_own_word_more_than_a_signals() -> None:
+def test_newest_answer_wins_and_own_stacks_over_signal() -> None:
     state = ranks(2, {}, WAITS)
     threads = [ev.ThreadStack(name="tputui-train", frames=[frame("user", "reader.py")])]
 
@@ -140,7 +140,7 @@ def head_of(state: RunState) -> str:
 LATER = [beat_at(T0 + second, "saving", 3, 63 + 10 * second) for second in range(20, 40)]
 
 
-def test_stacks_keep_what_was_done_when_they_were_taken_however_long_the_run_goes_on() -> None:
+def test_stacks_keep_phase_and_step_of_their_time() -> None:
     before = beat_at(T0 + 10, "data", 2.0, 63)
     assert "waiting for data for 4 s at step 63" in head_of(one(before, taken_at(T0 + 12), *LATER))
 
@@ -152,7 +152,7 @@ def test_stacks_agree_with_the_receipt_of_their_request() -> None:
     assert head_of(one(before, seen, taken_at(T0 + 12), applied, *LATER)).endswith("executing at step 65")
 
 
-def test_a_signals_stacks_take_the_last_word_before_them_and_none_that_came_later() -> None:
+def test_signal_stacks_take_the_last_phase_before_them() -> None:
     held, later = beat_at(T0 + 10, "executing", 1.0, 63), beat_at(T0 + 40, "data", 0.0, 900)
 
     def told(*beats: ev.HeartbeatSent) -> str:
@@ -166,7 +166,7 @@ def test_a_signals_stacks_take_the_last_word_before_them_and_none_that_came_late
 
 
 @pytest.mark.parametrize(("states", "again"), [(("requested",), T0 + 30), (("seen",), T0 + 30), (("refused",), None)])
-def test_asking_once_more_is_told_until_somebody_answers(states: tuple[RequestState], again: float | None) -> None:
+def test_pending_request_is_shown_until_answered(states: tuple[RequestState], again: float | None) -> None:
     state = one(beat_at(T0 + 10, "data", 2.0, 63), taken_at(T0 + 12))
     asked = [request("1", T0 + 11, "applied"), request("2", T0 + 30, *states)]
     view = process_stacks.stacks(state, asked)

@@ -81,11 +81,11 @@ def interleavings(draw: st.DrawFn) -> list[Fact]:
 
 @given(interleavings())
 @settings(max_examples=50)
-def test_how_writers_interleave_and_what_comes_twice_changes_nothing(facts: list[Fact]) -> None:
+def test_interleaving_and_duplicates_change_nothing(facts: list[Fact]) -> None:
     assert spelt(reduced(facts)) == EXPECTED
 
 
-def test_the_run_has_something_of_everything() -> None:
+def test_recorded_run_has_every_event_type() -> None:
     snapshot = reduced(IN_TURN)
     assert {mark.kind for mark in snapshot.marks} >= {"epoch", "compile", "best", "request", "stall", "warning", "end"}
     assert snapshot.core_columns
@@ -95,7 +95,7 @@ def test_the_run_has_something_of_everything() -> None:
 
 @given(interleavings(), st.integers(0, 200))
 @settings(max_examples=25)
-def test_a_fork_goes_on_by_itself_and_leaves_the_first_as_it_was(facts: list[Fact], cut: int) -> None:
+def test_fork_is_independent_of_the_original(facts: list[Fact], cut: int) -> None:
     first, straight = RunState(), RunState()
     for fact in facts[:cut]:
         first.apply(*fact)
@@ -147,14 +147,14 @@ def said_by_a_worker(*events: ev.Event) -> Snapshot:
     return reduced([("worker-0", seq, event) for seq, event in enumerate(facts)])
 
 
-def test_facts_of_a_newer_version_are_counted_and_told() -> None:
+def test_events_of_a_newer_version_are_counted() -> None:
     unknown = [ev.UnknownEvent(t=T0, kind=kind, fields={}) for kind in ("CoreMelted", "CoreMelted", "TeaMade")]
     snapshot = said_by_a_worker(*unknown)
     assert snapshot.newer_format is not None
     assert "CoreMelted (2), TeaMade (1)" in snapshot.newer_format
 
 
-def test_a_newer_format_is_told() -> None:
+def test_newer_format_is_reported() -> None:
     newer = msgspec.structs.replace(opened(T0, "worker"), format=ev.FORMAT_VERSION + 1)
     snapshot = reduced([("worker-0", 0, newer)])
     assert snapshot.newer_format is not None
@@ -165,7 +165,7 @@ def test_a_run_of_this_version_is_not_called_newer() -> None:
     assert reduced(IN_TURN).newer_format is None
 
 
-def test_facts_that_contradict_themselves_are_passed_over() -> None:
+def test_contradictory_events_are_ignored() -> None:
     good = steps_recorded(T0, 1, [[1.0] * 8])
     senseless = [
         msgspec.structs.replace(good, n=-5),
@@ -178,7 +178,7 @@ def test_facts_that_contradict_themselves_are_passed_over() -> None:
     assert [(s.first_step, s.num_values) for s in snapshot.loss] == [(1, 8), (2, 0)]
 
 
-def test_a_block_that_does_not_decode_is_told_as_damage_and_its_summary_counts() -> None:
+def test_undecodable_block_is_damage_but_its_summary_counts() -> None:
     good = steps_recorded(T0, 1, [[1.0, 2.0], [3.0, 4.0]])
     snapshot = said_by_a_worker(msgspec.structs.replace(good, block="z" + good.block[1:9]))
     [region] = snapshot.damage.regions
@@ -188,13 +188,13 @@ def test_a_block_that_does_not_decode_is_told_as_damage_and_its_summary_counts()
     assert [core.loss for core in snapshot.cores] == [None, None]
 
 
-def test_missing_records_are_told_where_they_are_missing() -> None:
+def test_missing_events_are_reported_at_their_position() -> None:
     snapshot = reduced([("worker-0", 0, opened(T0, "worker")), ("worker-0", 5, ev.WarningRaised(t=T0 + 1, text="w"))])
     texts = [line.text for line in snapshot.logs]
     assert texts == ["worker-0: 4 records before this are missing from its journal", "w"]
 
 
-def test_nothing_grows_with_the_length_of_a_run() -> None:
+def test_state_size_does_not_grow_with_the_run() -> None:
     state = RunState()
     nan = [[math.nan] * 8]
     events: list[ev.Event] = [opened(T0, "worker")]

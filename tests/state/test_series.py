@@ -57,7 +57,7 @@ def assert_tells(segment: Segment, raw: list[float]) -> None:
 
 
 @given(runs_of_records(), st.integers(2, 40))
-def test_every_segment_tells_what_the_raw_values_of_its_steps_say(records: list[Rows], pieces_max: int) -> None:
+def test_segments_match_the_raw_values_of_their_steps(records: list[Rows], pieces_max: int) -> None:
     segments = combined([series_of(records, pieces_max)])
     rows = [row for record in records for row in record]
     assert 0 < len(segments) <= pieces_max
@@ -68,7 +68,7 @@ def test_every_segment_tells_what_the_raw_values_of_its_steps_say(records: list[
 
 
 @given(runs_of_records(), runs_of_records(), st.integers(2, 40))
-def test_several_writers_are_combined_without_losing_a_value(left: list[Rows], right: list[Rows], most: int) -> None:
+def test_writers_are_combined_without_losing_values(left: list[Rows], right: list[Rows], most: int) -> None:
     segments = combined([series_of(left, 40), series_of(right, 40)], most)
     raw = [value for record in left + right for row in record for value in row]
     finite = [value for value in raw if math.isfinite(value)]
@@ -80,7 +80,7 @@ def test_several_writers_are_combined_without_losing_a_value(left: list[Rows], r
         assert max(s.max for s in segments if s.num_values) == max(finite)
 
 
-def test_hosts_that_report_at_other_steps_keep_their_resolution() -> None:
+def test_hosts_with_other_report_steps_keep_resolution() -> None:
     ragged = [[[1.0, 1.0]] * 10] * 30
     even = [[[2.0, 2.0]] * 15] * 20
     segments = combined([series_of(ragged, 40), series_of(even, 40)])
@@ -88,7 +88,7 @@ def test_hosts_that_report_at_other_steps_keep_their_resolution() -> None:
     assert {(segment.min, segment.max) for segment in segments} == {(1.0, 2.0)}
 
 
-def test_a_short_run_keeps_every_step() -> None:
+def test_short_run_has_every_step() -> None:
     rows = [[float(step), float(step) + 0.5] for step in range(264)]
     segments = combined([series_of([rows[:100], rows[100:]], PIECES_MAX)])
     assert [(s.first_step, s.min, s.max) for s in segments] == [(k + 1, float(k), k + 0.5) for k in range(264)]
@@ -101,7 +101,7 @@ def summary(first: int, num_steps: int, greatest: float, bad: int = 0) -> StepsR
     )
 
 
-def test_a_spike_of_one_step_and_one_nan_survive_a_million_steps() -> None:
+def test_one_step_spike_and_nan_survive_a_million_steps() -> None:
     series = Series()
     for record in range(10_000):
         spike, bad = (99.0 if record == 7_777 else 2.0), int(record == 123)
@@ -121,14 +121,14 @@ def test_a_long_run_is_equally_fine_everywhere() -> None:
     assert max(lengths[:-1]) == min(lengths[:-1])
 
 
-def test_blocks_are_not_decoded_once_the_series_is_coarser_than_the_records() -> None:
+def test_blocks_are_not_decoded_when_coarser_than_events() -> None:
     series = Series(16)
     for record in range(100):
         taken_in(series, steps_recorded(T0, record * 4 + 1, [[1.0]] * 4))
     assert not series.wants_values(summary(401, 4, 1.0))
 
 
-def test_a_pod_is_taken_in_by_summaries_when_its_values_are_too_many() -> None:
+def test_pod_with_too_many_values_uses_summaries() -> None:
     wide = struct.pack("<2048f", *([1.0] * 2048)) * 100
     record = StepsRecorded(
         t=T0, first=1, n=100, cores=2048, mean=1.0, min=1.0, max=1.0, block=float_blocks.pack(wide)
@@ -140,11 +140,11 @@ def test_a_pod_is_taken_in_by_summaries_when_its_values_are_too_many() -> None:
     assert 0 < num_decoded < 20
 
 
-def test_many_hosts_share_the_room_of_a_few() -> None:
+def test_many_hosts_share_a_fixed_size() -> None:
     assert [pieces_max(hosts) for hosts in (1, 4, 32, 256)] == [PIECES_MAX, PIECES_MAX, 256, PIECES_LEAST]
 
 
-def test_a_host_of_many_keeps_fewer_pieces_and_every_value() -> None:
+def test_many_hosts_have_fewer_segments_but_all_values() -> None:
     state = RunState()
     declared = next(event for event in worker_events() if isinstance(event, TopologyDeclared))
     state.apply("worker-0", 0, msgspec.structs.replace(declared, num_hosts=256, num_cores=2_048))
@@ -157,7 +157,7 @@ def test_a_host_of_many_keeps_fewer_pieces_and_every_value() -> None:
 
 
 @given(runs_of_records(), st.integers(2, 40))
-def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows], pieces_max: int) -> None:
+def test_incremental_reads_equal_one_read(records: list[Rows], pieces_max: int) -> None:
     series, first = Series(pieces_max), 1
     for rows in records:
         taken_in(series, steps_recorded(T0, first, rows))
@@ -165,7 +165,7 @@ def test_looking_at_every_record_tells_what_looking_once_does(records: list[Rows
         assert repr(series.segments) == repr([piece.to_segment() for piece in series.pieces])
 
 
-def test_a_segment_before_the_newest_is_the_same_object_at_every_look() -> None:
+def test_older_segments_are_the_same_objects() -> None:
     series = series_of([[[1.0, 2.0, 3.0]]] * 6, PIECES_MAX)
     before = series.segments
     taken_in(series, steps_recorded(T0, 7, [[4.0, 5.0, 6.0]]))

@@ -90,7 +90,7 @@ def test_the_losses_are_the_raw_ones() -> None:
     assert len(snapshot.loss) == 66
 
 
-def test_a_running_epoch_shows_its_own_training_meters_and_the_last_validation() -> None:
+def test_running_epoch_shows_own_train_last_valid_meters() -> None:
     snapshot = run_until(7.5)
     assert (snapshot.condition, snapshot.epoch, snapshot.epoch_step, snapshot.steps) == ("running", 2, 11, 33)
     values = [value for step in range(23, 34) for value in losses(step)]
@@ -101,18 +101,18 @@ def test_a_running_epoch_shows_its_own_training_meters_and_the_last_validation()
     ]
 
 
-def test_an_epoch_that_has_only_begun_shows_the_meters_of_the_last_one() -> None:
+def test_new_epoch_shows_meters_of_the_previous_one() -> None:
     snapshot = run_until(6.75)
     assert (snapshot.epoch, snapshot.epoch_step) == (2, 0)
     assert [(meter.split, meter.epoch) for meter in snapshot.meters] == [("train", 1), ("valid", 1), ("valid", 1)]
 
 
-def test_the_time_to_go_counts_steps_and_the_ends_of_epochs() -> None:
+def test_remaining_time_counts_steps_and_epoch_ends() -> None:
     assert run_until(5).eta_s is None
     assert run_until(4.2 + EPOCH_S + 0.5 + 11 * STEP_S).eta_s == pytest.approx(33 * STEP_S + 2 * 0.45, abs=0.01)
 
 
-def test_the_time_to_go_does_not_take_what_is_done_once_for_the_pace() -> None:
+def test_remaining_time_excludes_one_time_work() -> None:
     """GIVEN a first step of 2 s, then steps of 10 ms, and an evaluation with 20 s of compiling in it."""
     t0 = T0 + 5
     worker = [event for event in worker_events() if event.t <= t0 and not isinstance(event, ev.ProgressReported)]
@@ -136,14 +136,14 @@ def test_the_time_to_go_does_not_take_what_is_done_once_for_the_pace() -> None:
     assert eta_s(slow, quick, ended) == pytest.approx(44 * 0.01 + 2 * 0.45)
 
 
-def test_the_time_to_go_runs_down_between_reports() -> None:
+def test_remaining_time_decreases_between_reports() -> None:
     early, late = run_until(7.5).eta_s, run_until(7.7).eta_s
     assert early is not None
     assert late is not None
     assert early - late == pytest.approx(0.2, abs=1e-3)
 
 
-def test_the_time_to_go_waits_for_a_run_that_compiles() -> None:
+def test_remaining_time_pauses_during_compile() -> None:
     worker = [event for event in worker_events() if event.t <= T0 + 7.7]
     beat = ev.HeartbeatSent(t=T0 + 59, phase="compiling", phase_s=50.0, step=33, epoch=2)
     journals = {"worker-0": [*worker, beat], "supervisor-0": supervisor_events(None)}
@@ -159,7 +159,7 @@ def test_the_phase_gets_older_while_its_process_lives() -> None:
     assert {(core.phase, core.phase_s) for core in late.cores} == {("starting", late.phase_s)}
 
 
-def test_before_anything_was_said_nothing_is_made_up() -> None:
+def test_empty_run_invents_no_values() -> None:
     snapshot = seen({}, around(T0))
     figures = (snapshot.topology, snapshot.plan, snapshot.phase, snapshot.step_s, snapshot.eta_s, snapshot.xla)
     assert figures == (None,) * 6
@@ -168,14 +168,14 @@ def test_before_anything_was_said_nothing_is_made_up() -> None:
     assert snapshot.memory.hbm_reason is not None
 
 
-def test_memory_says_what_was_sampled_or_why_not() -> None:
+def test_memory_has_samples_or_reason() -> None:
     memory = run_until(12).memory
     assert (memory.hbm, memory.hbm_reason) == (None, "the CPU device does not tell its memory")
     assert (memory.host_cpu_percent, memory.host_used_bytes, memory.host_total_bytes) == (87.5, 3 << 30, 24 << 30)
     assert [(process.role, process.pid) for process in memory.processes] == [("worker", 4243), ("supervisor", 4242)]
 
 
-def test_the_memory_of_a_run_that_ended_is_the_last_one_its_worker_had() -> None:
+def test_memory_of_an_ended_run_is_its_last_reading() -> None:
     told = supervisor_events(T0 + 11)
     sampled = of(told, ev.HostSampled)[0]
     ended = [msgspec.structs.replace(process, rss_bytes=0, cpu_percent=0.0) for process in sampled.processes[:1]]
@@ -190,7 +190,7 @@ def saved(path: str, step: int, t: float) -> ev.CheckpointSaved:
     return ev.CheckpointSaved(t=T0 + t, path=path, step=step, epoch=1, bytes=int(t), seconds=0.1, reason="epoch")
 
 
-def test_a_checkpoint_that_was_removed_is_not_listed_until_it_is_saved_again() -> None:
+def test_removed_checkpoint_is_listed_after_saved_again() -> None:
     told: list[ev.Event] = [saved("a.pt", 1, 1), saved("b.pt", 2, 2), ev.CheckpointDropped(t=T0 + 3, path="a.pt")]
     assert [view.path for view in seen({"worker-0": told}, around(T0 + 9)).checkpoints] == ["b.pt"]
     elsewhere: list[ev.Event] = [saved("a.pt", 1, 1.1), saved("c.pt", 3, 3)]
@@ -200,13 +200,13 @@ def test_a_checkpoint_that_was_removed_is_not_listed_until_it_is_saved_again() -
     assert [(view.path, view.t) for view in again] == [("a.pt", T0 + 4), ("b.pt", T0 + 2)]
 
 
-def test_of_two_saves_at_one_step_the_later_one_is_in_the_file() -> None:
+def test_later_of_two_saves_at_one_step_wins() -> None:
     told: list[ev.Event] = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
     [view] = seen({"worker-0": told, "worker-1": [saved("a.pt", 1, 2)]}, around(T0 + 9)).checkpoints
     assert (view.t, view.bytes) == (T0 + 5, 5)
 
 
-def test_two_hosts_add_up() -> None:
+def test_hosts_are_summed() -> None:
     first, second = worker_events(), [opened(T0, "worker", host_index=1, pid=7), *worker_events()[1:]]
     declared = of(first, ev.TopologyDeclared)[0]
     there = msgspec.structs.replace(declared, num_cores=16, num_hosts=2, host_index=1, cores=list(range(8, 16)))
@@ -227,7 +227,7 @@ def test_two_hosts_add_up() -> None:
     assert len(said) == 1
 
 
-def test_values_that_are_not_finite_name_core_step_and_value() -> None:
+def test_non_finite_values_name_core_step_and_value() -> None:
     rows = [losses(step) for step in range(1, 12)]
     rows[4][3], rows[7][0] = math.nan, -math.inf
     declared = msgspec.structs.replace(of(worker_events(), ev.TopologyDeclared)[0], cores=list(range(8, 16)))
@@ -277,7 +277,7 @@ def test_a_receipt_without_its_request_file_is_shown_too() -> None:
     assert (view.id, view.state, view.by, view.t, view.path) == ("1", "applied", None, T0 + 6, "checkpoints/a.pt")
 
 
-def test_a_failure_is_told_with_its_traceback() -> None:
+def test_failure_includes_its_traceback() -> None:
     broke = ev.FailureRaised(
         t=T0 + 6, error="ValueError", message="bad", traceback="Traceback ...", phase="tracing", step=7
     )  # fmt: skip
@@ -309,7 +309,7 @@ def test_a_resumed_run_counts_the_steps_before() -> None:
     assert (snapshot.steps, snapshot.epoch, snapshot.epoch_step) == (44, 3, 5)
 
 
-def test_the_configuration_that_the_supervisor_recorded_comes_before_that_of_the_manifest() -> None:
+def test_recorded_config_overrides_the_manifest() -> None:
     assert seen({"supervisor-0": supervisor_events(None)}, around(T0)).config == CONFIG
     assert seen({"supervisor-0": supervisor_events(None)}, around(T0, config={"task": "x"})).config == CONFIG
     assert seen({}, around(T0, config={"task": "x"})).config == {"task": "x"}

@@ -59,12 +59,12 @@ def beat(t: float, phase: ev.Phase = "executing", step: int = 1) -> ev.Heartbeat
     return ev.HeartbeatSent(t=T0 + t, phase=phase, phase_s=0.1, step=step, epoch=1)
 
 
-def test_a_silence_is_a_stall_where_it_began() -> None:
+def test_silence_is_a_stall_from_its_start() -> None:
     snapshot = said_by_a_worker(beat(1), beat(2), beat(36.0), beat(37.0))
     assert told(snapshot, "stall") == [(2.0, 0, "worker-0: no output for 34 s")]
 
 
-def test_heartbeats_without_a_step_are_a_stall_once_there_is_one_again() -> None:
+def test_heartbeats_without_steps_mark_a_stall_afterwards() -> None:
     first = steps_recorded(T0 + 1, 1, [losses(1)])
     beats = [beat(t) for t in range(1, 61)]
     assert told(said_by_a_worker(first, *beats), "stall") == []
@@ -72,17 +72,17 @@ def test_heartbeats_without_a_step_are_a_stall_once_there_is_one_again() -> None
     assert told(snapshot, "stall") == [(1.0, 1, "worker-0: executing for 1 min 00 s without a step")]
 
 
-def test_a_long_wait_before_the_first_step_is_no_stall() -> None:
+def test_long_wait_before_first_step_is_not_a_stall() -> None:
     beats = [beat(t, "data", step=0) for t in range(1, 61)]
     assert told(said_by_a_worker(*beats, beat(61, step=1), steps_recorded(T0 + 62, 1, [losses(1)])), "stall") == []
 
 
-def test_a_long_compile_with_a_beating_heart_is_no_stall() -> None:
+def test_long_compile_with_heartbeats_is_not_a_stall() -> None:
     beats = [beat(t, "compiling") for t in range(1, 400)]
     assert told(said_by_a_worker(*beats, beat(400, step=2), now=401), "stall") == []
 
 
-def test_non_finite_values_are_marked_where_they_begin() -> None:
+def test_non_finite_values_are_marked_at_their_start() -> None:
     rows = [losses(step) for step in range(1, 12)]
     bad = [[*row[:3], math.nan, *row[4:]] for row in rows]
     events: list[ev.Event] = [
@@ -100,7 +100,7 @@ def test_non_finite_values_are_marked_where_they_begin() -> None:
     assert {mark.core for mark in snapshot.marks if mark.kind == "non_finite"} == {3}
 
 
-def test_a_resumed_run_says_from_where() -> None:
+def test_resumed_run_names_its_checkpoint() -> None:
     [start] = [event for event in supervisor_events(None) if isinstance(event, ev.RunStarted)]
     resumed = msgspec.structs.replace(start, resumed_from="checkpoints/last.pt")
     planned = msgspec.structs.replace(of(worker_events(), ev.TrainingPlanned)[0], first_step=45)
@@ -108,13 +108,13 @@ def test_a_resumed_run_says_from_where() -> None:
     assert told(snapshot, "resume") == [(0.0, 44, "resumed from checkpoints/last.pt")]
 
 
-def test_a_supervisors_warning_stands_at_the_step_that_was_newest_then() -> None:
+def test_supervisor_warning_is_at_the_step_of_its_time() -> None:
     warned = [*supervisor_events(None), ev.WarningRaised(t=T0 + 7.3, text="the disk is nearly full")]
     snapshot = seen({"worker-0": worker_events(), "supervisor-0": warned}, around(T0 + 12))
     assert told(snapshot, "warning") == [(7.3, 33, "the disk is nearly full")]
 
 
-def test_a_failure_is_a_mark_and_so_is_a_run_that_vanished() -> None:
+def test_failure_and_lost_run_are_marked() -> None:
     broke = ev.FailureRaised(
         t=T0 + 6, error="ValueError", message="bad\npage", traceback="...", phase="tracing", step=7
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_a_failure_is_a_mark_and_so_is_a_run_that_vanished() -> None:
     assert (t, step) == (10.25, 66)
 
 
-def test_a_request_is_marked_when_it_was_made_and_when_it_was_answered() -> None:
+def test_request_is_marked_when_made_and_answered() -> None:
     view = RequestView(
         id="1", kind="checkpoint", state="requested", t=T0 + 5, by="screen", seen_phase=None, applied_step=None,
         path=None, why=None)  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_request_is_marked_when_it_was_made_and_when_it_was_answered() -> None
     assert told(snapshot, "request")[1][2] == "request to save a checkpoint: refused: the run ended"
 
 
-def test_what_several_hosts_tell_alike_is_one_mark() -> None:
+def test_same_event_of_several_hosts_is_one_mark() -> None:
     second = [opened(T0, "worker", host_index=1, pid=7), *worker_events()[1:]]
     alone, both = ({"worker-0": worker_events()}, {"worker-0": worker_events(), "worker-1": second})
     snapshots = [
@@ -154,7 +154,7 @@ def test_what_several_hosts_tell_alike_is_one_mark() -> None:
     assert snapshots[0].epoch_starts == snapshots[1].epoch_starts
 
 
-def test_what_happens_often_is_counted_and_thinned() -> None:
+def test_frequent_events_are_counted_and_downsampled() -> None:
     number = 5_000
     events: list[ev.Event] = []
     for k in range(number):
@@ -174,7 +174,7 @@ def test_what_happens_often_is_counted_and_thinned() -> None:
 
 
 @pytest.mark.parametrize("t", [math.nan, math.inf])
-def test_a_fact_without_a_time_has_no_place_on_the_timeline(t: float) -> None:
+def test_event_without_time_is_not_on_the_timeline(t: float) -> None:
     events: list[ev.Event] = [
         ev.WarningRaised(t=t, text="when?"),
         ev.EpochStarted(t=t, epoch=1, first_step=1),
@@ -187,7 +187,7 @@ def test_a_fact_without_a_time_has_no_place_on_the_timeline(t: float) -> None:
     assert snapshot.loss[0].t == T0
 
 
-def test_what_has_not_changed_is_shared_between_snapshots() -> None:
+def test_unchanged_parts_are_shared_between_snapshots() -> None:
     state = RunState()
     for seq, event in enumerate(worker_events()[:-1]):
         state.apply("worker-0", seq, event)

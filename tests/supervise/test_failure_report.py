@@ -51,7 +51,7 @@ def reported(watched: Watched) -> ev.FailureReported:
     return wait_for(lambda: watched.said(ev.FailureReported), "the report of the failure")[0]
 
 
-def test_a_rank_that_breaks_is_told_at_once_though_the_worker_lives_on(bench: Bench) -> None:
+def test_rank_failure_is_reported_while_worker_lives(bench: Bench) -> None:
     watched = bench.supervise(A_RANK_BREAKS)
     told = reported(watched)
     broke = load(watched.run_dir).failure
@@ -67,7 +67,7 @@ def test_a_rank_that_breaks_is_told_at_once_though_the_worker_lives_on(bench: Be
     assert "followed" not in page
 
 
-def test_later_deaths_are_told_as_what_followed_in_every_view(bench: Bench) -> None:
+def test_later_exits_are_consequences_in_every_view(bench: Bench) -> None:
     watched = bench.supervise(A_RANK_BREAKS)
     watched.ended()
     broke = load(watched.run_dir).failure
@@ -83,7 +83,7 @@ def test_later_deaths_are_told_as_what_followed_in_every_view(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
-def test_an_end_in_native_code_is_told_with_what_was_printed_and_the_stack(bench: Bench, number: int) -> None:
+def test_native_crash_is_reported_with_output_and_stack(bench: Bench, number: int) -> None:
     watched = bench.supervise(
         f"""
         import faulthandler
@@ -106,7 +106,7 @@ def test_an_end_in_native_code_is_told_with_what_was_printed_and_the_stack(bench
     assert watched.ended().reason.endswith("it last printed: F0000 rendezvous.cc:112 Termination timeout")
 
 
-def test_kill_9_is_told_within_two_seconds_with_what_the_kernel_counts(bench: Bench) -> None:
+def test_kill_9_is_reported_within_2_s_with_kernel_count(bench: Bench) -> None:
     watched = bench.supervise(f"print('step 7', flush=True)\n{FOREVER}")
     pid = watched.worker_pid()
     killed = time.time()
@@ -119,7 +119,7 @@ def test_kill_9_is_told_within_two_seconds_with_what_the_kernel_counts(bench: Be
     assert told.memory in watched.ended().reason
 
 
-def test_an_end_that_was_asked_for_is_no_failure(bench: Bench) -> None:
+def test_requested_end_is_not_a_failure(bench: Bench) -> None:
     watched = bench.supervise("end('stopped', 4)")
     watched.ended()
     assert watched.said(ev.FailureReported) == []
@@ -127,7 +127,7 @@ def test_an_end_that_was_asked_for_is_no_failure(bench: Bench) -> None:
     assert load(watched.run_dir).failure is None
 
 
-def test_an_end_without_a_word_is_told_as_one(bench: Bench) -> None:
+def test_silent_exit_is_reported(bench: Bench) -> None:
     watched = bench.supervise("print('loading', flush=True); os._exit(9)")
     watched.ended()
     (told,) = watched.said(ev.FailureReported)
@@ -152,9 +152,7 @@ def counters(root: Path, *, cgroup: str, files: dict[str, str]) -> Path:
         ("", "proc/vmstat"),
     ],
 )
-def test_a_kill_for_want_of_memory_is_told_from_any_other_by_the_kernels_count(
-    tmp_path: Path, cgroup: str, name: str
-) -> None:
+def test_oom_kill_is_recognised_by_kernel_count(tmp_path: Path, cgroup: str, name: str) -> None:
     root = counters(tmp_path, cgroup=cgroup, files={name: "oom 3\noom_kill 2\n"})
     watch = OutOfMemoryWatch(root)
     watch.sample()
@@ -166,13 +164,13 @@ def test_a_kill_for_want_of_memory_is_told_from_any_other_by_the_kernels_count(
     assert "out of memory: the kernel killed a process" in watch.verdict()
 
 
-def test_where_the_kernel_tells_nothing_that_is_said(tmp_path: Path) -> None:
+def test_missing_kernel_count_is_stated(tmp_path: Path) -> None:
     watch = OutOfMemoryWatch(tmp_path)
     assert watch.rose() is None
     assert "cannot be read" in watch.verdict()
 
 
-def test_last_words_leave_out_the_traceback_that_stands_elsewhere(tmp_path: Path) -> None:
+def test_output_tail_omits_the_traceback(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     log.write_text("epoch 1\nTraceback (most recent call last):\n  File x\nValueError: no\n")
     words = log_tail.read_last(log, "Traceback (most recent call last):\n  File x\nValueError: no\n")
@@ -218,7 +216,7 @@ def memory_group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_memory_that_really_runs_out_is_told_as_that(memory_group: Path, tmp_path: Path) -> None:
+def test_real_out_of_memory_is_reported(memory_group: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", IN_A_GROUP, str(memory_group), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def _check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_long_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise(LONG + "report(60); end('done', 0, step=60_000)")
     watched.ended(60)
 
@@ -45,7 +45,7 @@ def test_a_long_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: py
     assert f"{len(places)} sound place" in _check(run_dir, capsys)
 
 
-def test_a_sealed_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compressed_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     config = {**recorded.CONFIG, "report": {"interval_s": 1.0, "seal": True}}
     watched = bench.supervise(LONG + "report(60); end('done', 0, step=60_000)", config={"config": config})
     watched.ended(60)
@@ -59,9 +59,7 @@ def test_a_sealed_run_opens_from_what_its_supervisor_kept(bench: Bench, capsys: 
     assert "sound place" in _check(run_dir, capsys)
 
 
-def test_kill_9_of_the_supervisor_leaves_sound_places_and_the_rest_is_read(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_supervisor_leaves_intact_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     watched = bench.supervise(
         LONG
         + """
@@ -83,7 +81,7 @@ def test_kill_9_of_the_supervisor_leaves_sound_places_and_the_rest_is_read(
     assert "sound place" in _check(run_dir, capsys)
 
 
-def test_a_run_that_cannot_keep_places_goes_on_and_its_log_says_why(bench: Bench) -> None:
+def test_run_without_writable_cache_continues_and_logs_it(bench: Bench) -> None:
     watched = bench.supervise("(run_dir / 'places').touch()\n" + LONG + "report(60); end('done', 0, step=60_000)")
 
     assert watched.ended(60).outcome == "done"

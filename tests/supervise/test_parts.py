@@ -20,7 +20,7 @@ from tputui.telemetry import events as ev
 TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)
 
 
-def test_sigterm_asks_then_asks_harder_when_the_grace_time_is_over() -> None:
+def test_sigterm_escalates_after_grace_time() -> None:
     escalation = Escalation(TIMING)
 
     assert escalation.on_sigterm(100) == "stop"
@@ -29,13 +29,13 @@ def test_sigterm_asks_then_asks_harder_when_the_grace_time_is_over() -> None:
     assert escalation.due(121) is None
 
 
-def test_a_third_sigterm_asks_for_nothing_more() -> None:
+def test_third_sigterm_changes_nothing() -> None:
     escalation = Escalation(TIMING)
 
     assert [escalation.on_sigterm(now) for now in (100, 101, 102)] == ["stop", "stop_now", None]
 
 
-def test_stop_now_turns_into_force_once_counted_from_the_first() -> None:
+def test_stop_now_escalates_once_from_the_first_request() -> None:
     escalation = Escalation(TIMING)
 
     escalation.on_request("stop_now", 100)
@@ -47,7 +47,7 @@ def test_stop_now_turns_into_force_once_counted_from_the_first() -> None:
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "stop", "stop_after_epoch"])
-def test_other_requests_never_turn_into_force(kind: ev.RequestKind) -> None:
+def test_only_stop_requests_escalate(kind: ev.RequestKind) -> None:
     escalation = Escalation(TIMING)
 
     escalation.on_request(kind, 100)
@@ -63,13 +63,13 @@ def _trained(outcome: ev.Outcome, reason: str) -> ev.TrainingEnded:
     return ev.TrainingEnded(t=1.0, outcome=outcome, step=3, reason=reason)
 
 
-def test_the_workers_own_word_counts_even_where_it_crashed_afterwards() -> None:
+def test_worker_report_counts_even_if_it_crashed_later() -> None:
     ending = run_ending(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
 
     assert ending == RunEnding("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
 
 
-def test_exit_code_0_without_a_last_word_is_a_failure() -> None:
+def test_exit_code_0_without_end_report_is_a_failure() -> None:
     ending = run_ending(_end(0), None, None, [])
 
     assert (ending.outcome, ending.exit_code) == ("failed", 3)
@@ -90,7 +90,7 @@ def _log(tmp_path: Path) -> tuple[Path, LogTail]:
     return path, LogTail(path)
 
 
-def test_lines_are_handed_out_when_they_are_whole(tmp_path: Path) -> None:
+def test_only_complete_lines_are_returned(tmp_path: Path) -> None:
     path, tail = _log(tmp_path)
 
     path.write_bytes(b"one\ntw")
@@ -101,7 +101,7 @@ def test_lines_are_handed_out_when_they_are_whole(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_a_progress_bar_is_reduced_to_what_it_last_showed(tmp_path: Path) -> None:
+def test_progress_bar_output_is_reduced_to_its_last_state(tmp_path: Path) -> None:
     path, tail = _log(tmp_path)
 
     path.write_bytes(b"\r 10%|#   |\r100%|####|\r\nwindows\r\n\r\n")
@@ -130,7 +130,7 @@ def test_a_flood_of_lines_is_cut_and_counted(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_a_flood_of_bytes_is_jumped_over_and_counted(tmp_path: Path) -> None:
+def test_flood_of_bytes_is_skipped_and_counted(tmp_path: Path) -> None:
     path, tail = _log(tmp_path)
 
     path.write_bytes(b"x" * READ_BYTES + b"\nlast\n")
@@ -141,7 +141,7 @@ def test_a_flood_of_bytes_is_jumped_over_and_counted(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_a_tail_starts_at_the_end_of_what_was_there(tmp_path: Path) -> None:
+def test_tail_starts_at_the_current_end(tmp_path: Path) -> None:
     (tmp_path / "worker-0.log").write_bytes(b"before\n")
     path, tail = _log(tmp_path)
 
@@ -152,7 +152,7 @@ def test_a_tail_starts_at_the_end_of_what_was_there(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_a_process_that_has_exited_and_is_not_reaped_is_no_reading() -> None:
+def test_zombie_process_is_not_sampled() -> None:
     worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     sampler = HostSampler(worker.pid)
     assert {process.role for process in sampler.sample().processes} == {"supervisor", "worker"}
@@ -164,7 +164,7 @@ def test_a_process_that_has_exited_and_is_not_reaped_is_no_reading() -> None:
     worker.communicate()
 
 
-def test_a_stall_asks_to_save_and_stop_and_at_once_when_its_grace_is_over() -> None:
+def test_stall_requests_save_and_stop_then_escalates() -> None:
     escalation = Escalation(Timing(stall_grace_s=120))
     assert escalation.on_stall(10.0) == "stop"
     assert escalation.on_stall(11.0) is None

@@ -43,7 +43,7 @@ def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
-def test_a_process_tells_where_it_is_and_goes_on(bench: Bench) -> None:
+def test_process_reports_stacks_and_continues(bench: Bench) -> None:
     watched = bench.supervise(ANSWERS, env={"PYTHONPATH": str(HERE)})
     pid = watched.worker_pid()
     done = stacks(watched)
@@ -60,7 +60,7 @@ def test_a_process_tells_where_it_is_and_goes_on(bench: Bench) -> None:
     assert not process.by_signal
 
 
-def test_a_process_whose_interpreter_is_held_by_native_code_is_asked_by_a_signal(bench: Bench) -> None:
+def test_process_holding_the_gil_is_asked_by_signal(bench: Bench) -> None:
     watched = bench.supervise(HOLDS_THE_INTERPRETER, env={"PYTHONPATH": str(HERE)})
     pid = watched.worker_pid()
     done = stacks(watched, "--json", "--wait", "20")
@@ -71,7 +71,7 @@ def test_a_process_whose_interpreter_is_held_by_native_code_is_asked_by_a_signal
     assert is_running(pid), "it was not stopped"
 
 
-def test_a_process_that_cannot_be_asked_at_all_is_named_and_left_alone(bench: Bench) -> None:
+def test_unreachable_process_is_named_only(bench: Bench) -> None:
     watched = bench.supervise("while True: Event().wait(1)")
     pid = watched.worker_pid()
     done = stacks(watched, "--wait", "0.5")
@@ -80,7 +80,7 @@ def test_a_process_that_cannot_be_asked_at_all_is_named_and_left_alone(bench: Be
     assert is_running(pid)
 
 
-def test_a_process_whose_code_has_reset_the_signal_is_not_sent_it(bench: Bench) -> None:
+def test_process_without_handler_is_not_signalled(bench: Bench) -> None:
     resets = HOLDS_THE_INTERPRETER.replace(
         "def in_native", "signal.signal(signal.SIGUSR1, signal.SIG_DFL)\n    def in_native"
     )
@@ -92,7 +92,7 @@ def test_a_process_whose_code_has_reset_the_signal_is_not_sent_it(bench: Bench) 
     assert "removed the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
 
 
-def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:
+def test_ended_run_has_no_stacks(bench: Bench) -> None:
     watched = bench.supervise("end('done', 0)")
     watched.ended()
     done = stacks(watched)
@@ -100,7 +100,7 @@ def test_of_a_run_that_has_ended_nothing_can_be_asked(bench: Bench) -> None:
     assert "the run is done" in done.stderr
 
 
-def test_printed_stacks_are_read_back_and_anything_else_is_passed_over() -> None:
+def test_printed_stacks_are_parsed_and_the_rest_ignored() -> None:
     text = (
         "noise\nThread 0x00007f01 (most recent call first):\n"
         f'  File "{stack_frames.__file__}", line 3 in printed\n'

@@ -28,7 +28,7 @@ def stuck(bench: Bench, policy: str) -> Watched:
     return bench.supervise(STUCK, config={"config": config})
 
 
-def test_a_stall_is_told_once_with_who_waits_where(bench: Bench) -> None:
+def test_stall_is_reported_once_with_waiting_processes(bench: Bench) -> None:
     watched = stuck(bench, "notify")
     told = wait_for(lambda: watched.said(ev.StallFound), "the stall")
     assert "waiting for data" in told[0].text
@@ -39,7 +39,7 @@ def test_a_stall_is_told_once_with_who_waits_where(bench: Bench) -> None:
     assert requests.read_all(watched.run_dir) == []
 
 
-def test_a_stalled_run_saves_and_stops_where_that_is_its_policy(bench: Bench) -> None:
+def test_stalled_run_saves_and_stops_by_policy(bench: Bench) -> None:
     watched = stuck(bench, "save-stop")
     ended = watched.ended()
     assert (ended.outcome, ended.exit_code, ended.reason) == ("stopped", 4, "asked by stall")
@@ -47,7 +47,7 @@ def test_a_stalled_run_saves_and_stops_where_that_is_its_policy(bench: Bench) ->
     assert (request.kind, request.by) == ("stop", "stall")
 
 
-def test_nothing_is_done_where_a_run_is_to_carry_on(bench: Bench) -> None:
+def test_continue_policy_does_nothing(bench: Bench) -> None:
     watched = stuck(bench, "continue")
     samples = wait_for(lambda: len(watched.said(ev.HostSampled)) > 6 and watched.said(ev.HostSampled), "some seconds")
     assert samples

@@ -24,7 +24,7 @@ ON_REQUEST_STOP = """
 """
 
 
-def test_a_run_that_trains_to_the_end_is_told_from_start_to_end(bench: Bench) -> None:
+def test_complete_run_is_recorded_from_start_to_end(bench: Bench) -> None:
     watched = bench.supervise("print('hello'); end('done', 0, reason='3 epochs trained')")
 
     ended = watched.ended()
@@ -38,7 +38,7 @@ def test_a_run_that_trains_to_the_end_is_told_from_start_to_end(bench: Bench) ->
     assert (watched.run_dir / "worker-0.log").read_text() == "hello\n"
 
 
-def test_a_worker_that_dies_without_a_last_word_has_failed_for_a_reason(bench: Bench) -> None:
+def test_silently_killed_worker_has_a_failure_reason(bench: Bench) -> None:
     watched = bench.supervise("print('loading'); raise SystemExit('no such file: images')")
 
     ended = watched.ended()
@@ -49,7 +49,7 @@ def test_a_worker_that_dies_without_a_last_word_has_failed_for_a_reason(bench: B
 
 
 @pytest.mark.parametrize("code", [2, 7])
-def test_usage_and_environment_errors_of_the_worker_are_those_of_the_run(bench: Bench, code: int) -> None:
+def test_usage_and_environment_errors_are_passed_on(bench: Bench, code: int) -> None:
     watched = bench.supervise(
         f"""
         reporter.emit(ev.FailureRaised(t=time.time(), error="Unable", message="torch_xla is too old", traceback="",
@@ -66,7 +66,7 @@ def test_usage_and_environment_errors_of_the_worker_are_those_of_the_run(bench: 
 
 
 @pytest.mark.parametrize("code", [2, 7])
-def test_an_exit_code_of_the_users_own_code_is_a_failure_of_training(bench: Bench, code: int) -> None:
+def test_exit_code_of_user_code_is_a_training_failure(bench: Bench, code: int) -> None:
     watched = bench.supervise(f"sys.stderr.write('usage: mytool FILE'); sys.stderr.flush(); os._exit({code})")
 
     ended = watched.ended()
@@ -75,7 +75,7 @@ def test_an_exit_code_of_the_users_own_code_is_a_failure_of_training(bench: Benc
     assert f"ended with exit code {code} without an end record" in ended.reason
 
 
-def test_an_exception_that_the_worker_told_of_is_the_reason(bench: Bench) -> None:
+def test_reported_exception_is_the_reason(bench: Bench) -> None:
     watched = bench.supervise(
         """
         reporter.emit(ev.FailureRaised(t=time.time(), error="ValueError", message="labels run to 11", traceback="",
@@ -88,7 +88,7 @@ def test_an_exception_that_the_worker_told_of_is_the_reason(bench: Bench) -> Non
     assert watched.ended().reason == "the training process gave up: ValueError: labels run to 11"
 
 
-def test_kill_9_of_the_worker_is_told_within_two_seconds(bench: Bench) -> None:
+def test_kill_9_of_the_worker_is_reported_within_2_s(bench: Bench) -> None:
     watched = bench.supervise(FOREVER)
     pid = watched.worker_pid()
 
@@ -102,7 +102,7 @@ def test_kill_9_of_the_worker_is_told_within_two_seconds(bench: Bench) -> None:
     assert watched.said(ev.WorkerExited)[0].signal == "SIGKILL"
 
 
-def test_kill_9_of_the_supervisor_leaves_training_and_its_output_alone(bench: Bench) -> None:
+def test_killed_supervisor_leaves_training_and_its_output(bench: Bench) -> None:
     watched = bench.supervise(
         """
         while not (run_dir / "go").exists():
@@ -124,7 +124,7 @@ def test_kill_9_of_the_supervisor_leaves_training_and_its_output_alone(bench: Be
     assert (watched.run_dir / "worker-0.log").read_text().endswith("step 999\n")
 
 
-def test_sigterm_asks_to_stop_and_save(bench: Bench) -> None:
+def test_sigterm_requests_stop_with_save(bench: Bench) -> None:
     watched = bench.supervise(ON_REQUEST_STOP)
     watched.worker_pid()
 
@@ -135,7 +135,7 @@ def test_sigterm_asks_to_stop_and_save(bench: Bench) -> None:
     assert watched.process.returncode == 4
 
 
-def test_a_second_sigterm_asks_to_stop_at_once(bench: Bench) -> None:
+def test_second_sigterm_requests_immediate_stop(bench: Bench) -> None:
     watched = bench.supervise("next_request(); print('first'); request = next_request()\n" + "end('stopped', 4)")
     watched.worker_pid()
 
@@ -147,7 +147,7 @@ def test_a_second_sigterm_asks_to_stop_at_once(bench: Bench) -> None:
     assert [request.kind for request in requests.read_all(watched.run_dir)] == ["stop", "stop_now"]
 
 
-def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_its_children(bench: Bench) -> None:
+def test_training_and_children_are_killed_after_grace_time(bench: Bench) -> None:
     watched = bench.supervise(
         """
         child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
@@ -171,7 +171,7 @@ def test_after_sigterm_and_the_grace_time_training_is_ended_by_force_with_all_it
     wait_for(lambda: not is_running(child), "the end of the worker's child")
 
 
-def test_a_child_that_outlives_the_worker_is_not_left_behind(bench: Bench) -> None:
+def test_child_that_outlives_the_worker_is_killed(bench: Bench) -> None:
     watched = bench.supervise(
         """
         child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
@@ -185,7 +185,7 @@ def test_a_child_that_outlives_the_worker_is_not_left_behind(bench: Bench) -> No
     wait_for(lambda: not is_running(child), "the end of the worker's child")
 
 
-def test_a_child_in_a_session_of_its_own_is_named_at_the_end(bench: Bench) -> None:
+def test_child_in_its_own_session_is_named_at_the_end(bench: Bench) -> None:
     watched = bench.supervise(
         """
         child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"],
@@ -220,7 +220,7 @@ def test_stop_now_from_any_viewer_is_enforced(bench: Bench) -> None:
     assert watched.said(ev.RequestApplied)[0].request == request.id
 
 
-def test_a_closed_terminal_and_ctrl_c_do_not_reach_it(bench: Bench) -> None:
+def test_hangup_and_ctrl_c_do_not_reach_the_supervisor(bench: Bench) -> None:
     watched = bench.supervise(ON_REQUEST_STOP)
     pid = watched.worker_pid()
 
@@ -232,7 +232,7 @@ def test_a_closed_terminal_and_ctrl_c_do_not_reach_it(bench: Bench) -> None:
     assert watched.process.pid != pid
 
 
-def test_a_request_that_nobody_answered_is_refused_with_the_reason(bench: Bench) -> None:
+def test_unanswered_request_is_rejected_with_reason(bench: Bench) -> None:
     watched = bench.supervise(FOREVER)
     pid = watched.worker_pid()
 
@@ -257,7 +257,7 @@ def test_host_and_processes_are_sampled_once_a_second(bench: Bench) -> None:
     assert samples[0].memory_total_bytes > samples[0].memory_used_bytes > 0
 
 
-def test_journals_of_the_worker_are_sealed_where_that_was_asked(bench: Bench) -> None:
+def test_worker_journals_are_compressed_if_configured(bench: Bench) -> None:
     config = {**recorded.CONFIG, "report": {"interval_s": 1.0, "seal": True}}
     watched = bench.supervise("end('done', 0)", config={"config": config})
     watched.ended()
@@ -267,7 +267,7 @@ def test_journals_of_the_worker_are_sealed_where_that_was_asked(bench: Bench) ->
     assert not (watched.run_dir / "worker-0.jsonl").exists()
 
 
-def test_a_disk_that_refuses_the_journal_is_told_in_the_log_and_training_goes_on(bench: Bench) -> None:
+def test_unwritable_journal_is_logged_training_continues(bench: Bench) -> None:
     watched = bench.supervise("Event().wait(3.5); (run_dir / 'trained').touch()", file_bytes_max=1700, end_record_s=0.5)
     watched.process.wait(20)
 
@@ -276,7 +276,7 @@ def test_a_disk_that_refuses_the_journal_is_told_in_the_log_and_training_goes_on
     assert (watched.run_dir / "trained").exists()
 
 
-def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_that_is_not_a_run_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "there is no run.json in it" in capsys.readouterr().err
 
@@ -289,7 +289,7 @@ def test_a_run_is_supervised_once(bench: Bench, capsys: pytest.CaptureFixture[st
     assert "another supervisor has started it" in capsys.readouterr().err
 
 
-def test_an_engine_of_the_users_own_does_not_shadow_ours(bench: Bench, tmp_path: Path) -> None:
+def test_user_engine_package_does_not_shadow_ours(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text("raise RuntimeError('the decoy was imported')")
     program = """
         import engine
@@ -309,7 +309,7 @@ def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_a_run_whose_directory_is_renamed_is_asked_and_ends_there(bench: Bench) -> None:
+def test_renamed_run_serves_requests_and_ends_there(bench: Bench) -> None:
     watched = bench.supervise(
         "inbox = requests.Inbox(rundir.held(run_dir)); beat(2); next_request(); end('stopped', 4)"
     )

@@ -62,14 +62,14 @@ def same(left: object, right: object) -> bool:
 
 
 @given(ANY_EVENT, st.integers(0, 2**53))
-def test_every_event_reads_back_as_it_was(event: ev.Event, seq: int) -> None:
+def test_every_event_round_trips(event: ev.Event, seq: int) -> None:
     record = decode(encode(event, seq))
     assert record.seq == seq
     assert same(record.event, event)
 
 
 @given(ANY_EVENT, st.data())
-def test_any_changed_byte_is_noticed(event: ev.Event, data: st.DataObject) -> None:
+def test_every_changed_byte_is_detected(event: ev.Event, data: st.DataObject) -> None:
     line = bytearray(encode(event, 7))
     place = data.draw(st.integers(0, len(line) - 2))
     line[place] ^= data.draw(st.integers(1, 255))
@@ -77,7 +77,7 @@ def test_any_changed_byte_is_noticed(event: ev.Event, data: st.DataObject) -> No
         decode(bytes(line))
 
 
-def test_a_line_is_json_that_a_strangers_script_reads_and_verifies() -> None:
+def test_line_is_json_that_any_script_can_verify() -> None:
     event = recorded.steps_recorded(1.0, 1, [[1.0, 2.0], [3.0, 5.0]])
     line = encode(event, 3)
     fields = json.loads(line)
@@ -86,24 +86,24 @@ def test_a_line_is_json_that_a_strangers_script_reads_and_verifies() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_survives_as_what_it_is(value: float) -> None:
+def test_non_finite_loss_round_trips(value: float) -> None:
     reading = ev.MeterReading(val=value, avg=value, sum=value, count=8)
     event = ev.MetersReported(t=1.0, epoch=1, step=1, split="train", meters={"loss": reading}, reduced="mean")
     json.loads(encode(event, 0), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert same(decode(encode(event, 0)).event, event)
 
 
-def test_a_kind_that_this_version_does_not_know_is_kept_whole() -> None:
+def test_unknown_kind_is_preserved() -> None:
     unknown = ev.UnknownEvent(t=2.0, kind="GradientsClipped", fields={"norm": 4.5, "cores": [1, 2]})
     assert decode(encode(unknown, 5)).event == unknown
 
 
-def test_a_field_that_this_version_does_not_know_is_passed_over() -> None:
+def test_unknown_field_is_ignored() -> None:
     body = b'{"k":"LogWritten","t":1.0,"line":"hello","colour":"red","q":0'
     assert decode(body + b',"c":"%08x"}' % zlib.crc32(body)).event == ev.LogWritten(t=1.0, line="hello")
 
 
-def test_a_sound_line_that_lacks_a_field_is_damage_not_a_guess() -> None:
+def test_intact_line_without_a_field_is_damage() -> None:
     body = b'{"k":"LogWritten","t":1.0,"q":0'
     with pytest.raises(DamagedLine, match="line"):
         decode(body + b',"c":"%08x"}' % zlib.crc32(body))

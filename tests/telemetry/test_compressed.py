@@ -40,7 +40,7 @@ def values(event: ev.Event) -> object:
     return event
 
 
-def test_every_record_and_every_value_reads_back(tmp_path: Path) -> None:
+def test_every_event_and_value_round_trips(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     events = steps_journal(plain)
     size = plain.stat().st_size
@@ -61,7 +61,7 @@ def test_zstdcat_prints_its_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 9, 14, 20, 500, -3])
-def test_a_damaged_frame_costs_its_own_records_and_is_told(tmp_path: Path, place: int) -> None:
+def test_damaged_frame_loses_only_its_events(tmp_path: Path, place: int) -> None:
     steps_journal(tmp_path / "worker-0.jsonl")
     path = seal(tmp_path / "worker-0.jsonl")
     content = bytearray(path.read_bytes())
@@ -73,7 +73,7 @@ def test_a_damaged_frame_costs_its_own_records_and_is_told(tmp_path: Path, place
     assert damage[0].lost_records == (None if place < 0 else 201 - len(records))
 
 
-def test_a_damaged_journal_is_not_sealed_and_stands_as_it_was(tmp_path: Path) -> None:
+def test_damaged_journal_is_not_compressed(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     steps_journal(plain)
     content = plain.read_bytes()[:-5]
@@ -84,19 +84,19 @@ def test_a_damaged_journal_is_not_sealed_and_stands_as_it_was(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["worker-0.jsonl"]
 
 
-def test_an_empty_sealed_file_is_told(tmp_path: Path) -> None:
+def test_empty_compressed_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl.zst"
     path.touch()
     assert [region.reason for region in read(path)[1]] == ["the file is empty"]
 
 
-def test_frames_hold_no_more_than_they_should() -> None:
+def test_frame_size_is_bounded() -> None:
     record = Record(0, recorded.steps_recorded(0.0, 1, [[1.0] * 8] * 1024))
     assert compressed._frame_end([record] * 7, final=False) == 0
     assert compressed._frame_end([record] * 20, final=False) == 8
 
 
-def test_the_tails_of_plain_and_sealed_journals_are_one_kind_of_thing(tmp_path: Path) -> None:
+def test_plain_and_compressed_tails_are_interchangeable(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     steps_journal(plain, num_records=2)
     tail = Tail(plain)

@@ -88,7 +88,7 @@ def test_no_hostile_run_makes_any_view_fail(tmp_path: Path, seed: int) -> None:
     ],
     ids=range(11),
 )
-def test_a_forged_line_is_damage_whatever_it_says(recorded_run: Path, body: bytes) -> None:
+def test_forged_line_is_damage(recorded_run: Path, body: bytes) -> None:
     with pytest.raises(DamagedLine):
         decode(forged(body, b"1"))
     count, regions = read(with_line(recorded_run, body))
@@ -97,12 +97,12 @@ def test_a_forged_line_is_damage_whatever_it_says(recorded_run: Path, body: byte
 
 
 @pytest.mark.parametrize("seq", [b"-5", b"+5", b"1_0", b" 7", b"", b"9" * 17, b"9" * 5000, b"\xd9\xa3"])
-def test_a_number_that_no_writer_counts_to_is_damage(seq: bytes) -> None:
+def test_absurd_sequence_number_is_damage(seq: bytes) -> None:
     with pytest.raises(DamagedLine):
         decode(forged(b'{"k":"LogWritten","t":1,"line":"a"', seq))
 
 
-def test_every_whole_number_of_a_fact_is_bounded() -> None:
+def test_every_integer_of_an_event_is_bounded() -> None:
     nested = (ev.MeterReading, ev.ProcessSample, ev.HbmReading, ev.MemoryForecast, ev.ModuleMemory)
     kinds: list[type] = [*ev.EVENT_TYPES, *nested]
     for kind in kinds:
@@ -112,13 +112,13 @@ def test_every_whole_number_of_a_fact_is_bounded() -> None:
 
 @pytest.mark.parametrize("num_values", [-1, float_blocks.VALUES_MAX + 1, 10**30])
 @pytest.mark.parametrize("form", ["r", "z"])
-def test_a_block_that_claims_what_none_holds_is_not_decoded(num_values: int, form: str) -> None:
+def test_block_with_absurd_size_is_not_decoded(num_values: int, form: str) -> None:
     with pytest.raises(float_blocks.BlockError, match="no block holds more"):
         float_blocks.unpack(form + "AAAA", num_values)
 
 
 @pytest.mark.parametrize("core", [1 << 40, -1])
-def test_a_core_that_no_pod_has_gets_no_room(tmp_path: Path, core: int) -> None:
+def test_absurd_core_number_allocates_nothing(tmp_path: Path, core: int) -> None:
     path = recorded.write_run(tmp_path) / "rank-1.jsonl"
     topology = ev.TopologyDeclared(
         t=recorded.T0, strategy="spmd", device="CPU", num_cores=1, num_hosts=1, host_index=0, cores=[core]
@@ -131,7 +131,7 @@ def test_a_core_that_no_pod_has_gets_no_room(tmp_path: Path, core: int) -> None:
     assert "left out 1 records that contradict themselves" in " ".join(show_text(snapshot).split())
 
 
-def test_a_step_on_more_cores_than_any_pod_has_gets_no_room(tmp_path: Path) -> None:
+def test_absurd_core_count_allocates_nothing(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     steps = msgspec.structs.replace(recorded.steps_recorded(recorded.T0 + 1, 1, [[0.5]]), cores=1 << 20, block="")
     recorded.write_journal(run_dir / "worker-1.jsonl", [recorded.opened(recorded.T0, "worker", 1), steps])
@@ -140,7 +140,7 @@ def test_a_step_on_more_cores_than_any_pod_has_gets_no_room(tmp_path: Path) -> N
     assert len(snapshot.cores) == 8
 
 
-def test_a_block_that_inflates_to_more_than_it_says_is_cut_short() -> None:
+def test_block_inflation_stops_at_declared_size() -> None:
     bomb = "z" + base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
     began = time.monotonic()
     with pytest.raises(float_blocks.BlockError):
@@ -174,7 +174,7 @@ STEPS = b'{"k":"StepsRecorded","t":1,"first":1,"mean":1,"min":1,"max":1,"block":
     ],
     ids=["lines", "values", "claim", "negative", "short", "odd", "count", "empty"],
 )
-def test_a_sealed_frame_that_unpacks_to_nothing_sane_is_damage(tmp_path: Path, content: bytes) -> None:
+def test_invalid_unpacked_frame_is_damage(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "worker-0.jsonl.zst"
     path.write_bytes(content + frame(PACK(b""), PACK(LINE), 1))
     count, regions = read(path)
@@ -182,7 +182,7 @@ def test_a_sealed_frame_that_unpacks_to_nothing_sane_is_damage(tmp_path: Path, c
     assert [(region.start, region.end) for region in regions] == [(0, len(content))]
 
 
-def test_false_headers_without_number_do_not_take_time_without_bound(tmp_path: Path) -> None:
+def test_unlimited_false_headers_take_bounded_time(tmp_path: Path) -> None:
     head = struct.pack("<II4sIIII", 0x184D2A54, 20 + (4 << 20), b"TPUS", 0, 4 << 20, 0, 1)
     path = tmp_path / "worker-0.jsonl.zst"
     path.write_bytes(head * (8 << 20 >> 5))
@@ -191,7 +191,7 @@ def test_false_headers_without_number_do_not_take_time_without_bound(tmp_path: P
     assert "the rest was not read" in regions[-1].reason
 
 
-def test_a_frame_that_stands_twice_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_duplicate_frame_is_reported_and_ignored(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl.zst"
     path.write_bytes(frame(PACK(b""), PACK(LINE), 1) * 2)
     count, regions = read(path)
@@ -199,7 +199,7 @@ def test_a_frame_that_stands_twice_is_told_and_changes_nothing(tmp_path: Path) -
     assert [region.reason for region in regions] == ["1 records stand in it again"]
 
 
-def test_a_record_wider_than_a_read_is_sealed_like_any_other(tmp_path: Path) -> None:
+def test_event_wider_than_a_read_is_compressed(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     row = struct.unpack("<262144f", os.urandom(4 * 262_144))
     recorded.write_journal(path, [recorded.opened(1.0, "worker"), recorded.steps_recorded(2.0, 1, [list(row)])])
@@ -207,7 +207,7 @@ def test_a_record_wider_than_a_read_is_sealed_like_any_other(tmp_path: Path) -> 
     assert read(seal(path)) == (2, [])
 
 
-def test_a_journal_with_values_that_cannot_be_read_is_not_sealed(tmp_path: Path) -> None:
+def test_journal_with_unreadable_values_is_not_compressed(tmp_path: Path) -> None:
     path = with_line(tmp_path, STEPS + b'"n":3,"cores":2', seq=b"1")
     with pytest.raises(CompressionError, match="values that cannot be read"):
         seal(path)
@@ -216,7 +216,7 @@ def test_a_journal_with_values_that_cannot_be_read_is_not_sealed(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.jsonl.zst"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "endless", "directory", "circle", "nowhere"])
-def test_what_is_no_plain_file_is_told_and_never_opened(recorded_run: Path, name: str, kind: str) -> None:
+def test_non_regular_file_is_reported_and_never_opened(recorded_run: Path, name: str, kind: str) -> None:
     path = recorded_run / name
     if kind == "pipe":
         os.mkfifo(path)
@@ -233,7 +233,7 @@ def test_what_is_no_plain_file_is_told_and_never_opened(recorded_run: Path, name
 
 
 @pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.jsonl.zst"])
-def test_a_hole_of_a_terabyte_takes_no_time(recorded_run: Path, name: str) -> None:
+def test_terabyte_hole_is_skipped_at_once(recorded_run: Path, name: str) -> None:
     path = recorded_run / name
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -244,7 +244,7 @@ def test_a_hole_of_a_terabyte_takes_no_time(recorded_run: Path, name: str) -> No
     assert any(region.journal == name and region.end == 1 << 40 for region in snapshot.damage.regions)
 
 
-def test_a_hole_in_a_journal_costs_what_was_in_it(tmp_path: Path) -> None:
+def test_hole_in_a_journal_loses_only_its_events(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(path, recorded.worker_events()[:10])
     last = recorded.worker_events()[10]
@@ -256,7 +256,7 @@ def test_a_hole_in_a_journal_costs_what_was_in_it(tmp_path: Path) -> None:
     assert (count, region.lost_records) == (11, 2)
 
 
-def test_a_pipe_for_a_manifest_or_a_request_is_not_waited_for(recorded_run: Path) -> None:
+def test_pipe_as_manifest_or_request_does_not_block(recorded_run: Path) -> None:
     (recorded_run / "run.json").unlink()
     os.mkfifo(recorded_run / "run.json")
     os.mkfifo(recorded_run / "requests" / "0-1.json")
@@ -267,7 +267,7 @@ def test_a_pipe_for_a_manifest_or_a_request_is_not_waited_for(recorded_run: Path
 
 
 @pytest.mark.parametrize("content", [DEEP[0], '{"a": 1' + "0" * 5000 + "}", "", "\0" * 100, "[" * 100_000])
-def test_a_manifest_or_a_request_of_anything_is_refused_in_words(recorded_run: Path, content: str) -> None:
+def test_invalid_manifest_or_request_is_rejected(recorded_run: Path, content: str) -> None:
     (recorded_run / "run.json").write_text('{"run":"a","created":1,"config":' + content)
     (recorded_run / "requests" / "0-1.json").write_text('{"id":' + content)
     with pytest.raises(rundir.RunNotFound, match=r"run\.json"):
@@ -275,7 +275,7 @@ def test_a_manifest_or_a_request_of_anything_is_refused_in_words(recorded_run: P
     assert requests.read_all(recorded_run) == []
 
 
-def test_a_file_that_should_be_small_is_not_read_when_it_is_not(tmp_path: Path) -> None:
+def test_oversized_small_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -283,7 +283,7 @@ def test_a_file_that_should_be_small_is_not_read_when_it_is_not(tmp_path: Path) 
         read_small(path, 64)
 
 
-def test_damage_without_end_is_told_in_bounded_words(tmp_path: Path) -> None:
+def test_endless_damage_has_a_bounded_report(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     lines = [forged(b'{"k":"LogWritten","t":1,"line":"a"', str(2 * n).encode()) for n in range(5_000)]
     path.write_bytes(b"".join(lines))
@@ -292,7 +292,7 @@ def test_damage_without_end_is_told_in_bounded_words(tmp_path: Path) -> None:
     assert sum(region.lost_records or 0 for region in regions) == 4_999
 
 
-def test_records_that_stand_again_are_one_region(tmp_path: Path) -> None:
+def test_repeated_events_are_one_region(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(path, recorded.worker_events()[:20])
     content = path.read_bytes()
@@ -303,7 +303,7 @@ def test_records_that_stand_again_are_one_region(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("junk", [b"\0", b"\n", b"x", b"a\n", b"\xff\n", b'{"a":'])
-def test_a_flood_of_anything_is_read_past_at_a_megabyte_in_a_second(tmp_path: Path, junk: bytes) -> None:
+def test_garbage_is_skipped_in_bounded_time(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(path, recorded.worker_events()[:1])
     with path.open("ab") as file:
@@ -314,7 +314,7 @@ def test_a_flood_of_anything_is_read_past_at_a_megabyte_in_a_second(tmp_path: Pa
 
 
 @pytest.mark.parametrize("t", [b"1e20", b"1e308", b"-1e308"])
-def test_a_clock_that_leaps_by_ages_does_not_hold_up_the_play(recorded_run: Path, t: bytes) -> None:
+def test_huge_clock_jump_does_not_delay_replay(recorded_run: Path, t: bytes) -> None:
     with_line(recorded_run, b'{"k":"LogWritten","t":' + t + b',"line":"later"', seq=b"1")
     assert fuzz._command(["replay", str(recorded_run), "--no-ui"])
 

@@ -38,7 +38,7 @@ def journal(tmp_path: Path, content: bytes) -> Path:
     return path
 
 
-def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
+def test_appended_events_are_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(path, EVENTS)
     records, damage = read_all(path)
@@ -47,7 +47,7 @@ def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
     assert damage == []
 
 
-def test_a_journal_is_its_owners_alone_and_has_one_writer_ever(tmp_path: Path) -> None:
+def test_journal_is_private_and_has_one_writer(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     JournalWriter(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -69,7 +69,7 @@ def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
     )
 
 
-def test_a_half_line_is_not_yet_while_the_writer_lives(tmp_path: Path) -> None:
+def test_partial_line_of_a_live_writer_is_pending(tmp_path: Path) -> None:
     path = journal(tmp_path, LINES[0] + LINES[1][:10])
     tail = Tail(path)
     assert [record.event for record in tail.read()] == EVENTS[:1]
@@ -82,7 +82,7 @@ def test_a_half_line_is_not_yet_while_the_writer_lives(tmp_path: Path) -> None:
 
 
 @given(place=st.integers(len(LINES[0]), len(WHOLE) - len(LINES[-1]) - 2), flip=st.integers(1, 255))
-def test_a_flipped_byte_costs_its_own_record_and_is_told(
+def test_flipped_byte_loses_one_event_and_is_reported(
     tmp_path_factory: pytest.TempPathFactory, place: int, flip: int
 ) -> None:
     content = bytearray(WHOLE)
@@ -98,7 +98,7 @@ def test_a_flipped_byte_costs_its_own_record_and_is_told(
     assert 1 <= damage[0].lost_records <= 2
 
 
-def test_missing_and_repeated_records_are_told(tmp_path: Path) -> None:
+def test_missing_and_repeated_events_are_reported(tmp_path: Path) -> None:
     path = journal(tmp_path, LINES[0] + LINES[3] + LINES[3] + LINES[4])
     records, damage = read_all(path)
     assert [record.seq for record in records] == [0, 3, 4]
@@ -109,15 +109,13 @@ def test_missing_and_repeated_records_are_told(tmp_path: Path) -> None:
 
 
 @given(st.binary(min_size=1, max_size=2000))
-def test_garbage_never_crashes_the_reader_and_is_always_told(
-    tmp_path_factory: pytest.TempPathFactory, garbage: bytes
-) -> None:
+def test_garbage_never_crashes_the_reader(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
     records, damage = read_all(journal(tmp_path_factory.mktemp("garbage"), garbage), max_bytes=64)
     assert records == []
     assert damage or not garbage.strip(b"\n")
 
 
-def test_a_file_cut_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_truncation_while_reading_is_reported(tmp_path: Path) -> None:
     path = journal(tmp_path, WHOLE)
     tail = Tail(path)
     assert len(tail.read()) == 6
@@ -127,7 +125,7 @@ def test_a_file_cut_while_it_is_read_is_told(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_a_full_disk_costs_no_record_once_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_loses_no_event_once_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "worker-0.jsonl"
     writer = JournalWriter(path)
     real_write = os.write
@@ -152,7 +150,7 @@ def test_a_full_disk_costs_no_record_once_there_is_room_again(tmp_path: Path, mo
     assert damage == []
 
 
-def test_a_fact_that_json_cannot_hold_costs_no_other(tmp_path: Path) -> None:
+def test_unserialisable_event_affects_no_other(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(
         path, [EVENTS[0], ev.RunStarted(t=1.0, run="r", config={"when": object()}, argv=[]), EVENTS[2]]

@@ -28,14 +28,14 @@ def test_both_writers_are_read_in_order_of_time(recorded_run: Path) -> None:
     assert times == sorted(times)
 
 
-def test_up_to_a_moment_nothing_later_is_told(recorded_run: Path) -> None:
+def test_reading_up_to_a_moment_yields_nothing_later(recorded_run: Path) -> None:
     moment = recorded.T0 + 5
     facts = everything(recorded_run, until=moment)
     assert max(fact.event.t for fact in facts) <= moment
     assert len(facts) == sum(fact.event.t <= moment for fact in everything(recorded_run))
 
 
-def test_facts_go_on_from_where_they_were(recorded_run: Path) -> None:
+def test_reading_continues_where_it_stopped(recorded_run: Path) -> None:
     merge = Merge(recorded_run)
     early, _ = merge.poll(until=recorded.T0 + 5)
     late, quiet = merge.poll()
@@ -46,13 +46,13 @@ def test_facts_go_on_from_where_they_were(recorded_run: Path) -> None:
     assert sorted(map(str, early + late)) == sorted(map(str, everything(recorded_run)))
 
 
-def test_a_sealed_journal_is_read_like_a_plain_one(recorded_run: Path) -> None:
+def test_compressed_journal_reads_like_a_plain_one(recorded_run: Path) -> None:
     before = [(fact.writer, fact.seq) for fact in everything(recorded_run)]
     seal(recorded_run / "worker-0.jsonl")
     assert [(fact.writer, fact.seq) for fact in everything(recorded_run)] == before
 
 
-def test_garbage_between_records_does_not_end_the_reading(recorded_run: Path) -> None:
+def test_garbage_between_events_does_not_end_reading(recorded_run: Path) -> None:
     path = recorded_run / "worker-0.jsonl"
     content = path.read_bytes()
     cut = content.index(b"\n") + 1
@@ -61,7 +61,7 @@ def test_garbage_between_records_does_not_end_the_reading(recorded_run: Path) ->
     assert sum(fact.writer == "worker-0" for fact in facts) == content.count(b"\n")
 
 
-def test_a_journal_that_cannot_be_opened_is_told_and_costs_no_other(recorded_run: Path) -> None:
+def test_unreadable_journal_does_not_affect_others(recorded_run: Path) -> None:
     (recorded_run / "a-0.jsonl").symlink_to(recorded_run / "a-0.jsonl")
     merge = Merge(recorded_run)
     facts, quiet = merge.poll()
@@ -75,7 +75,7 @@ def test_a_journal_that_cannot_be_opened_is_told_and_costs_no_other(recorded_run
     assert "cannot be opened" in region.reason
 
 
-def test_a_poll_without_a_budget_still_gets_somewhere(recorded_run: Path) -> None:
+def test_poll_without_budget_makes_progress(recorded_run: Path) -> None:
     merge = Merge(recorded_run)
     assert merge.poll(budget_s=0.0)[0]
     merge.close()

@@ -44,7 +44,7 @@ DRAWN = "a8f7e6d5c4b3a2918"
         ("path", "s3://bucket/x?X-Amz-Signature=dead"),
     ],
 )
-def test_a_secret_in_a_configuration_is_named_and_masked(name: str, value: str) -> None:
+def test_secret_in_config_is_named_and_redacted(name: str, value: str) -> None:
     config = {"data": {"inner": [{name: value}]}}
     assert redaction.secret_keys(config) == [f"data.inner[0].{name}"]
     assert MASK in str(redaction.masked(config))
@@ -69,7 +69,7 @@ def test_a_secret_in_a_configuration_is_named_and_masked(name: str, value: str) 
         ("password", ""),
     ],
 )
-def test_what_is_no_secret_is_left_as_it_is(name: str, value: str) -> None:
+def test_non_secrets_are_unchanged(name: str, value: str) -> None:
     config = {name: value, "epochs": 3, "lr": 0.1, "seal": True, "none": None}
     assert redaction.secret_keys(config) == []
     assert redaction.masked(config) == config
@@ -79,7 +79,7 @@ def test_the_sample_configurations_hold_no_secret() -> None:
     assert redaction.secret_keys(recorded.CONFIG) == []
 
 
-def test_a_command_line_is_masked_in_every_form() -> None:
+def test_command_line_is_redacted_in_every_form() -> None:
     words = ["tputui", "run", "x.toml", "--set", "data.password=abc", "--api-key", "zzz", "--token", DRAWN]
     words += ["PASSWORD=abc", "https://u:p@h/x", "--set", "optim.lr=0.1", "--name", "token"]
     told = redaction.masked_argv(words)
@@ -119,7 +119,7 @@ def test_a_command_line_is_masked_in_every_form() -> None:
         ("args: Namespace(lr=0.1, db_password='hunter2')", f"args: Namespace(lr=0.1, db_password='{MASK}')"),
     ],
 )
-def test_running_text_is_masked_where_it_tells_a_secret(text: str, shown: str) -> None:
+def test_secrets_in_text_are_redacted(text: str, shown: str) -> None:
     assert redaction.masked_text(text) == shown
 
 
@@ -151,7 +151,7 @@ time: 10:15:30 step:5 loss:0.3@core:4 ratio=1:2 A->B: ok {'lr': 0.001, 'momentum
 
 
 @pytest.mark.parametrize("line", ORDINARY)
-def test_the_lines_that_training_prints_are_left_as_they_are(line: str) -> None:
+def test_ordinary_training_output_is_unchanged(line: str) -> None:
     assert redaction.masked_text(line) == line
     coloured = f"\x1b[36m{line}\x1b[0m"
     assert redaction.masked_text(coloured) == coloured
@@ -166,7 +166,7 @@ PLAIN = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs
 
 
 @given(NAMES, QUOTES, MARKS, QUOTES, PLAIN, PLAIN, st.booleans())
-def test_no_secret_gets_through_however_it_is_written(
+def test_no_form_of_secret_gets_through(
     name: str, name_quote: str, mark: str, quote: str, before: str, after: str, blanks: bool
 ) -> None:
     secret = "hunter2 and hunter2" if blanks and quote else "hunter2"
@@ -180,13 +180,13 @@ PIECES = ["password", "token", "api_key", "=", ":", " ", "'", '"', "\\", "\x1b[1
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
-def test_pieces_of_secrets_are_masked_once_and_for_all(text: str) -> None:
+def test_redacting_pieces_is_idempotent(text: str) -> None:
     once = redaction.masked_text(text)
     assert redaction.masked_text(once) == once
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_masked_once_and_for_all(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     once = redaction.masked_text(text)
     assert redaction.masked_text(once) == once
 
@@ -211,7 +211,7 @@ def test_any_text_is_masked_once_and_for_all(text: str) -> None:
         "auth: ",
     ],
 )
-def test_no_text_takes_long(piece: str) -> None:
+def test_redaction_time_is_bounded(piece: str) -> None:
     text = "key sk- " + piece * (200_000 // len(piece))
     began = time.monotonic()
     redaction.masked_text(text)

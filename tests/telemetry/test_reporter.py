@@ -42,7 +42,7 @@ def steps(run_dir: Path, metric: str = "loss") -> dict[int, list[float]]:
     return rows
 
 
-def test_the_head_says_who_writes(tmp_path: Path) -> None:
+def test_first_event_names_the_writer(tmp_path: Path) -> None:
     Reporter(tmp_path, "worker", 3).close()
     tail = Tail(tmp_path / "worker-3.jsonl")
     head = tail.read()[0].event
@@ -51,7 +51,7 @@ def test_the_head_says_who_writes(tmp_path: Path) -> None:
     assert (head.writer, head.role, head.pid, head.format) == ("worker-3", "worker", os.getpid(), ev.FORMAT_VERSION)
 
 
-def test_every_step_of_every_core_is_kept(tmp_path: Path) -> None:
+def test_every_step_of_every_core_is_recorded(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
     log = reporter.step_log(cores=2)
     for step in range(1, 20_001):
@@ -60,7 +60,7 @@ def test_every_step_of_every_core_is_kept(tmp_path: Path) -> None:
     assert steps(tmp_path) == {step: [float(step), -float(step)] for step in range(1, 20_001)}
 
 
-def test_a_jump_in_the_step_number_begins_a_new_record(tmp_path: Path) -> None:
+def test_step_jump_begins_a_new_event(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
     log = reporter.step_log(cores=1)
     for step in (1, 2, 50, 51, 3):
@@ -83,7 +83,7 @@ def test_a_jump_in_the_step_number_begins_a_new_record(tmp_path: Path) -> None:
         (None, [math.nan, math.nan]),
     ],
 )
-def test_values_are_taken_in_every_form_and_nothing_raises(tmp_path: Path, values: Any, kept: list[float]) -> None:
+def test_values_of_every_form_are_accepted(tmp_path: Path, values: Any, kept: list[float]) -> None:
     reporter = Reporter(tmp_path, "worker")
     reporter.step_log(cores=2).log(1, values)
     reporter.close()
@@ -91,7 +91,7 @@ def test_values_are_taken_in_every_form_and_nothing_raises(tmp_path: Path, value
 
 
 @pytest.mark.parametrize("values", [None, "text", array("f", [1.0, 2.0, 3.0])])
-def test_bulk_values_that_cannot_be_kept_are_told_not_raised(tmp_path: Path, values: Any) -> None:
+def test_unusable_values_are_reported_not_raised(tmp_path: Path, values: Any) -> None:
     reporter = Reporter(tmp_path, "worker")
     reporter.record_steps(5, values, cores=2)
     reporter.close()
@@ -109,7 +109,7 @@ def test_bulk_values_of_another_type_are_converted(tmp_path: Path) -> None:
     assert (event.n, event.mean, event.min, event.max, event.bad) == (2, 2.0, 1.0, 3.0, 1)
 
 
-def test_the_last_steps_before_a_pause_do_not_wait_for_the_next_one(tmp_path: Path) -> None:
+def test_last_steps_before_a_pause_are_written(tmp_path: Path) -> None:
     clock = iter([float(number) for number in range(1000)]).__next__
     reporter = Reporter(tmp_path, "worker", clock=clock)
     reporter.step_log(cores=1).log(1, [1.0])
@@ -126,9 +126,7 @@ def test_the_last_steps_before_a_pause_do_not_wait_for_the_next_one(tmp_path: Pa
     assert any(isinstance(event, ev.StepsRecorded) for event in seen)
 
 
-def test_a_stalled_disk_drops_and_counts_steps_and_keeps_what_must_survive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_disk_drops_steps_but_not_essential_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = Reporter(tmp_path, "worker", queue_bytes_max=64 << 10)
     assert reporter.flush()
     real_write = os.write
@@ -177,7 +175,7 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     assert len(steps(tmp_path)) == 500
 
 
-def test_texts_of_any_length_and_with_any_characters_are_recorded_and_so_is_what_follows(tmp_path: Path) -> None:
+def test_any_text_is_recorded_and_so_are_later_events(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
     told = ev.FailureRaised(
         t=0.0,

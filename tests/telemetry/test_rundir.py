@@ -16,21 +16,21 @@ from tests import recorded
 from tputui.telemetry import requests, rundir
 
 
-def test_a_new_run_is_its_owners_alone_and_says_what_was_asked(tmp_path: Path) -> None:
+def test_new_run_is_private_and_has_a_manifest(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     assert {stat.S_IMODE(path.stat().st_mode) for path in (run_dir, run_dir / "requests")} == {0o700}
     assert stat.S_IMODE((run_dir / "run.json").stat().st_mode) == 0o600
     assert rundir.read_manifest(run_dir) == recorded.manifest()
 
 
-def test_a_name_that_is_taken_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_existing_name_is_rejected_and_leaves_nothing(tmp_path: Path) -> None:
     rundir.create(tmp_path, recorded.manifest())
     with pytest.raises(FileExistsError):
         rundir.create(tmp_path, recorded.manifest())
     assert [path.name for path in tmp_path.iterdir()] == ["digits-1"]
 
 
-def test_runs_are_listed_newest_first_and_other_directories_are_not(tmp_path: Path) -> None:
+def test_only_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for name in ("20260101-a", "20260301-b", "20260201-c"):
         rundir.create(tmp_path, recorded.manifest(name))
     (tmp_path / "notes").mkdir()
@@ -46,7 +46,7 @@ def test_a_run_is_found_by_name_and_by_path_and_not_outside(tmp_path: Path) -> N
         rundir.find("digits-2", tmp_path / "runs")
 
 
-def test_a_manifest_that_cannot_be_read_says_where(tmp_path: Path) -> None:
+def test_unreadable_manifest_names_its_path(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(rundir.RunNotFound, match=r"run\.json"):
         rundir.read_manifest(tmp_path)
@@ -65,12 +65,12 @@ def test_this_process_is_alive_and_a_killed_one_is_not() -> None:
     assert rundir.is_alive(its) is False
 
 
-def test_a_reused_pid_is_not_taken_for_the_process() -> None:
+def test_reused_pid_is_not_the_process() -> None:
     me = rundir.this_process()
     assert rundir.is_alive(msgspec.structs.replace(me, pid_started=me.pid_started - 1)) is False
 
 
-def test_of_a_process_on_another_host_nothing_is_claimed() -> None:
+def test_process_on_another_host_is_unknown() -> None:
     assert rundir.is_alive(msgspec.structs.replace(rundir.this_process(), host_id="elsewhere")) is None
 
 
@@ -85,7 +85,7 @@ def test_requests_are_handed_out_once_in_order(tmp_path: Path) -> None:
     assert requests.read_all(run_dir) == [first, second]
 
 
-def test_a_file_that_is_no_request_is_passed_over(tmp_path: Path) -> None:
+def test_non_request_file_is_ignored(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "requests" / "0-x.json").write_text('{"kind": "format my disk"}')
     request = requests.submit(run_dir, "stop_now", by="test", now=11.0)
@@ -101,7 +101,7 @@ def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_requests_that_cannot_be_read_are_none_and_not_an_error(tmp_path: Path) -> None:
+def test_unreadable_requests_are_ignored(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "requests").rmdir()
     (run_dir / "requests").write_text("a file where a directory should be")
@@ -109,7 +109,7 @@ def test_requests_that_cannot_be_read_are_none_and_not_an_error(tmp_path: Path) 
     assert requests.read_all(run_dir) == []
 
 
-def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 

@@ -44,7 +44,7 @@ def numbers(path: Path) -> tuple[list[int], bool]:
     return found, told
 
 
-def test_a_cut_at_every_byte_costs_nothing_before_it(tmp_path: Path) -> None:
+def test_cut_at_any_byte_loses_nothing_before(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     for cut in range(len(WHOLE) + 1):
         path.write_bytes(WHOLE[:cut])
@@ -52,7 +52,7 @@ def test_a_cut_at_every_byte_costs_nothing_before_it(tmp_path: Path) -> None:
         assert numbers(path) == (whole, cut == 0 or cut not in ENDS)
 
 
-def test_a_flip_of_every_bit_costs_its_line_or_two_and_is_told(tmp_path: Path) -> None:
+def test_every_flipped_bit_loses_at_most_two_lines(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     for place in range(len(WHOLE)):
         content = bytearray(WHOLE)
@@ -63,7 +63,7 @@ def test_a_flip_of_every_bit_costs_its_line_or_two_and_is_told(tmp_path: Path) -
         assert len(found) >= len(LINES) - 2
 
 
-def test_a_byte_twice_anywhere_costs_its_line_at_most(tmp_path: Path) -> None:
+def test_duplicated_byte_loses_at_most_its_line(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     for place in range(len(WHOLE)):
         path.write_bytes(WHOLE[: place + 1] + WHOLE[place:])
@@ -73,7 +73,7 @@ def test_a_byte_twice_anywhere_costs_its_line_at_most(tmp_path: Path) -> None:
         assert len(found) >= len(LINES) - 1
 
 
-def test_a_stretch_twice_or_gone_at_every_byte_is_told(tmp_path: Path) -> None:
+def test_every_duplicated_or_removed_stretch_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     for place in range(0, len(WHOLE) - 150):
         path.write_bytes(WHOLE[: place + 150] + WHOLE[place:])
@@ -82,7 +82,7 @@ def test_a_stretch_twice_or_gone_at_every_byte_is_told(tmp_path: Path) -> None:
         assert numbers(path)[1]
 
 
-def test_a_sealed_journal_cut_or_flipped_at_every_byte_is_told(tmp_path: Path) -> None:
+def test_cut_or_flipped_compressed_journal_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl.zst"
     frames = [frame(PACK(b""), PACK(b"".join(LINES[first : first + 2])), 2) for first in (0, 2, 4)]
     content = b"".join(frames)
@@ -98,7 +98,7 @@ def test_a_sealed_journal_cut_or_flipped_at_every_byte_is_told(tmp_path: Path) -
         assert len(found) >= 4
 
 
-def test_however_the_writers_interleave_the_state_is_the_same(recorded_run: Path) -> None:
+def test_state_does_not_depend_on_writer_interleaving(recorded_run: Path) -> None:
     merge = Merge(recorded_run)
     facts, quiet = merge.poll(budget_s=60.0)
     assert quiet
@@ -143,9 +143,7 @@ print(size, reporter.num_unwritten)
 
 
 @pytest.mark.parametrize("later", ["room", "none"])
-def test_a_disk_that_is_full_in_the_middle_of_a_line_holds_up_nothing_and_is_counted(
-    tmp_path: Path, later: str
-) -> None:
+def test_disk_full_inside_a_line_blocks_nothing(tmp_path: Path, later: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later], capture_output=True, text=True, timeout=240
     )
@@ -171,7 +169,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_holds_up_nothing_and_is_cou
     assert kept + dropped == 8 * 600
 
 
-def test_a_small_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+def test_failed_small_write_leaves_the_old_file(tmp_path: Path) -> None:
     program = (
         "import resource, sys\nfrom pathlib import Path\nfrom tputui.telemetry.rundir import write_atomically\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
@@ -187,7 +185,7 @@ def test_a_small_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("cores", [0, -1, -8, 1 << 40])
-def test_values_of_no_sane_number_of_cores_are_told_not_raised(tmp_path: Path, cores: int) -> None:
+def test_absurd_core_count_is_reported_not_raised(tmp_path: Path, cores: int) -> None:
     reporter = Reporter(tmp_path, "worker")
     reporter.record_steps(1, b"\0" * 32, cores=cores)
     reporter.emit(ev.LogWritten(t=1.0, line="after"))
@@ -195,7 +193,7 @@ def test_values_of_no_sane_number_of_cores_are_told_not_raised(tmp_path: Path, c
     assert read(tmp_path / "worker-0.jsonl") == (3, [])
 
 
-def test_many_values_at_once_become_records_that_can_be_read(tmp_path: Path) -> None:
+def test_large_batch_of_values_becomes_readable_events(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker", queue_bytes_max=64 << 20)
     reporter.record_steps(1, os.urandom(12 << 20), cores=8)
     assert reporter.close(30.0)
@@ -210,7 +208,7 @@ def test_many_values_at_once_become_records_that_can_be_read(tmp_path: Path) -> 
     ]
 
 
-def test_a_fact_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+def test_unwritable_event_affects_no_other(tmp_path: Path) -> None:
     circle: dict[str, object] = {}
     circle["self"] = circle
     reporter = Reporter(tmp_path, "worker")
@@ -227,7 +225,7 @@ def test_a_fact_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
     assert last == ev.LogWritten(t=2.0, line="after")
 
 
-def test_clocks_that_jump_back_lose_no_fact(tmp_path: Path) -> None:
+def test_clock_jumping_back_loses_no_event(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     for name in ("worker-0.jsonl", "supervisor-0.jsonl"):
         path = run_dir / name
@@ -243,7 +241,7 @@ def test_clocks_that_jump_back_lose_no_fact(tmp_path: Path) -> None:
     assert session.load_at(run_dir, reach.start).steps <= 66
 
 
-def test_a_newer_writer_is_told_and_what_is_known_is_read(tmp_path: Path) -> None:
+def test_newer_writer_is_reported_and_known_events_are_read(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     path = run_dir / "worker-0.jsonl"
     records = [decode(line) for line in path.read_bytes().splitlines()]
@@ -257,7 +255,7 @@ def test_a_newer_writer_is_told_and_what_is_known_is_read(tmp_path: Path) -> Non
     assert "GradientsClipped" in show_text(snapshot)
 
 
-def test_the_second_supervisor_of_a_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_second_supervisor_is_rejected_in_one_sentence(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     before = {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()}
     done = subprocess.run(
@@ -269,7 +267,7 @@ def test_the_second_supervisor_of_a_run_is_refused_in_a_sentence(tmp_path: Path)
     assert {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()} == before
 
 
-def test_of_two_supervisors_at_once_one_writes(tmp_path: Path) -> None:
+def test_one_of_two_simultaneous_supervisors_writes(tmp_path: Path) -> None:
     writers = []
     for _ in range(2):
         try:
@@ -313,7 +311,7 @@ def open_to_all() -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.parametrize("command", ["show", "check", "stop", "repair"])
-def test_another_user_can_neither_read_nor_ask_anything_of_a_run(open_to_all: Path, command: str) -> None:
+def test_another_user_can_neither_read_nor_control_a_run(open_to_all: Path, command: str) -> None:
     run_dir = recorded.write_run(open_to_all, ended=False)
     before = sorted(path.name for path in run_dir.rglob("*"))
     done = as_nobody("sys.exit(main(sys.argv[1:]))", command, run_dir)
@@ -334,7 +332,7 @@ def test_another_user_cannot_write_a_request(open_to_all: Path) -> None:
 
 
 @needs_root
-def test_a_directory_that_cannot_be_written_is_told_in_a_sentence(open_to_all: Path) -> None:
+def test_unwritable_directory_is_reported_in_one_sentence(open_to_all: Path) -> None:
     run_dir = rundir.create(open_to_all, recorded.manifest())
     run_dir.chmod(0o555)
     (run_dir / "run.json").chmod(0o444)
@@ -343,7 +341,7 @@ def test_a_directory_that_cannot_be_written_is_told_in_a_sentence(open_to_all: P
     assert "Permission denied" in done.stderr
 
 
-def test_a_place_that_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_path_that_is_not_a_directory_is_reported(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "supervisor-0.jsonl").symlink_to("gone/supervisor-0.jsonl")
     done = subprocess.run(
@@ -352,7 +350,7 @@ def test_a_place_that_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> N
     assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1)
 
 
-def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
+def test_run_is_private_under_any_umask(tmp_path: Path) -> None:
     program = (
         "import os, sys\nos.umask(0)\nfrom pathlib import Path\nfrom tests import recorded\n"
         "from tputui.telemetry import requests\nfrom tputui.telemetry.compressed import seal\n"
@@ -373,7 +371,7 @@ def test_whatever_the_umask_a_run_is_its_owners_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path) -> None:
+def test_checkpoint_too_big_for_disk_keeps_the_old_one(tmp_path: Path) -> None:
     program = (
         "import resource, sys\nfrom pathlib import Path\nfrom engine.checkpoint import atomic_write\n"
         "path = Path(sys.argv[1])\n"
@@ -408,7 +406,7 @@ leave(reporter, ExitCode.DONE)
 
 
 @pytest.mark.parametrize("bytes_max", [1_000, 1_000_000])
-def test_a_process_that_ends_says_how_many_of_its_facts_no_journal_holds(tmp_path: Path, bytes_max: int) -> None:
+def test_ending_process_reports_number_of_unwritten_events(tmp_path: Path, bytes_max: int) -> None:
     command = [sys.executable, "-c", LEAVE_UNDER_A_LIMIT, str(tmp_path), str(bytes_max)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0

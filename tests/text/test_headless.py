@@ -41,14 +41,14 @@ def followed(session: Session, *, as_json: bool = False) -> tuple[str, str, Snap
 
 @pytest.mark.parametrize(("name", "as_json"), [("lines.txt", False), ("events.jsonl", True)])
 @pytest.mark.parametrize("live", [True, False])
-def test_the_recorded_run_gives_the_very_bytes(recorded_run: Path, name: str, as_json: bool, live: bool) -> None:
+def test_recorded_run_prints_the_exact_bytes(recorded_run: Path, name: str, as_json: bool, live: bool) -> None:
     session = Session.live(recorded_run) if live else at_once(recorded_run)
     out, narrated, _ = followed(session, as_json=as_json)
     assert out.encode() == (GOLDEN / name).read_bytes()
     assert narrated == ""
 
 
-def test_a_run_that_was_killed_is_told_lost_at_the_end(tmp_path: Path) -> None:
+def test_killed_run_is_reported_lost_at_the_end(tmp_path: Path) -> None:
     out, _, snapshot = followed(at_once(write_run(tmp_path, ended=False)))
     assert snapshot.condition == "lost"
     assert out.splitlines()[-1] == (
@@ -56,7 +56,7 @@ def test_a_run_that_was_killed_is_told_lost_at_the_end(tmp_path: Path) -> None:
     )
 
 
-def test_a_tpu_that_is_not_used_is_warned_of_again_at_the_end_and_at_the_head_of_the_page(tmp_path: Path) -> None:
+def test_unused_tpu_warning_is_repeated_at_end_and_head(tmp_path: Path) -> None:
     warning = "not training on a TPU: PJRT_DEVICE=CPU is set in the environment"
     run_dir = write_run(tmp_path)
     (run_dir / "worker-0.jsonl").unlink()
@@ -72,7 +72,7 @@ def test_a_tpu_that_is_not_used_is_warned_of_again_at_the_end_and_at_the_head_of
     assert page.index(f"warning      {warning}") < 5
 
 
-def test_every_json_line_is_a_fact_of_a_journal(recorded_run: Path) -> None:
+def test_every_json_line_is_a_journal_event(recorded_run: Path) -> None:
     out, _, _ = followed(Session.live(recorded_run), as_json=True)
     facts = [json.loads(line) for line in out.splitlines()]
     assert {fact["writer"] for fact in facts} == {"supervisor-0", "worker-0"}
@@ -85,7 +85,7 @@ def test_every_json_line_is_a_fact_of_a_journal(recorded_run: Path) -> None:
         ]
 
 
-def test_json_keeps_stdout_for_facts_and_tells_damage_on_stderr(tmp_path: Path) -> None:
+def test_json_writes_events_to_stdout_and_damage_to_stderr(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
     with (run_dir / "worker-0.jsonl").open("ab") as file:
         file.write(b"half a li")
@@ -97,7 +97,7 @@ def test_json_keeps_stdout_for_facts_and_tells_damage_on_stderr(tmp_path: Path) 
     assert narrated == ""
 
 
-def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     out, _, _ = followed(Session.live(tmp_path / "gone"))
     assert f"warning: the run's directory {tmp_path / 'gone'} is gone" in out.splitlines()
 
@@ -127,7 +127,7 @@ class Closed(io.StringIO):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_reader_that_leaves_ends_the_following_quietly(recorded_run: Path, as_json: bool) -> None:
+def test_closed_reader_ends_following_quietly(recorded_run: Path, as_json: bool) -> None:
     before = (recorded_run / "worker-0.jsonl").read_bytes()
     session, out = Session.live(recorded_run), Closed(3)
     snapshot = headless.follow(session, out, as_json=as_json, narrate=io.StringIO(), wait=no_wait)
@@ -159,7 +159,7 @@ def test_a_running_run_is_followed_until_it_ends(tmp_path: Path) -> None:
     assert out.getvalue().splitlines()[-2:] == ["warning: the disk is nearly full", "run stopped: stopped on request"]
 
 
-def test_whoever_follows_may_stop(tmp_path: Path) -> None:
+def test_following_can_be_interrupted(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path, ended=False)
     session, out = Session.live(run_dir, clock=lambda: T0 + 11), io.StringIO()
     snapshot = headless.follow(session, out, as_json=False, stop=lambda: True, wait=no_wait)
@@ -172,7 +172,7 @@ def told(*events: ev.Event) -> list[str]:
     return [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
 
 
-def test_what_others_wrote_cannot_command_the_terminal(recorded_run: Path) -> None:
+def test_foreign_text_is_escaped_for_the_terminal(recorded_run: Path) -> None:
     nasty = "\x1b]0;owned\x07\x9b2J\u202e"
     events: list[ev.Event] = [
         ev.LogWritten(t=T0, line=nasty),
@@ -187,7 +187,7 @@ def test_what_others_wrote_cannot_command_the_terminal(recorded_run: Path) -> No
         assert "owned" in out
 
 
-def test_what_happens_is_told_in_one_line_each() -> None:
+def test_each_event_is_one_line() -> None:
     failed = ev.FailureRaised(
         t=T0, error="ValueError", message="bad", traceback="Traceback:\n  File x", phase="tracing", step=7
     )  # fmt: skip
@@ -208,7 +208,7 @@ def test_what_happens_is_told_in_one_line_each() -> None:
     ]
 
 
-def test_a_fact_that_comes_twice_is_told_once() -> None:
+def test_duplicate_event_is_printed_once() -> None:
     teller, event = LineWriter(), ev.WarningRaised(t=T0, text="once")
     assert [teller.lines("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
 
@@ -220,6 +220,6 @@ def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:
     assert raw.getvalue() == b"caf\\xe9 \\u4e2d\n"
 
 
-def test_the_json_of_an_event_is_the_one_of_the_wire() -> None:
+def test_json_of_an_event_is_that_of_the_journal() -> None:
     event = ev.WarningRaised(t=T0, text="x")
     assert to_json(event) == {"k": "WarningRaised", "t": T0, "text": "x"}

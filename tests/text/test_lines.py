@@ -25,7 +25,7 @@ PROGRESS = ev.ProgressReported(
         ([1.0, math.nan], "loss 1.0000 (1.0000 core 0 .. 1.0000 core 0, 1 not finite)"),
     ],
 )
-def test_losses_that_are_not_finite_are_told_as_they_are(losses: list[float], words: str) -> None:
+def test_non_finite_losses_are_printed_as_such(losses: list[float], words: str) -> None:
     teller = LineWriter()
     events = [opened(T0, "worker"), steps_recorded(T0 + 1, 1, [losses]), PROGRESS]
     lines = [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
@@ -51,7 +51,7 @@ def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("meters_first", [False, True])
-def test_figures_of_a_line_are_of_one_step(meters_first: bool) -> None:
+def test_values_of_a_line_are_of_one_step(meters_first: bool) -> None:
     events: list[ev.Event] = []
     for step, loss in ((1, 4.0), (2, 3.0)):
         report = [progress(step), meters(step, loss + 0.25)]
@@ -78,7 +78,7 @@ def test_losses_of_another_step_are_not_printed() -> None:
     assert line.split("  ")[1:3] == ["step 5", "avg loss 2.5000"]
 
 
-def test_a_report_without_meters_comes_before_what_follows() -> None:
+def test_report_without_meters_precedes_later_events() -> None:
     lines = printed(
         steps_recorded(T0 + 1, 1, [[2.0]]), progress(1), ev.WarningRaised(t=T0 + 2, text="the disk is full")
     )
@@ -95,7 +95,7 @@ def test_timestamps_are_those_of_the_events() -> None:
     assert len(lines) == 3
 
 
-def test_a_traceback_is_printed_once_although_the_log_repeats_it() -> None:
+def test_traceback_repeated_in_the_log_is_printed_once() -> None:
     traceback = "Traceback (most recent call last):\n  File x\nValueError: bad"
     lines = printed(
         ev.FailureRaised(t=T0, error="ValueError", message="bad", traceback=traceback, phase="data", step=7),

@@ -56,7 +56,7 @@ def test_the_object_has_every_promised_key(recorded_run: Path) -> None:
     assert {"name", "split", "val", "avg", "sum", "count", "reduced"} <= set(shown["meters"][0])
 
 
-def test_the_object_tells_the_run(recorded_run: Path) -> None:
+def test_object_describes_the_run(recorded_run: Path) -> None:
     shown = to_show(load(recorded_run))
     assert (shown["run"], shown["dir"], shown["state"], shown["steps"]) == ("digits-1", str(recorded_run), "done", 66)
     assert [core["loss"] for core in shown["cores"]] == losses(66)
@@ -71,7 +71,7 @@ def test_the_object_is_strict_json_whatever_the_losses(recorded_run: Path) -> No
     assert msgspec.json.decode(msgspec.json.encode(shown)) == shown
 
 
-def test_the_page_tells_the_run_and_cannot_command_a_terminal(recorded_run: Path) -> None:
+def test_page_describes_the_run_and_is_escaped(recorded_run: Path) -> None:
     page = show_text(troubled(recorded_run))
     assert page.isascii()
     assert all(character.isprintable() or character == "\n" for character in page)
@@ -93,7 +93,7 @@ def test_the_page_tells_the_run_and_cannot_command_a_terminal(recorded_run: Path
         assert words in page
 
 
-def test_the_page_of_many_cores_is_still_a_page(recorded_run: Path) -> None:
+def test_page_of_many_cores_is_short(recorded_run: Path) -> None:
     for path in recorded_run.glob("*.jsonl"):
         path.unlink()
     write_journal(recorded_run / "worker-0.jsonl", worker_events(num_cores=2048))

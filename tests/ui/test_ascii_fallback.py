@@ -31,25 +31,25 @@ def drawn_glyphs() -> set[str]:
     return {char for char in found if ord(char) > 0x7F and char.isprintable()}
 
 
-def test_every_glyph_that_we_draw_has_a_stand_in_of_its_own() -> None:
+def test_every_drawn_glyph_has_an_ascii_fallback() -> None:
     glyphs = drawn_glyphs()
     assert len(glyphs) > 20
     assert {glyph for glyph in glyphs if "?" in stand_in(glyph)} == set()
 
 
-def test_every_sign_of_an_event_has_an_ascii_character_of_its_own() -> None:
+def test_event_signs_have_distinct_ascii_characters() -> None:
     marks = [*(sign.mark for sign in SIGNS.values()), sign_of("of a newer writer").mark]
     shown = [to_ascii(mark) for mark in marks]
     assert len(set(shown)) == len(shown), dict(zip(marks, shown, strict=True))
 
 
-def test_sections_of_an_epoch_are_told_apart_in_ascii() -> None:
+def test_epoch_sections_differ_in_ascii() -> None:
     shown = [to_ascii(glyph) for glyph, _ in SECTION_GLYPHS.values()]
     assert len(set(shown)) == len(shown)
 
 
 @given(st.text())
-def test_ascii_keeps_the_width_of_everything(text: str) -> None:
+def test_ascii_preserves_widths(text: str) -> None:
     shown = to_ascii(text)
     assert shown.isascii()
     for char in text:
@@ -66,7 +66,7 @@ def test_ascii_keeps_the_width_of_everything(text: str) -> None:
         ("\x1b[1mbold\x1b[0m \u2714 done\u2026", "\x1b[1mbold\x1b[0m + done~"),
     ],
 )
-def test_ascii(text: str, shown: str) -> None:
+def test_ascii_fallbacks(text: str, shown: str) -> None:
     assert to_ascii(text) == shown
 
 
@@ -88,18 +88,18 @@ def test_a_bar_of_blocks_rises() -> None:
         ("\x1b[1;38;2;0;0;0;48;2;255;255;255mx", "\x1b[1;7mx"),
     ],
 )
-def test_colours_are_taken_out_and_nothing_else(data: str, left: str) -> None:
+def test_only_colours_are_removed(data: str, left: str) -> None:
     assert without_colour(data) == left
 
 
 @given(st.lists(st.integers(0, 120), max_size=8))
-def test_what_is_left_of_a_sequence_sets_no_colour(codes: list[int]) -> None:
+def test_partial_escape_sequence_sets_no_colour(codes: list[int]) -> None:
     left = without_colour(f"\x1b[{';'.join(map(str, codes))}m")
     kept = [int(code or 0) for found in re.findall(r"\x1b\[([0-9;]*)m", left) for code in found.split(";")]
     assert not [code for code in kept if 30 <= code <= 49 or 90 <= code <= 107]
 
 
-def test_a_gate_that_lets_everything_through_changes_nothing() -> None:
+def test_filter_without_restrictions_changes_nothing() -> None:
     data = "\x1b[38;2;1;2;3m\u2714"
     assert OutputFilter().passed(data) is data
     assert OutputFilter(ascii_only=True, colour=False).passed(data) == "+"

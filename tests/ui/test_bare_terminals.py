@@ -43,13 +43,13 @@ def shown(run_dir: Path, *options: str, keys: str = "t?", **environ: str) -> byt
     return terminal.shown
 
 
-def test_colour_and_more_than_ascii_where_nothing_speaks_against_it(run_dir: Path) -> None:
+def test_colour_and_unicode_are_the_default(run_dir: Path) -> None:
     said = shown(run_dir)
     assert _COLOUR.search(said)
     assert not said.isascii()
 
 
-def test_no_color_sends_no_colour_at_all(run_dir: Path) -> None:
+def test_no_color_writes_no_colour(run_dir: Path) -> None:
     said = shown(run_dir, NO_COLOR="1")
     assert not _COLOUR.findall(said)
     assert _BOLD.search(said)
@@ -57,13 +57,13 @@ def test_no_color_sends_no_colour_at_all(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}], ids=str)
-def test_a_locale_without_unicode_gets_ascii_alone(run_dir: Path, environ: dict[str, str]) -> None:
+def test_non_unicode_locale_gets_ascii(run_dir: Path, environ: dict[str, str]) -> None:
     said = shown(run_dir, **environ)
     assert said.isascii()
     assert b"+ DONE" in said
 
 
-def test_ascii_can_be_asked_for(run_dir: Path) -> None:
+def test_ascii_can_be_requested(run_dir: Path) -> None:
     assert shown(run_dir, "--ascii").isascii()
 
 
@@ -73,7 +73,7 @@ def test_neither_colour_nor_unicode(run_dir: Path) -> None:
     assert not _COLOUR.findall(said)
 
 
-def test_the_view_is_as_it_was_left(run_dir: Path, tmp_path: Path) -> None:
+def test_view_settings_are_restored(run_dir: Path, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     shown(run_dir, keys="ttt?", XDG_STATE_HOME=state)
     assert '"tputui-mono"' in (tmp_path / "state" / "tputui" / "view.json").read_text()

@@ -52,7 +52,7 @@ def app_of(
 # Themes.
 
 
-def test_t_goes_through_the_themes_and_keeps_the_choice() -> None:
+def test_t_cycles_themes_and_saves_the_choice() -> None:
     views = Views()
     app = app_of(views=views)
 
@@ -66,7 +66,7 @@ def test_t_goes_through_the_themes_and_keeps_the_choice() -> None:
     drive(app, script)
 
 
-def test_a_theme_is_put_on_as_it_was_left() -> None:
+def test_theme_is_restored() -> None:
     views = Views()
     views.set("theme", LIGHT.name)
     assert app_of(views=views).theme == LIGHT.name
@@ -74,7 +74,7 @@ def test_a_theme_is_put_on_as_it_was_left() -> None:
     assert app_of(views=views).theme == DARK.name
 
 
-def test_u_takes_changes_of_the_view_back() -> None:
+def test_u_undoes_view_changes() -> None:
     app = app_of()
 
     async def script(pilot: AppPilot) -> None:
@@ -88,7 +88,7 @@ def test_u_takes_changes_of_the_view_back() -> None:
     drive(app, script)
 
 
-def test_mono_lets_no_colour_through_and_others_do() -> None:
+def test_only_mono_removes_colour() -> None:
     app = app_of()
 
     async def script(pilot: AppPilot) -> None:
@@ -143,7 +143,7 @@ def lab(colour: str, seen: str | None = None) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("seen", [None, *BLINDNESS])
-def test_states_stay_apart_for_every_eye(seen: str | None) -> None:
+def test_states_differ_for_every_colour_vision(seen: str | None) -> None:
     theme = COLOUR_BLIND
     states = [theme.success, theme.warning, theme.error]
     assert all(states)
@@ -159,7 +159,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
-def test_every_theme_can_be_read(theme: object) -> None:
+def test_every_theme_has_readable_contrast(theme: object) -> None:
     assert isinstance(theme, type(DARK))
     for colour in (theme.primary, theme.secondary, theme.success, theme.warning, theme.error, theme.foreground):
         assert contrast(str(colour), str(theme.background)) >= 4.5, colour
@@ -182,7 +182,7 @@ def test_y_copies_the_selected_panel_as_text() -> None:
     drive(app, script)
 
 
-def test_what_is_out_of_sight_is_copied_too() -> None:
+def test_copy_includes_hidden_rows() -> None:
     app = app_of(made.running(64))
 
     async def script(pilot: AppPilot) -> None:
@@ -193,7 +193,7 @@ def test_what_is_out_of_sight_is_copied_too() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(export.BY_PANEL))
-def test_every_panel_has_figures_that_read_back(name: str) -> None:
+def test_every_panel_exports_parseable_values(name: str) -> None:
     for snapshot in (made.running(), made.starting(), made.diverged(), made.failed(), made.empty()):
         table = export.BY_PANEL[name](snapshot)
         rows = list(csv.reader(io.StringIO(export.as_csv(table))))
@@ -202,7 +202,7 @@ def test_every_panel_has_figures_that_read_back(name: str) -> None:
         assert {len(row) for row in rows} == {len(table.head)}
 
 
-def test_figures_are_not_rounded() -> None:
+def test_exported_values_are_not_rounded() -> None:
     snapshot = made.running()
     rows = [row for row in written("loss", snapshot) if row["mean"]]
     assert float(rows[7]["mean"]) == snapshot.loss[7].mean
@@ -213,7 +213,7 @@ def written(panel: str, snapshot: Snapshot) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(export.as_csv(export.BY_PANEL[panel](snapshot)))))
 
 
-def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> None:
+def test_loss_export_is_one_table_by_step_and_cores() -> None:
     loss = [made.segment(step, [0.5, 1.5]) for step in (1, 2, 3)]
     columns = [made.core_column(step, step + wide, 2, {0: 0.5, 1: 1.5}) for step, wide in ((1, 0), (2, 1))]
     rows = written("loss", made.changed(made.running(), loss=loss, core_columns=columns))
@@ -227,7 +227,7 @@ def test_the_loss_is_one_table_by_step_that_says_which_cores_a_row_is_of() -> No
     assert [row["num_steps_of_cores"] for row in rows] == ["1", "", "2", ""]
 
 
-def test_the_table_of_epochs_says_what_the_screen_says() -> None:
+def test_epoch_export_matches_the_screen() -> None:
     snapshot = made.running()
     epochs = [
         msgspec.structs.replace(epoch, best=True, sections_s={"compile": 0.5}, trace_s={"model": 0.25})
@@ -245,7 +245,7 @@ def test_the_table_of_epochs_says_what_the_screen_says() -> None:
     [(["7", "v"], "log", "level", {"warning", "error"}), (["8", "f"], "events", "kind", {"warning"})],
     ids=["log", "events"],
 )
-def test_figures_of_what_is_filtered_are_those_in_sight_and_the_notice_says_so(
+def test_export_contains_only_filtered_rows_with_notice(
     tmp_path: Path, keys_before: list[str], panel: str, column: str, kept: set[str]
 ) -> None:
     app = app_of(to=tmp_path)
@@ -262,7 +262,7 @@ def test_figures_of_what_is_filtered_are_those_in_sight_and_the_notice_says_so(
     assert found <= kept
 
 
-def test_a_picture_holds_no_notice_of_the_one_before(tmp_path: Path) -> None:
+def test_exported_picture_has_no_earlier_notice(tmp_path: Path) -> None:
     app = app_of(to=tmp_path)
 
     async def script(pilot: AppPilot) -> None:
@@ -276,7 +276,7 @@ def test_a_picture_holds_no_notice_of_the_one_before(tmp_path: Path) -> None:
         assert "written" not in path.read_text()
 
 
-def test_every_panel_of_the_monitor_has_figures() -> None:
+def test_every_monitor_panel_exports_values() -> None:
     assert set(body.PANELS) | {body.FAILURE} == set(export.BY_PANEL)
 
 
@@ -284,7 +284,7 @@ def test_every_panel_of_the_monitor_has_figures() -> None:
     ("key", "form", "wanted"),
     [("t", "txt", "accuracy"), ("c", "csv", "split,meter,epoch"), ("s", "svg", "</svg>")],
 )
-def test_e_writes_a_file_and_says_where(tmp_path: Path, key: str, form: str, wanted: str) -> None:
+def test_e_writes_a_file_and_shows_its_path(tmp_path: Path, key: str, form: str, wanted: str) -> None:
     app = app_of(to=tmp_path)
     path = tmp_path / f"digits-20251009-100000-meters-{STAMP}.{form}"
 
@@ -323,7 +323,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     assert [path.read_text() for path in paths] == ["0", "1", "2"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     app = app_of(to=tmp_path / "gone")
 
     async def script(pilot: AppPilot) -> None:
@@ -406,7 +406,7 @@ FIRST_FOUND = {
 
 
 @pytest.mark.parametrize("replaying", [False, True], ids=["live", "replay"])
-def test_the_palette_finds_first_what_a_word_means(replaying: bool) -> None:
+def test_palette_ranks_meaning_first(replaying: bool) -> None:
     player = made.HandPlayer()
     player.live = not replaying
     app = monitor(made.running(), player=player)
@@ -421,7 +421,7 @@ def test_the_palette_finds_first_what_a_word_means(replaying: bool) -> None:
     drive(app, script)
 
 
-def test_what_a_recording_cannot_do_is_listed_with_its_reason() -> None:
+def test_unavailable_actions_of_a_recording_state_reasons() -> None:
     app = monitor(made.running(), player=made.HandPlayer())
 
     async def script(pilot: AppPilot) -> None:
@@ -458,7 +458,7 @@ def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
     drive(app, script)
 
 
-def test_arrows_are_words_where_their_stand_ins_are_keys() -> None:
+def test_arrows_are_words_if_their_fallbacks_are_keys() -> None:
     player = made.HandPlayer()
     source = made.HandSource(made.running(), player)
     app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=Capabilities(ascii_only=True))
@@ -474,7 +474,7 @@ def test_arrows_are_words_where_their_stand_ins_are_keys() -> None:
     drive(app, script, size=(160, 60))
 
 
-def test_no_two_entries_of_the_palette_have_one_title() -> None:
+def test_palette_titles_are_unique() -> None:
     for of_screen in (
         keymap.MONITOR,
         keymap.LOG,
@@ -509,7 +509,7 @@ def test_a_panel_can_be_chosen_in_the_palette() -> None:
     drive(app, script)
 
 
-def test_page_down_in_the_help_moves_by_what_is_in_sight() -> None:
+def test_page_down_in_help_moves_by_one_page() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark")
         panel = pilot.app.screen.query_one(HelpPanel)
@@ -539,7 +539,7 @@ def test_help_is_searched_as_one_types() -> None:
     drive(monitor(made.running()), script, size=(160, 60))
 
 
-def test_every_screen_has_the_same_hands() -> None:
+def test_every_screen_has_the_common_keys() -> None:
     maps = {
         name: value
         for name, value in vars(keymap).items()
@@ -551,13 +551,13 @@ def test_every_screen_has_the_same_hands() -> None:
         assert set(keymap.HANDS) <= set(maps[name]), name
 
 
-def test_no_key_of_a_screen_does_two_things() -> None:
+def test_keys_of_a_screen_are_unique() -> None:
     for of_screen in (keymap.MONITOR, keymap.RUNS, keymap.PICTURES):
         names = [name for key in of_screen for name in key.keys.split(",")]
         assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 
-def test_help_tells_keys_once_by_task() -> None:
+def test_help_lists_keys_once_by_task() -> None:
     lines = help_lines(keymap.MONITOR, [("1", "cores: each core")])
     heads = [line.shown for line in lines if not line.sentence]
     assert len(heads) == len(set(heads))
@@ -569,7 +569,7 @@ def test_help_tells_keys_once_by_task() -> None:
 # Mouse.
 
 
-def test_a_click_selects_and_a_double_click_fills_the_screen() -> None:
+def test_click_selects_and_double_click_maximises() -> None:
     async def script(pilot: AppPilot) -> None:
         body = pilot.app.screen.query_one(Body)
         await pilot.click(MetersPanel)
@@ -582,7 +582,7 @@ def test_a_click_selects_and_a_double_click_fills_the_screen() -> None:
     drive(monitor(made.running()), script)
 
 
-def test_the_keys_at_the_lower_edge_can_be_clicked() -> None:
+def test_footer_keys_can_be_clicked() -> None:
     async def script(pilot: AppPilot) -> None:
         bar = text(pilot.app.screen).splitlines()[-1]
         await pilot.click(KeyBar, offset=(bar.index("help"), 0))
@@ -606,7 +606,7 @@ def test_answers_can_be_clicked(tmp_path: Path) -> None:
 # Dialogs and read-only.
 
 
-def test_what_destroys_is_asked_for_with_no_chosen() -> None:
+def test_destructive_dialogs_default_to_cancel() -> None:
     app = app_of()
     answers: list[bool | None] = []
 
@@ -623,14 +623,14 @@ def test_what_destroys_is_asked_for_with_no_chosen() -> None:
     assert answers == [None, None, True]
 
 
-def test_a_read_only_view_says_so() -> None:
+def test_read_only_view_is_labelled() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "read-only" in text(pilot.app.screen).splitlines()[0]
 
     drive(monitor(made.running(), read_only=True), script)
 
 
-def test_a_bad_file_of_the_view_is_told_once(tmp_path: Path) -> None:
+def test_bad_view_file_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "view.json"
     path.write_text("{")
     app = app_of(views=Views.opened(path))
@@ -642,7 +642,7 @@ def test_a_bad_file_of_the_view_is_told_once(tmp_path: Path) -> None:
     drive(app, script, size=(160, 45))
 
 
-def test_the_view_is_written_while_the_screen_is_open(tmp_path: Path) -> None:
+def test_view_settings_are_saved_while_open(tmp_path: Path) -> None:
     path = tmp_path / "view.json"
     app = app_of(views=Views.opened(path))
 
@@ -659,7 +659,7 @@ def test_the_view_is_written_while_the_screen_is_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opens", ["p", "X", "d", "question_mark"])
-def test_what_a_hand_did_is_told_where_the_screen_that_tells_it_is_hidden(tmp_path: Path, opens: str) -> None:
+def test_notices_are_shown_over_an_overlay(tmp_path: Path, opens: str) -> None:
     run_dir = recorded.write_run(tmp_path / "runs", ended=False)
     app = monitor(made.running(), run_dir=run_dir)
     app._export_to = tmp_path

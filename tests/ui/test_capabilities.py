@@ -34,7 +34,7 @@ def test_which_terminals_know_more_than_ascii(environ: dict[str, str], known: bo
     assert knows_unicode(environ) is known
 
 
-def test_looks() -> None:
+def test_capabilities_by_environment() -> None:
     assert looks_of(UTF8) == Capabilities(ascii_only=False, colour=True)
     assert looks_of(UTF8, ascii_only=True) == Capabilities(ascii_only=True, colour=True)
     assert looks_of({**UTF8, "NO_COLOR": ""}) == Capabilities(ascii_only=False, colour=False)

@@ -58,20 +58,20 @@ def column_of(first: int, last: int, means: Sequence[float]) -> CoreColumn:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from(WEIGHTS[1:]))
-def test_a_smoothed_curve_stays_within_what_was_measured(values: list[float], weight: float) -> None:
+def test_smoothed_curve_stays_within_raw_values(values: list[float], weight: float) -> None:
     found = smoothed([point(step, value) for step, value in enumerate(values, start=1)], weight)
     assert found[0] == pytest.approx(values[0], abs=1e-6)
     assert all(min(values) - 1e-6 <= value <= max(values) + 1e-6 for value in found)
 
 
-def test_smoothing_goes_on_after_what_is_not_finite() -> None:
+def test_smoothing_continues_after_non_finite_values() -> None:
     values = [1.0, math.nan, math.inf, 1.0, 1.0]
     found = smoothed([point(step, value) for step, value in enumerate(values, start=1)], 0.9)
     assert found == pytest.approx([1.0] * 5)
     assert math.isnan(smoothed([point(1, math.nan)], 0.9)[0])
 
 
-def test_a_coarse_series_is_smoothed_as_a_fine_one() -> None:
+def test_coarse_and_fine_series_smooth_alike() -> None:
     fine = [point(step, 1.0 if step <= 100 else 2.0) for step in range(1, 201)]
     pair = [
         Segment(first_step=a.first_step, last_step=b.last_step, mean=a.mean, min=1, max=2, num_values=2, num_bad=0)
@@ -80,7 +80,7 @@ def test_a_coarse_series_is_smoothed_as_a_fine_one() -> None:
     assert smoothed(pair, 0.95)[-1] == pytest.approx(smoothed(fine, 0.95)[-1])
 
 
-def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> None:
+def test_smoothed_chart_keeps_the_raw_range_visible() -> None:
     rough = drawn(made.outlying(), ChartView())
     smooth = drawn(made.outlying(), ChartView(smoothing=5))
     assert smooth != rough
@@ -93,7 +93,7 @@ def test_the_frame_of_a_smoothed_chart_keeps_what_was_measured_in_sight() -> Non
 
 
 @pytest.mark.parametrize("kind", X_KINDS)
-def test_every_axis_runs_from_left_to_right_over_its_whole_width(kind: str) -> None:
+def test_every_axis_spans_its_whole_width(kind: str) -> None:
     snapshot = made.running()
     domain = XAxis(snapshot.loss, kind, axis_info_of(snapshot), 180)  # type: ignore[arg-type]
     dots = domain.dots()
@@ -105,7 +105,7 @@ def test_every_axis_runs_from_left_to_right_over_its_whole_width(kind: str) -> N
     assert all(0 <= domain.dot(value) < 180 for value, _ in ticks)
 
 
-def test_each_axis_spells_its_places() -> None:
+def test_each_axis_formats_its_positions() -> None:
     snapshot = made.running()
     spelled = {
         kind: [name for _, name in XAxis(snapshot.loss, kind, axis_info_of(snapshot), 180).ticks(6)] for kind in X_KINDS
@@ -116,12 +116,12 @@ def test_each_axis_spells_its_places() -> None:
     assert any(name.endswith("k") for name in spelled["examples"])
 
 
-def test_epochs_of_different_length_are_told_by_where_they_began() -> None:
+def test_epoch_axis_uses_the_starts_of_epochs() -> None:
     axis_info = AxisInfo(epochs=((1, 1), (11, 2), (31, 3)), steps_per_epoch=20)
     assert [axis_info.epoch_at(step) for step in (5, 10, 30, 40)] == [0.5, 1.0, 2.0, 2.5]
 
 
-def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
+def test_unavailable_axis_states_reason_and_shows_steps() -> None:
     snapshot = made.changed(made.running(), plan=None, epoch_starts=[], started=None)
     for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
         assert why in axis_info_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
@@ -129,14 +129,14 @@ def test_an_axis_that_cannot_be_shown_says_why_and_steps_are_shown() -> None:
 
 
 @given(st.floats(min_value=0.0, max_value=1e300))
-def test_room_is_little_and_lasts(length: float) -> None:
+def test_free_space_on_the_axis_is_small_and_lasts(length: float) -> None:
     roomy = axis.with_room(length)
     assert length <= roomy <= length * 17 / 16
     assert axis.with_room(roomy) == roomy
 
 
 @pytest.mark.parametrize("view", ["band", "overlay", "heat"])
-def test_the_curve_of_a_run_that_goes_on_stands_still_while_steps_come(view: ViewKind) -> None:
+def test_live_curve_stands_still_while_steps_arrive(view: ViewKind) -> None:
     before = made.running()
     steps = [point(step, before.loss[-1].mean) for step in range(331, 335)]
     after = made.changed(before, loss=[*before.loss, *steps])
@@ -169,7 +169,7 @@ def test_the_segment_nearest_to_its_own_dot_is_drawn_there(lengths: list[int], w
 
 
 @given(st.data())
-def test_a_chart_that_remembers_draws_what_a_new_one_draws(data: st.DataObject) -> None:
+def test_cached_chart_equals_a_new_one(data: st.DataObject) -> None:
     """GIVEN a series that grows, is thinned, is replaced or is looked at in part, in any order."""
     memory, segments = ColumnCache(), made.segments(8)
     for change in data.draw(st.lists(st.sampled_from(["add", "newest", "thin", "other", "part"]), max_size=12)):
@@ -197,9 +197,7 @@ LOOKS = st.lists(st.sampled_from(["in", "out", "left", "right", "cursor"]), max_
 
 
 @given(LOOKS, st.integers(1, 50), st.integers(0, 5000), st.data())
-def test_whatever_is_pressed_something_of_the_run_is_in_sight(
-    presses: list[str], first: int, more: int, data: st.DataObject
-) -> None:
+def test_some_data_stays_visible_after_any_keys(presses: list[str], first: int, more: int, data: st.DataObject) -> None:
     last = first + more
     look = ChartView()
     for press in presses:
@@ -218,14 +216,14 @@ def test_whatever_is_pressed_something_of_the_run_is_in_sight(
         assert look.window is None or high - low + 1 >= min(LEAST_SPAN, more + 1)
 
 
-def test_zooming_keeps_the_step_under_the_mouse_where_it_is() -> None:
+def test_zooming_keeps_the_step_under_the_mouse() -> None:
     look = ChartView().zoomed(True, 250, 1, 1000)
     low, high = look.bounds(1, 1000)
     assert (250 - low) / (high - low) == pytest.approx(249 / 999, abs=0.01)
     assert ChartView().zoomed(True, 250, 1, 1000).zoomed(False, 250, 1, 1000) == ChartView()
 
 
-def test_zooming_out_to_nearly_the_whole_of_a_run_that_grew_follows_it_again() -> None:
+def test_zooming_out_to_nearly_all_follows_the_run_again() -> None:
     look = ChartView().zoomed(True, 300, 1, 1144)
     assert look.zoomed(False, 300, 1, 1152) == ChartView()
     assert look.zoomed(False, 300, 1, 2000).window is not None
@@ -243,7 +241,7 @@ def test_a_window_at_the_end_follows_the_newest_step() -> None:
 # Layers and signs.
 
 
-def test_the_topmost_layer_has_the_cell_and_an_edge_of_the_band_stays() -> None:
+def test_topmost_layer_owns_the_cell_band_edges_stay() -> None:
     band, line = Canvas(4, 2), Canvas(4, 2)
     for x in range(8):
         band.column(x, 0, 7)
@@ -254,7 +252,7 @@ def test_the_topmost_layer_has_the_cell_and_an_edge_of_the_band_stays() -> None:
     assert text([second]) == "\u28ff" * 4
 
 
-def test_a_guide_stands_where_nothing_else_does() -> None:
+def test_guide_is_drawn_only_in_empty_cells() -> None:
     canvas = Canvas(3, 2)
     canvas.set(2, 0)
     first, second = braille.compose([Layer(canvas, "accent")], guide=1)
@@ -263,7 +261,7 @@ def test_a_guide_stands_where_nothing_else_does() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 29), st.sampled_from(events_line.KINDS)), max_size=40))
-def test_the_gravest_event_of_a_cell_is_shown(happened: list[tuple[int, str]]) -> None:
+def test_most_severe_event_of_a_cell_is_shown(happened: list[tuple[int, str]]) -> None:
     marks = [made.mark(kind, cell, "x") for cell, kind in happened]  # type: ignore[arg-type]
     found = events_line.strip(marks, lambda mark: mark.step, 30)
     for cell in range(30):
@@ -277,7 +275,7 @@ def test_every_kind_of_event_has_a_sign_of_its_own() -> None:
     assert events_line.sign_of("of_the_future").word == "of the future"
 
 
-def test_events_stand_below_the_chart_at_their_steps() -> None:
+def test_events_are_below_the_chart_at_their_steps() -> None:
     lines = drawn(made.running(), ChartView(), 107, 20).splitlines()
     strip = lines[-1]
     best = strip.index(events_line.SIGNS["best"].mark)
@@ -298,7 +296,7 @@ def test_a_low_chart_has_the_events_on_its_axis() -> None:
 
 
 @pytest.mark.parametrize("view", ["band", "overlay", "heat"])
-def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
+def test_non_finite_values_are_marked_in_every_view(view: ViewKind) -> None:
     assert (
         drawn(made.diverged(), ChartView(kind=view)).splitlines()[-3].count(events_line.SIGNS["non_finite"].mark) == 9
     )
@@ -310,7 +308,7 @@ def test_what_is_not_finite_is_marked_in_every_view(view: ViewKind) -> None:
 @pytest.mark.parametrize("cores", [1, 2, 8, 64, 2048])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("size", [(16, 3), (30, 6), (42, 9), (76, 14), (198, 46)])
-def test_every_view_fills_its_room_and_no_more(size: tuple[int, int], view: ViewKind, cores: int) -> None:
+def test_every_view_fills_exactly_its_area(size: tuple[int, int], view: ViewKind, cores: int) -> None:
     width, height = size
     chart = LossChart()
     for look in (
@@ -333,7 +331,7 @@ def test_no_view_breaks_without_cores_or_with_one_step(view: ViewKind) -> None:
     assert drawn(bad, ChartView(kind=view, log=True))
 
 
-def test_a_logarithmic_axis_counts_what_it_cannot_show() -> None:
+def test_log_axis_counts_hidden_points() -> None:
     segments = [made.segment(step, [1.0 if step > 12 else -0.5]) for step in range(1, 101)]
     chart = LossChart()
     whole = whole_of(made.changed(made.running(), loss=segments))
@@ -341,7 +339,7 @@ def test_a_logarithmic_axis_counts_what_it_cannot_show() -> None:
     assert chart.draw(chart.visible(whole, ChartView()), 80, 20).hidden == 0  # type: ignore[union-attr]
 
 
-def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None:
+def test_small_charts_show_a_core_or_state_group_size() -> None:
     chart = LossChart()
     for cores, note in ((8, "a core in each"), (2048, "cores in each")):
         found = chart.draw(chart.visible(whole_of(made.running(cores)), ChartView(kind="multiples")), 120, 30)
@@ -351,7 +349,7 @@ def test_small_charts_are_one_a_core_or_say_how_many_cores_they_are_of() -> None
     assert drawn_lines.count(" to ") >= 16
 
 
-def test_the_overlay_says_which_of_many_cores_it_shows() -> None:
+def test_overlay_names_the_cores_it_shows() -> None:
     chart = LossChart()
     found = chart.draw(chart.visible(whole_of(made.running(2048)), ChartView(kind="overlay")), 120, 30)
     assert found is not None
@@ -367,7 +365,7 @@ def map_rows(snapshot: Snapshot, look: ChartView, height: int = 22) -> dict[str,
     return {row[:5].strip(): row[6:] for row in rows if row[:5].strip()}
 
 
-def test_the_map_shows_the_core_that_stands_out_and_from_when() -> None:
+def test_map_shows_the_outlier_and_its_start() -> None:
     rows = map_rows(made.outlying(), ChartView(kind="heat"))
     assert set(rows) == {str(core) for core in range(8)}
     dark = rows["5"].index("\u2588")
@@ -376,7 +374,7 @@ def test_the_map_shows_the_core_that_stands_out_and_from_when() -> None:
     assert all("\u2588" not in row for core, row in rows.items() if core != "5")
 
 
-def test_the_map_says_of_a_spike_that_its_columns_do_not_show() -> None:
+def test_map_mentions_a_spike_hidden_by_downsampling() -> None:
     run = made.running()
     columns = [msgspec.structs.replace(column, num_steps=1) for column in run.core_columns]
     loss = [*run.loss]
@@ -400,7 +398,7 @@ def test_the_map_marks_the_core_that_is_not_finite() -> None:
     assert sum(bad in row for row in rows.values()) == 1
 
 
-def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
+def test_map_distinguishes_high_from_low_without_colour() -> None:
     run = made.running()
     columns = [made.core_column(c.first_step, c.last_step, 8, {2: 9.0}) for c in run.core_columns]
     above = map_rows(made.changed(run, core_columns=columns), ChartView(kind="heat"))
@@ -412,14 +410,14 @@ def test_the_map_tells_a_core_above_from_one_below_without_colours() -> None:
     assert not set(below["2"]) & set(heatmap.SHADES[1:])
 
 
-def test_a_map_of_many_cores_tells_the_worst_of_a_row() -> None:
+def test_map_of_many_cores_shows_the_worst_of_a_row() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {1033: 9.0}) for c in run.core_columns]
     rows = map_rows(made.changed(run, core_columns=columns), ChartView(kind="heat"))
     assert [core for core, row in rows.items() if "\u2588" in row] == ["1024"]
 
 
-def test_a_map_of_one_core_and_a_logarithmic_one_tell_the_loss() -> None:
+def test_single_core_and_log_maps_show_the_loss() -> None:
     for cores in (1, 8):
         row = map_rows(made.running(cores), ChartView(kind="heat", log=True))["0"].rstrip()
         assert row[0] == "\u2588"
@@ -439,7 +437,7 @@ def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
 # The core that stands out.
 
 
-def test_a_small_chart_names_the_core_that_stands_out_whole() -> None:
+def test_small_chart_names_the_outlier_in_full() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {1234: 2.5}) for c in run.core_columns]
     chart = LossChart()
@@ -464,12 +462,12 @@ def noisy(num_columns: int, num_cores: int, changed: dict[int, dict[int, float]]
     return found
 
 
-def test_among_equals_no_core_stands_out() -> None:
+def test_equal_cores_have_no_outlier() -> None:
     for cores in (1, 2, 3, 64, 512):
         assert OutlierDetector().outlier(noisy(60, cores)) is None
 
 
-def test_the_core_that_stands_out_is_named_with_its_steps() -> None:
+def test_outlier_is_named_with_its_steps() -> None:
     found = OutlierDetector().outlier(noisy(60, 64, {index: {17: 2.0 + index / 100} for index in range(20, 40)}))
     assert found is not None
     assert (found.core, found.first_step, found.last_step) == (17, 201, 400)
@@ -478,7 +476,7 @@ def test_the_core_that_stands_out_is_named_with_its_steps() -> None:
     assert "steps 201 to 400" in text([loss.odd_core(found, 64, 100)])
 
 
-def test_a_core_below_the_others_is_an_outlier_too_and_one_spike_is_none() -> None:
+def test_low_core_is_an_outlier_but_a_spike_is_not() -> None:
     low = OutlierDetector().outlier(noisy(60, 64, {index: {3: 0.2} for index in range(60)}))
     assert low is not None
     assert low.by < 0
@@ -486,13 +484,13 @@ def test_a_core_below_the_others_is_an_outlier_too_and_one_spike_is_none() -> No
     assert OutlierDetector().outlier(noisy(60, 64, {30: {5: 40.0}})) is None
 
 
-def test_cores_that_are_not_finite_are_named_where_none_stands_out() -> None:
+def test_non_finite_cores_are_named_without_outlier() -> None:
     assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: NaN or inf in sight"
     assert "no core stands out" in text([loss.odd_core(None, 8, 100)])
     assert loss.odd_core(None, 1, 100) == []
 
 
-def test_nan_hides_no_outlier() -> None:
+def test_nan_does_not_hide_an_outlier() -> None:
     columns = noisy(10, 16, {index: {3: math.nan, 4: 5.0} for index in range(10)})
     found = OutlierDetector().outlier(columns)
     assert found is not None
@@ -500,7 +498,7 @@ def test_nan_hides_no_outlier() -> None:
     assert OutlierDetector().outlier([column_of(1, 1, [math.nan] * 9)] * 30) is None
 
 
-def test_very_many_cores_are_judged_over_several_frames() -> None:
+def test_outliers_of_many_cores_take_several_frames() -> None:
     columns = noisy(120, 2048, {index: {1000: 9.0} for index in range(120)})
     core_watch = OutlierDetector()
     calls, steps = 0, []
@@ -525,7 +523,7 @@ def read(snapshot: Snapshot, look: ChartView) -> str:
     return text([where, values])
 
 
-def test_the_cursor_reads_place_and_values() -> None:
+def test_cursor_reads_position_and_values() -> None:
     said = read(made.outlying(), ChartView(cursor=220, smoothing=3))
     values = [made.loss_at(220, core) for core in range(8)]
     for part in (
@@ -541,7 +539,7 @@ def test_the_cursor_reads_place_and_values() -> None:
         assert part in said
 
 
-def test_the_cursor_says_over_which_steps_a_cores_figure_is_a_mean() -> None:
+def test_cursor_states_the_steps_of_a_core_mean() -> None:
     run = made.running()
     wide = [made.core_column(first, first + 9, 8) for first in range(1, 331, 10)]
     said = read(made.changed(run, core_columns=wide), ChartView(cursor=220))
@@ -554,7 +552,7 @@ def test_the_cursor_says_over_which_steps_a_cores_figure_is_a_mean() -> None:
 
 
 @pytest.mark.parametrize("view", ["overlay", "multiples", "heat"])
-def test_a_chart_of_cores_says_how_few_steps_it_is_made_of(view: ViewKind) -> None:
+def test_core_chart_states_its_sampled_steps(view: ViewKind) -> None:
     run = made.running()
     sampled = [msgspec.structs.replace(made.core_column(a, a + 9, 8), num_steps=4) for a in range(1, 331, 10)]
     chart = LossChart()
@@ -565,13 +563,13 @@ def test_a_chart_of_cores_says_how_few_steps_it_is_made_of(view: ViewKind) -> No
         assert [note for note in found.notes if "sampled" in note] == said
 
 
-def test_the_cursor_reads_what_is_not_finite() -> None:
+def test_cursor_reads_non_finite_values() -> None:
     assert "\u2716 1 NaN/inf" in read(made.diverged(), ChartView(cursor=310))
     bad = made.changed(made.running(), loss=[made.segment(1, [math.nan] * 8)])
     assert "no finite value" in read(bad, ChartView(cursor=1))
 
 
-def test_the_event_nearest_to_the_cursor_is_told() -> None:
+def test_nearest_event_to_the_cursor_is_shown() -> None:
     assert "4 steps later" in text([loss.nearest_mark(made.marks(), 146)])
     assert "here" in text([loss.nearest_mark(made.marks(), 150)])
     assert ", 1 step later" in text([loss.nearest_mark(made.marks(), 149)])
@@ -581,7 +579,7 @@ def test_the_event_nearest_to_the_cursor_is_told() -> None:
 # History.
 
 
-def test_a_line_of_blocks_is_as_wide_as_asked_and_rises_with_the_values() -> None:
+def test_block_line_has_its_width_and_rises_with_values() -> None:
     line = text([evenly([1.0, 2.0, 3.0, 4.0], 20)])
     assert len(line) == 20
     assert list(line) == sorted(line)
@@ -603,7 +601,7 @@ def test_a_chart_of_2048_pieces_costs_little() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_long_tails_that_all_cores_share_make_no_core_stand_out(seed: int) -> None:
+def test_shared_long_tails_make_no_outlier(seed: int) -> None:
     chance = random.Random(seed)
     columns = [
         column_of(step, step, array("f", [0.005 * math.exp(chance.gauss(0.0, 1.6)) for _ in range(8)]))

@@ -77,7 +77,7 @@ def test_no_runs_and_no_size_break_a_panel(panel: type[Panel[ComparedPart]]) -> 
                 assert isinstance(drawn(panel, shown, width, height), str)
 
 
-def test_the_list_says_beside_the_base_how_each_run_does() -> None:
+def test_list_compares_each_run_with_the_base() -> None:
     said = drawn(ComparedRunsPanel, part(paces.eight()), 140)
     lines = said.splitlines()
     assert "vs A" in lines[0]
@@ -89,7 +89,7 @@ def test_the_list_says_beside_the_base_how_each_run_does() -> None:
     assert "\u2716 failed" in lines[8]
 
 
-def test_a_long_name_keeps_its_end() -> None:
+def test_long_name_shows_its_end() -> None:
     said = drawn(ComparedRunsPanel, part(paces.pair()), 78)
     assert "251009-100000" in said
     assert "251009-110000" in said
@@ -103,26 +103,26 @@ def test_every_line_has_the_letter_of_its_run_on_it() -> None:
 
 
 @pytest.mark.parametrize(("value", "said"), [(math.nan, "all values are NaN"), (-1.0, "all values are 0")])
-def test_a_chart_without_a_value_to_show_says_why(value: float, said: str) -> None:
+def test_empty_chart_states_reason(value: float, said: str) -> None:
     curve = Curve(0, [1.0, 2.0], [value, value], [], [])
     drawing = draw_chart([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
     assert drawing is not None
     assert said in joined(drawing.lines)
 
 
-def test_no_letter_stands_in_a_gap() -> None:
+def test_no_letter_is_drawn_in_a_gap() -> None:
     curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
     drawing = draw_chart([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
     assert drawing is not None
     assert joined(drawing.lines).count("A") == 1
 
 
-def test_each_run_has_a_tone_of_its_own() -> None:
+def test_each_run_has_its_own_colour() -> None:
     shown = curves_of(paces.eight(), CompareView(8)).curves
     assert len({curve.tone for curve in shown}) == 8
 
 
-def test_the_values_above_the_curves_take_as_many_lines_whatever_is_read() -> None:
+def test_value_lines_have_constant_height() -> None:
     for snapshots in (paces.pair(), paces.eight()):
         heads = [
             ComparedCurvesPanel().draw(part(snapshots, **look), 78, 20).head
@@ -131,7 +131,7 @@ def test_the_values_above_the_curves_take_as_many_lines_whatever_is_read() -> No
         assert len({len(head) for head in heads}) == 1
 
 
-def test_the_cursor_reads_every_run_and_says_where_one_has_no_value() -> None:
+def test_cursor_reads_every_run_and_states_missing_values() -> None:
     pair = paces.pair()
     pair[1] = made.changed(pair[1], loss=pair[1].loss[:200])
     said = drawn(ComparedCurvesPanel, part(pair, cursor=100.0)).splitlines()[0]
@@ -146,7 +146,7 @@ def test_the_cursor_reads_every_run_and_says_where_one_has_no_value() -> None:
     assert drawn(ComparedCurvesPanel, part(pair, cursor=300.0)).splitlines()[0].split()[-1] == "-"
 
 
-def test_the_newest_value_is_that_of_the_newest_step_and_of_a_smooth_curve_its_end() -> None:
+def test_newest_value_is_at_the_newest_step() -> None:
     run = paces.run("a")
     run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
     assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
@@ -155,7 +155,7 @@ def test_the_newest_value_is_that_of_the_newest_step_and_of_a_smooth_curve_its_e
     assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
 
 
-def test_values_that_are_not_finite_are_marked_on_the_axis_and_read() -> None:
+def test_non_finite_values_are_marked_and_read() -> None:
     base = made.diverged()
     broken = [*base.loss]
     broken[299] = made.segment(300, [math.nan] * 8)
@@ -165,7 +165,7 @@ def test_values_that_are_not_finite_are_marked_on_the_axis_and_read() -> None:
     assert "B NaN \u2716" in joined([*drawing.head])
 
 
-def test_a_log_axis_counts_what_it_leaves_out() -> None:
+def test_log_axis_counts_hidden_points() -> None:
     pair = paces.pair()
     loss = [msgspec.structs.replace(segment, mean=segment.mean - 1) for segment in pair[1].loss]
     shown = part([pair[0], made.changed(pair[1], loss=loss)], log=True)
@@ -188,7 +188,7 @@ def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
         assert first.values == [epoch.valid["loss"].avg for epoch in pair[0].epochs]
 
 
-def test_a_run_that_lacks_an_axis_says_why() -> None:
+def test_run_without_an_axis_states_reason() -> None:
     one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
     found = curves_of([one, paces.run("b")], CompareView(2)._replace(x="examples"))
     assert [curve.label for curve in found.curves] == ["B"]
@@ -197,7 +197,7 @@ def test_a_run_that_lacks_an_axis_says_why() -> None:
     assert "A: the examples of a step are not known yet" in drawn(ComparedCurvesPanel, neither)
 
 
-def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
+def test_smoothing_keeps_raw_curve_of_selected_run() -> None:
     shown = curves_of(paces.pair(), CompareView(2)._replace(smoothing=3)).curves
     assert shown[0].raw == [segment.mean for segment in paces.pair()[0].loss]
     rough, smooth = (
@@ -212,7 +212,7 @@ def test_smoothing_keeps_what_was_measured_of_the_chosen_run() -> None:
              max_size=8),
     st.integers(0, 90), st.integers(0, 30), st.booleans(),
 )  # fmt: skip
-def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: int, height: int, log: bool) -> None:
+def test_curves_fit_their_area(points: list[list[tuple[float, float]]], width: int, height: int, log: bool) -> None:
     found = []
     for run, pairs in enumerate(points):
         xs = sorted(x for x, _ in pairs)
@@ -225,12 +225,12 @@ def test_curves_fit_their_room(points: list[list[tuple[float, float]]], width: i
 
 
 @given(st.floats(0, 100), st.floats(1, 1e6), st.integers(1, 300), st.data())
-def test_a_cell_is_found_again_by_its_place(low: float, span: float, across: int, data: st.DataObject) -> None:
+def test_cell_is_found_by_its_position(low: float, span: float, across: int, data: st.DataObject) -> None:
     cell = data.draw(st.integers(0, across - 1))
     assert cell_at(low, low + span, across, position_of(low, low + span, across, cell)) == cell
 
 
-def test_places_are_told_with_their_unit() -> None:
+def test_positions_have_units() -> None:
     assert [
         position_text(90.0, "time"),
         position_text(90.5, "epoch"),
@@ -244,14 +244,14 @@ def test_places_are_told_with_their_unit() -> None:
     ]
 
 
-def test_the_figures_name_what_is_best_and_why_something_is_missing() -> None:
+def test_metrics_name_the_best_and_reasons_for_gaps() -> None:
     said = drawn(ComparedFiguresPanel, part(paces.pair()), 160, 60)
     assert "steady step time" in said
     assert "\u2605 0." in next(line for line in said.splitlines() if "valid loss, best" in line)
     assert "A, B: host memory instead of device memory: the CPU device does not tell its memory" in said
 
 
-def test_only_keys_that_differ_are_listed_and_changes_have_a_sign() -> None:
+def test_only_different_keys_are_listed_with_signs() -> None:
     shown = part(paces.pair())
     drawing = ComparedConfigPanel().draw(shown, 60, 20)
     assert joined([*drawing.rows]).split() == ["A", "B", "optim.lr", "0.0005", "\u2260", "0.001"]
@@ -268,7 +268,7 @@ def test_the_base_comes_first_in_the_tables() -> None:
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(20, 120))
-def test_a_table_shows_every_column_and_the_base_in_each_piece(widths: list[int], width: int) -> None:
+def test_split_table_repeats_the_base(widths: list[int], width: int) -> None:
     titles = [Cell(letter) for letter, _ in zip("ABCDEFGH", widths, strict=False)]
     lines = grid(titles, [GridRow(Cell("key"), [Cell("x" * size) for size in widths])], width)
     heads = [joined([line]).split() for line in lines[::3]]
@@ -278,7 +278,7 @@ def test_a_table_shows_every_column_and_the_base_in_each_piece(widths: list[int]
 
 
 @given(st.integers(1, 220), st.integers(1, 60), st.sampled_from(PANELS), st.booleans(), st.integers(2, 8))
-def test_the_panels_tile_the_screen_with_the_selected_one_in_sight(
+def test_panels_tile_the_screen_with_selection_visible(
     width: int, height: int, selected: str, maximised: bool, num_runs: int
 ) -> None:
     boxes = arrange(width, height, selected, maximised=maximised, num_runs=num_runs)
@@ -363,7 +363,7 @@ def test_the_keys_of_the_chart() -> None:
     bench.drive(script)
 
 
-def test_the_cursor_moves_by_cells_and_esc_takes_it_away() -> None:
+def test_cursor_moves_by_cells_and_esc_removes_it() -> None:
     bench = Bench(paces.pair())
     places: list[float] = []
 
@@ -450,7 +450,7 @@ def test_panels_scroll_and_the_list_chooses() -> None:
     bench.drive(script, size=(80, 24))
 
 
-def test_help_tells_every_key_and_panel() -> None:
+def test_help_lists_every_key_and_panel() -> None:
     bench = Bench(paces.pair())
 
     async def script(pilot: AppPilot) -> None:
@@ -478,7 +478,7 @@ def test_leaving_closes_the_runs(key: str) -> None:
     assert all(source.closed for source in bench.sources.values())
 
 
-def test_the_look_is_kept_as_it_was_left() -> None:
+def test_view_settings_are_restored() -> None:
     first, second = Bench(paces.pair()), Bench(paces.pair())
 
     async def script(pilot: AppPilot) -> None:
@@ -493,13 +493,13 @@ def test_the_look_is_kept_as_it_was_left() -> None:
     second.drive(again)
 
 
-def test_a_look_that_makes_no_sense_is_passed_over() -> None:
+def test_invalid_view_settings_are_ignored() -> None:
     view = CompareView(2).with_stored(x="parsecs", log=True, smoothing=99)
     assert (view.x, view.log, view.smoothing) == ("step", True, len(WEIGHTS) - 1)
     assert CompareView(2).with_stored(x="time", log=False, smoothing=-1) == CompareView(2, x="time")
 
 
-def test_the_figures_of_every_panel_can_be_exported() -> None:
+def test_values_of_every_panel_can_be_exported() -> None:
     bench = Bench(paces.pair())
 
     async def script(pilot: AppPilot) -> None:
@@ -524,7 +524,7 @@ def test_the_figures_of_every_panel_can_be_exported() -> None:
 # Runs that change.
 
 
-def test_a_living_run_is_followed_and_its_end_is_told() -> None:
+def test_live_run_is_followed_to_its_end() -> None:
     alive = [paces.run("a"), paces.run("b", done=False)]
     bench = Bench(alive)
 
@@ -540,7 +540,7 @@ def test_a_living_run_is_followed_and_its_end_is_told() -> None:
     bench.drive(script)
 
 
-def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
+def test_run_that_became_unreadable_is_reported() -> None:
     pair = paces.pair()
     bench = Bench(pair)
 
@@ -553,7 +553,7 @@ def test_a_run_that_cannot_be_read_any_more_says_so() -> None:
     bench.drive(script)
 
 
-def test_strangers_text_is_inert() -> None:
+def test_foreign_text_is_escaped() -> None:
     evil = "[bold red]x[/] \x1b[2J\x1b]0;title\x07 \u202etxet"
     run = paces.run("b", run=evil, condition_reason=evil, config={"optim": {"name": evil}}, troubles=[evil])
     bench = Bench([paces.run("a"), run])
@@ -584,7 +584,7 @@ def test_it_takes_two_to_eight_runs() -> None:
             CompareScreen([Path(f"run-{index}") for index in range(number)])
 
 
-def test_recorded_runs_are_read_from_their_directories_and_open(tmp_path: Path) -> None:
+def test_recorded_runs_are_read_and_can_be_opened(tmp_path: Path) -> None:
     from tputui.ui.app import ScreenApp
 
     dirs = [recorded.write_run(tmp_path, run=name) for name in ("one", "two")]
@@ -606,7 +606,7 @@ def test_recorded_runs_are_read_from_their_directories_and_open(tmp_path: Path) 
 # The reader.
 
 
-def test_the_reader_reads_in_turn_and_ends_when_every_run_is_over() -> None:
+def test_reader_alternates_and_ends_with_the_last_run() -> None:
     sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     for source in sources.values():
         source.settled = True
@@ -618,7 +618,7 @@ def test_the_reader_reads_in_turn_and_ends_when_every_run_is_over() -> None:
     assert all(source.closed for source in sources.values())
 
 
-def test_the_reader_tells_which_runs_it_has_not_read_yet() -> None:
+def test_reader_reports_unread_runs() -> None:
     sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     sources[Path("b")].caught_up = False
     readings: list[Reading] = []
@@ -638,7 +638,7 @@ def test_the_reader_tells_which_runs_it_has_not_read_yet() -> None:
     assert readings[0].unread == frozenset({1})
 
 
-def test_a_run_that_cannot_be_opened_does_not_stop_the_others() -> None:
+def test_unreadable_run_does_not_stop_the_others() -> None:
     def open_run(run_dir: Path) -> FakeSource:
         if run_dir.name == "b":
             raise PermissionError(13, "Permission denied", str(run_dir))

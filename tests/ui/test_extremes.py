@@ -60,9 +60,7 @@ def test_absurd_numbers_break_no_view() -> None:
         _look(what, journals)
 
 
-def test_the_page_of_a_moment_is_printed_whatever_the_order_of_the_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_moment_page_prints_for_any_order_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = recorded.write_run(tmp_path)
     path = run_dir / "worker-0.jsonl"
     events = recorded.worker_events()
@@ -75,7 +73,7 @@ def test_the_page_of_a_moment_is_printed_whatever_the_order_of_the_steps(
     assert "step 1 " in capsys.readouterr().out
 
 
-def test_of_thousands_of_meters_a_few_are_drawn_and_the_rest_is_told() -> None:
+def test_thousands_of_meters_are_drawn_partly_and_counted() -> None:
     many = {f"meter {number}": recorded.reading([0.5]) for number in range(20_000)}
     journals = extremes.whole_run()
     journals["worker-0"] = [

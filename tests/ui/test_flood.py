@@ -61,7 +61,7 @@ class CountingBody(Body):
         super().action_cycle(by)
 
 
-def test_every_key_is_answered_while_data_pours_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_answered_during_an_event_flood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tputui.ui.monitor.screen.Body", CountingBody)
     source = Flood()
     screen = MonitorScreen(source, made.RUN_DIR)
@@ -83,7 +83,7 @@ def test_every_key_is_answered_while_data_pours_in(monkeypatch: pytest.MonkeyPat
     assert source.closed
 
 
-def test_any_size_at_any_moment() -> None:
+def test_any_resize_at_any_time() -> None:
     sizes = random.Random(4)
     screen = MonitorScreen(Flood(), made.RUN_DIR)
 

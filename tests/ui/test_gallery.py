@@ -48,7 +48,7 @@ def test_p_shows_every_picture_with_its_names(tmp_path: Path) -> None:
     drive(monitor(pictured(tmp_path), run_dir=tmp_path), script, size=(200, 50))
 
 
-def test_before_the_first_evaluation_training_examples_are_shown(tmp_path: Path) -> None:
+def test_training_examples_shown_before_first_evaluation(tmp_path: Path) -> None:
     source = made.changed(pictured(tmp_path), pictures=view(tmp_path, epoch=0, examples=1))
 
     async def script(pilot: AppPilot) -> None:
@@ -63,7 +63,7 @@ def test_before_the_first_evaluation_training_examples_are_shown(tmp_path: Path)
 
 
 @pytest.mark.parametrize("key", ["p", "q", "escape"])
-def test_they_are_left_for_the_monitor(tmp_path: Path, key: str) -> None:
+def test_leaving_pictures_returns_to_the_monitor(tmp_path: Path, key: str) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
         assert isinstance(pilot.app.screen, PicturesScreen)
@@ -74,7 +74,7 @@ def test_they_are_left_for_the_monitor(tmp_path: Path, key: str) -> None:
     drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
 
 
-def test_they_follow_the_newest_epoch(tmp_path: Path) -> None:
+def test_pictures_follow_the_newest_epoch(tmp_path: Path) -> None:
     source = made.HandSource(pictured(tmp_path))
     newer = made.changed(source.served, pictures=view(tmp_path, epoch=3, examples=1))
 
@@ -103,7 +103,7 @@ def test_a_file_that_arrives_late_is_shown_in_its_place(tmp_path: Path) -> None:
     drive(monitor(snapshot, run_dir=tmp_path), script)
 
 
-def test_a_replay_is_steered_over_its_pictures(tmp_path: Path) -> None:
+def test_player_keys_work_over_pictures_of_a_replay(tmp_path: Path) -> None:
     player = made.HandPlayer()
     steps: list[tuple[str, Callable[[], bool]]] = [
         ("space", lambda: not player.playing),
@@ -135,7 +135,7 @@ def test_b_goes_to_the_end_of_a_replay_from_its_pictures(tmp_path: Path) -> None
     drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_a_live_view_that_can_look_back_is_steered_over_its_pictures_in_sight_of_the_user(tmp_path: Path) -> None:
+def test_player_keys_work_over_pictures_with_visible_state(tmp_path: Path) -> None:
     player = made.LivePlayer()
 
     async def script(pilot: AppPilot) -> None:
@@ -153,7 +153,7 @@ def test_a_live_view_that_can_look_back_is_steered_over_its_pictures_in_sight_of
     drive(monitor(pictured(tmp_path), player=player, run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_what_has_no_time_offers_none_over_its_pictures(tmp_path: Path) -> None:
+def test_pictures_without_player_offer_no_time_keys(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
         assert "play" not in last_line(pilot)
@@ -183,7 +183,7 @@ def test_examples_scroll(tmp_path: Path) -> None:
     drive(monitor(pictured(tmp_path, examples=6), run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_the_footer_offers_pictures_only_where_there_are_some(tmp_path: Path) -> None:
+def test_footer_offers_pictures_only_if_any(tmp_path: Path) -> None:
     for snapshot, offered in ((made.running(), False), (pictured(tmp_path), True)):
 
         async def script(pilot: AppPilot, offered: bool = offered) -> None:
@@ -194,7 +194,7 @@ def test_the_footer_offers_pictures_only_where_there_are_some(tmp_path: Path) ->
         drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_why_there_are_none() -> None:
+def test_missing_pictures_state_reason() -> None:
     run = made.running()
     off = made.changed(run, config={"report": {"pictures": 0}})
     early = made.changed(run, epochs=[])
@@ -207,7 +207,7 @@ def test_why_there_are_none() -> None:
     assert why_none(doubtful).endswith("unless a warning in the log (7) reports that they could not be written")
 
 
-def test_without_pictures_the_screen_says_why() -> None:
+def test_screen_without_pictures_states_reason() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("p")
         await until(pilot, lambda: "this task draws none" in text(pilot.app.screen))
@@ -229,7 +229,7 @@ def bad_ones(run_dir: Path) -> Snapshot:
     )
 
 
-def test_what_cannot_be_shown_is_told_in_its_place(tmp_path: Path) -> None:
+def test_unreadable_picture_is_reported_in_place(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
         shown = text(pilot.app.screen)
@@ -240,7 +240,7 @@ def test_what_cannot_be_shown_is_told_in_its_place(tmp_path: Path) -> None:
     drive(monitor(bad_ones(tmp_path), run_dir=tmp_path), script, size=(200, 50))
 
 
-def test_every_size_is_survived(tmp_path: Path) -> None:
+def test_pictures_survive_every_size(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
         for size in [(20, 5), (80, 24), (1, 1), (200, 50), (3, 40), (300, 4), (80, 24)]:
@@ -264,7 +264,7 @@ def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -
     return ["".join(span.text for span in line) for line in drawing.rows]
 
 
-def test_what_the_colours_mean_stands_above_the_pictures_where_there_is_room(tmp_path: Path) -> None:
+def test_colour_legend_is_above_pictures_if_space(tmp_path: Path) -> None:
     legend = "yellow is near; \x1b[31mgray checks: not known"
     shown = made.changed(made.running(), pictures=msgspec.structs.replace(view(tmp_path), legend=legend))
 
@@ -280,24 +280,24 @@ def test_what_the_colours_mean_stands_above_the_pictures_where_there_is_room(tmp
     drive(monitor(shown, run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_small_examples_stand_beside_each_other() -> None:
+def test_small_examples_are_side_by_side() -> None:
     rows = gallery(6, 1, 118, 33)
     assert rows[0].split() == ["example", "0", "example", "1", "example", "2", "example", "3"]
     assert len(rows) == 2 * (2 + 12) + 1
 
 
-def test_pictures_give_way_a_little_for_one_more_whole_example() -> None:
+def test_pictures_shrink_to_fit_one_more_example() -> None:
     assert len(gallery(2, 4, 198, 47, side=48)) == 47
     assert len(gallery(2, 4, 198, 36, side=48)) == 2 * (2 + 24) + 1
     assert len(gallery(1, 4, 198, 36, side=48)) == 2 + 24
 
 
-def test_pictures_without_room_beside_each_other_go_below() -> None:
+def test_wide_pictures_are_stacked() -> None:
     rows = gallery(1, 9, 40, 30)
     assert [row.count("tile") for row in rows if "tile" in row] == [3, 3, 3]
 
 
-def test_no_more_pictures_are_read_than_memory_is_meant_for(tmp_path: Path) -> None:
+def test_picture_memory_is_bounded(tmp_path: Path) -> None:
     kept = [PictureKept(example=f"example {n // 2}", name="input", path=f"{n}.png") for n in range(PICTURES_MAX + 3)]
     snapshot = made.changed(made.running(), pictures=PicturesView(epoch=2, step=220, pictures=kept))
 
@@ -309,7 +309,7 @@ def test_no_more_pictures_are_read_than_memory_is_meant_for(tmp_path: Path) -> N
     drive(monitor(snapshot, run_dir=tmp_path), script, size=(80, 24))
 
 
-def test_only_the_examples_in_sight_are_put_together() -> None:
+def test_only_visible_examples_are_rendered() -> None:
     asked: list[Pixels] = []
 
     def counted(pixels: Pixels, width: int, height: int) -> Pixels:
@@ -325,7 +325,7 @@ def test_only_the_examples_in_sight_are_put_together() -> None:
     assert 0 < len(asked) <= 4
 
 
-def test_a_large_picture_is_whole_in_sight() -> None:
+def test_large_picture_is_shown_whole() -> None:
     assert len(gallery(1, 1, 118, 21, side=200)) == 21
 
 
@@ -341,7 +341,7 @@ def test_no_colour_is_a_ramp_of_characters(tmp_path: Path, monkeypatch: pytest.M
     drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
 
 
-def test_a_terminal_without_colour_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_without_colour_uses_the_ramp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("COLORTERM", raising=False)
 
@@ -364,7 +364,7 @@ def skipped(count: int, told: int) -> Snapshot:
     return made.changed(made.running(), skipped=SkippedView(count=count, limit=500, examples=examples), requests=[])
 
 
-def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
+def test_skipped_examples_are_counted_and_listed() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "\u25b2 3 of at most 500 examples left out (d)" in text(pilot.app.screen)
         await pilot.press("d")
@@ -379,7 +379,7 @@ def test_examples_left_out_are_counted_in_the_header_and_listed() -> None:
     drive(monitor(skipped(3, 3)), script, size=(160, 45))
 
 
-def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
+def test_long_skip_list_scrolls_and_counts_the_rest() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("d", "end")
         assert "and 20 more: each is a warning in the log (7)" in text(pilot.app.screen)
@@ -391,7 +391,7 @@ def test_a_long_list_of_examples_scrolls_and_says_where_the_rest_is() -> None:
     drive(monitor(skipped(120, 100)), script, size=(80, 24))
 
 
-def test_nothing_is_told_where_none_was_left_out() -> None:
+def test_nothing_is_shown_without_skipped_examples() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "left out" not in text(pilot.app.screen)
         await pilot.press("d")
@@ -400,7 +400,7 @@ def test_nothing_is_told_where_none_was_left_out() -> None:
     drive(monitor(made.running()), script)
 
 
-def test_examples_left_out_while_the_list_is_open_are_added() -> None:
+def test_newly_skipped_examples_are_added_to_the_list() -> None:
     source = made.HandSource(skipped(1, 1))
 
     async def script(pilot: AppPilot) -> None:

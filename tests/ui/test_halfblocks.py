@@ -16,7 +16,7 @@ def pixels(width: int, *colours: RGB) -> Pixels:
     return Pixels(width, len(colours) // width, bytes(part for colour in colours for part in colour))
 
 
-def test_the_upper_pixel_is_the_text_and_the_lower_one_its_ground() -> None:
+def test_upper_pixel_is_foreground_lower_background() -> None:
     lines = coloured(pixels(2, RED, BLUE, BLACK, WHITE))
     assert lines == [[Span(UPPER_HALF, "plain", (RED, BLACK)), Span(UPPER_HALF, "plain", (BLUE, WHITE))]]
 
@@ -31,7 +31,7 @@ def test_an_odd_last_row_has_no_ground() -> None:
     assert lines[1] == [Span(UPPER_HALF, "plain", (WHITE, None))]
 
 
-def test_a_cut_line_keeps_its_colours() -> None:
+def test_cut_line_preserves_colours() -> None:
     assert fit(coloured(pixels(3, RED, RED, RED))[0], 2) == [Span(f"{UPPER_HALF}\u2026", "plain", (RED, None))]
 
 
@@ -55,12 +55,12 @@ def test_without_colour_brightness_is_density() -> None:
         ((256, 1), (10, 10), (10, 1)),
     ],
 )
-def test_pictures_keep_their_shape(size: tuple[int, int], room: tuple[int, int], shown: tuple[int, int]) -> None:
+def test_pictures_keep_their_aspect(size: tuple[int, int], room: tuple[int, int], shown: tuple[int, int]) -> None:
     assert fitted(*size, *room) == shown
 
 
 @given(st.integers(1, 256), st.integers(1, 256), st.integers(1, 300), st.integers(2, 200))
-def test_a_picture_never_leaves_its_room(width: int, height: int, room_width: int, room_height: int) -> None:
+def test_picture_stays_in_its_area(width: int, height: int, room_width: int, room_height: int) -> None:
     shown = fitted(width, height, room_width, room_height)
     assert 1 <= shown[0] <= room_width
     assert 1 <= shown[1] <= room_height

@@ -83,15 +83,15 @@ def test_a_plain_path_is_read(run_dir: Path) -> None:
         "pictures/\x1b[2Ja.png",
     ],
 )
-def test_a_path_that_is_not_plain_is_refused(run_dir: Path, path: str) -> None:
+def test_unsafe_path_is_rejected(run_dir: Path, path: str) -> None:
     assert told(run_dir, path).startswith("refused: ")
 
 
-def test_an_absolute_path_is_refused_even_into_the_run(run_dir: Path) -> None:
+def test_absolute_path_is_rejected_even_inside_the_run(run_dir: Path) -> None:
     assert told(run_dir, str(run_dir / "pictures" / "a.png")).startswith("refused: ")
 
 
-def test_links_that_lead_out_are_refused(run_dir: Path) -> None:
+def test_links_to_outside_are_rejected(run_dir: Path) -> None:
     (run_dir / "out.png").symlink_to(run_dir.parent / "secret.png")
     (run_dir / "folder").symlink_to(run_dir.parent)
     for path in ("out.png", "folder/secret.png"):
@@ -110,20 +110,20 @@ def test_a_run_reached_by_a_link_shows_its_pictures(run_dir: Path) -> None:
     assert isinstance(ImageFiles(linked).read(["pictures/a.png"])["pictures/a.png"], Pixels)
 
 
-def test_a_loop_of_links_is_told(run_dir: Path) -> None:
+def test_circular_links_are_reported(run_dir: Path) -> None:
     (run_dir / "a").symlink_to("b")
     (run_dir / "b").symlink_to("a")
     assert told(run_dir, "a/x.png")
 
 
-def test_what_is_no_file_is_told_and_never_waited_for(run_dir: Path) -> None:
+def test_non_regular_file_is_reported_without_blocking(run_dir: Path) -> None:
     os.mkfifo(run_dir / "pipe.png")
     for path in ("pipe.png", "pictures"):
         assert told(run_dir, path) == "it is not a file"
     assert told(run_dir, "gone.png") == "missing: there is no such file"
 
 
-def test_damage_is_told(run_dir: Path) -> None:
+def test_damaged_image_is_reported(run_dir: Path) -> None:
     large = png(Image.effect_noise((64, 64), 50))
     cases = {
         "empty": b"",
@@ -149,14 +149,14 @@ def _why(run_dir: Path, name: str, data: bytes) -> str:
     return told(run_dir, name)
 
 
-def test_a_bomb_is_not_decoded(run_dir: Path) -> None:
+def test_decompression_bomb_is_not_decoded(run_dir: Path) -> None:
     assert _why(run_dir, "bomb.png", claiming(60_000, 60_000)) == "too large: 60,000 x 60,000 pixels"
     with (run_dir / "huge.png").open("wb") as file:
         file.truncate(image_files.FILE_BYTES_MAX + 1)
     assert told(run_dir, "huge.png").startswith("too large: 8.0 MiB")
 
 
-def test_a_second_head_that_claims_more_pixels_is_not_decoded(run_dir: Path) -> None:
+def test_second_png_header_is_not_decoded(run_dir: Path) -> None:
     body = b"IHDR" + struct.pack(">IIBBBBB", 13_000, 13_000, 8, 2, 0, 0, 0)
     second = struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
     data = NOISE[:33] + second + NOISE[33:]
@@ -194,7 +194,7 @@ def test_every_kind_of_picture_becomes_three_channels() -> None:
         assert colours(decode(png(image))) == expected, kind
 
 
-def test_shrinking_takes_means_over_areas() -> None:
+def test_shrinking_averages_areas() -> None:
     four = Pixels(2, 2, bytes([0, 0, 0, 100, 0, 0, 200, 40, 0, 100, 0, 8]))
     assert colours(scaled(four, 1, 1)) == [(100, 10, 2)]
     row = Pixels(4, 1, bytes([0, 0, 0, 20, 20, 20, 100, 0, 0, 200, 0, 0]))
@@ -206,7 +206,7 @@ def test_growing_repeats_pixels() -> None:
     assert colours(scaled(two, 4, 2)) == [RED, RED, BLUE, BLUE] * 2
 
 
-def test_a_large_picture_is_kept_small_in_its_shape() -> None:
+def test_large_picture_is_downscaled_with_its_aspect() -> None:
     shown = decode(png(Image.new("RGB", (1024, 512), GREEN)))
     assert (shown.width, shown.height) == (image_files.KEPT_PX, image_files.KEPT_PX // 2)
     assert set(colours(shown)) == {GREEN}
@@ -231,6 +231,6 @@ def test_a_file_that_comes_later_is_read(run_dir: Path) -> None:
     assert isinstance(shelf.read(["late.png"])["late.png"], Pixels)
 
 
-def test_the_decoder_is_not_imported_before_a_picture_is_shown() -> None:
+def test_decoder_is_imported_on_first_picture() -> None:
     code = "import sys, tputui.ui.app; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

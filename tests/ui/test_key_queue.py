@@ -43,7 +43,7 @@ def test_a_field_is_found_changed_and_left_in_one_go(place: Path) -> None:
     drive(home(place), script, size=(120, 36))
 
 
-def test_a_screen_that_opens_is_given_what_was_typed_for_it(place: Path) -> None:
+def test_opening_screen_receives_keys_typed_ahead(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         mash(pilot, "?/filter\r")
         await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen) and "filter [1/" in text(pilot.app.screen))

@@ -46,7 +46,7 @@ def test_leaving_closes_the_session() -> None:
     assert source.closed
 
 
-def test_c_writes_a_request_and_says_so(run_dir: Path) -> None:
+def test_c_writes_a_request_and_reports_it(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("c")
         await until(pilot, lambda: "checkpoint: requested" in text(pilot.app.screen))
@@ -55,7 +55,7 @@ def test_c_writes_a_request_and_says_so(run_dir: Path) -> None:
     assert [(request.kind, request.by) for request in requests.read_all(run_dir)] == [("checkpoint", "screen")]
 
 
-def test_s_asks_how_and_writes_that_request(run_dir: Path) -> None:
+def test_s_asks_how_to_stop_and_writes_the_request(run_dir: Path) -> None:
     ways = {
         ("s", "s"): "stop",
         ("s", "enter"): "stop",
@@ -112,7 +112,7 @@ def test_a_read_only_view_takes_no_request(run_dir: Path) -> None:
     refuses(monitor(made.running(), run_dir=run_dir, read_only=True), run_dir, "this view is read-only")
 
 
-def test_a_request_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_request_is_reported(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("c")
         await until(pilot, lambda: "the request cannot be written" in text(pilot.app.screen))
@@ -120,7 +120,7 @@ def test_a_request_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     drive(monitor(made.running(), run_dir=tmp_path / "gone"), script, size=(160, 45))
 
 
-def test_numbers_bring_panels_into_sight_at_80x24() -> None:
+def test_numbers_select_panels_at_80x24() -> None:
     async def script(pilot: AppPilot) -> None:
         for panel in PANEL_TYPES[:-1]:
             await pilot.press(panel.key)
@@ -130,7 +130,7 @@ def test_numbers_bring_panels_into_sight_at_80x24() -> None:
     drive(monitor(made.running()), script, size=(80, 24))
 
 
-def test_tab_goes_round() -> None:
+def test_tab_cycles_panels() -> None:
     async def script(pilot: AppPilot) -> None:
         body = pilot.app.screen.query_one(Body)
         seen = [body.selected]
@@ -144,7 +144,7 @@ def test_tab_goes_round() -> None:
     drive(monitor(made.running()), script, size=(80, 24))
 
 
-def test_zero_selects_the_failure_where_there_is_one() -> None:
+def test_zero_selects_the_failure_if_any() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("0", "enter")
         assert "Traceback" in text(pilot.app.screen)
@@ -161,7 +161,7 @@ def test_zero_does_nothing_without_a_failure() -> None:
     drive(monitor(made.running()), script, size=(80, 24))
 
 
-def test_full_screen_and_back() -> None:
+def test_enter_toggles_full_screen() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("4")
         for there, back in (("enter", "enter"), ("z", "z"), ("enter", "escape"), ("4", "4")):
@@ -205,7 +205,7 @@ def test_the_log_scrolls_and_follows() -> None:
     drive(monitor(made.changed(made.running(), logs=logs)), script)
 
 
-def test_help_tells_every_key_and_panel() -> None:
+def test_help_lists_every_key_and_panel() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
@@ -220,7 +220,7 @@ def test_help_tells_every_key_and_panel() -> None:
     drive(monitor(made.running()), script, size=(160, 130))
 
 
-def test_help_scrolls_where_it_does_not_fit() -> None:
+def test_help_scrolls_if_too_long() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark")
         before = text(pilot.app.screen)
@@ -274,7 +274,7 @@ def test_playing_from_the_end_begins_anew() -> None:
     assert (player.playing, player.position) == (True, player.start)
 
 
-def test_seeking_goes_by_a_twentieth_and_stays_within_the_recording() -> None:
+def test_seeking_moves_5_percent_within_the_recording() -> None:
     player = made.HandPlayer()
     player.end = player.start + 4000
     seek_by(player, 1)
@@ -310,7 +310,7 @@ def test_a_run_that_ends_while_watched_stays() -> None:
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
 
 
-def test_strangers_text_is_inert() -> None:
+def test_foreign_text_is_escaped() -> None:
     evil = "[bold red]x[/] \x1b[2J\x1b]0;title\x07 \u202etxet [@click=app.quit]y[/]"
     line = msgspec.structs.replace(made.running().logs[0], text=evil, source=evil)
     snapshot = made.changed(made.running(), run=evil, logs=[line], condition_reason=evil)
@@ -325,7 +325,7 @@ def test_strangers_text_is_inert() -> None:
     drive(monitor(snapshot), script, size=(200, 50))
 
 
-def test_keys_that_ask_the_run_are_offered_neither_in_a_read_only_view_nor_of_an_ended_run() -> None:
+def test_request_keys_are_hidden_if_read_only_or_ended() -> None:
     for app in (monitor(made.running(), read_only=True), monitor(made.finished())):
 
         async def script(pilot: AppPilot) -> None:
@@ -338,7 +338,7 @@ def test_keys_that_ask_the_run_are_offered_neither_in_a_read_only_view_nor_of_an
         drive(app, script, size=(160, 60))
 
 
-def test_the_footer_shows_the_keys_of_typing_while_a_search_is_typed() -> None:
+def test_footer_shows_input_keys_while_searching() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("7", "slash", "a")
         await until(pilot, lambda: "enter keep" in text(pilot.app.screen).splitlines()[-1])
@@ -349,7 +349,7 @@ def test_the_footer_shows_the_keys_of_typing_while_a_search_is_typed() -> None:
     drive(monitor(made.running()), script)
 
 
-def test_esc_hides_the_alarms_of_the_head_once_there_is_nothing_else_to_leave() -> None:
+def test_esc_hides_alarms_after_everything_else() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "7 recompiles" in text(pilot.app.screen)
         await pilot.press("z", "escape")
@@ -360,7 +360,7 @@ def test_esc_hides_the_alarms_of_the_head_once_there_is_nothing_else_to_leave() 
     drive(monitor(made.diverged()), script, size=(160, 45))
 
 
-def test_the_frame_of_the_selected_panel_alone_is_highlighted() -> None:
+def test_only_the_selected_panel_frame_is_highlighted() -> None:
     async def script(pilot: AppPilot) -> None:
         for key in ("4", "7"):
             await pilot.press(key)

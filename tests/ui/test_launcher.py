@@ -39,7 +39,7 @@ def shows(pilot: AppPilot, *parts: str) -> bool:
     return all(part in shown for part in parts)
 
 
-def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
+def test_configurations_are_listed_with_descriptions(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pick(pilot)
         assert shows(pilot, "sample_configs/small.toml", "digits", "A small one.", "Blank configuration")
@@ -56,7 +56,7 @@ def test_configurations_are_offered_with_what_they_say(place: Path) -> None:
     drive(home(place), script, size=(100, 30))
 
 
-def test_every_field_stands_there_with_documentation_and_figures(place: Path) -> None:
+def test_every_field_has_documentation_and_derived_values(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await until(pilot, lambda: shows(pilot, "channels"))  # the engine says which keys a task has
@@ -81,7 +81,7 @@ def test_every_field_stands_there_with_documentation_and_figures(place: Path) ->
     drive(home(place), script, size=(200, 70))
 
 
-def test_values_are_checked_and_figures_follow_while_one_types(place: Path) -> None:
+def test_values_are_checked_while_typing(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "data.batch_per_core", "1")
@@ -115,7 +115,7 @@ WRONG = [
 ]
 
 
-def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> None:
+def test_wrong_value_states_error_and_blocks_start(place: Path) -> None:
     service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
@@ -134,7 +134,7 @@ def test_a_wrong_value_says_what_is_wrong_and_nothing_starts(place: Path) -> Non
     assert service.launches == []
 
 
-def test_escape_puts_back_what_was_there(place: Path) -> None:
+def test_escape_restores_the_value(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "data.global_batch", "128")
@@ -146,7 +146,7 @@ def test_escape_puts_back_what_was_there(place: Path) -> None:
     drive(home(place), script, size=(160, 45))
 
 
-def test_choices_are_turned(place: Path) -> None:
+def test_choices_can_be_cycled(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         pilot.app.screen.query_one(FieldsPanel).go("optim.lr_scaling")
@@ -165,7 +165,7 @@ def test_choices_are_turned(place: Path) -> None:
     drive(home(place), script, size=(160, 60))
 
 
-def test_moving(place: Path) -> None:
+def test_cursor_moves_between_fields(place: Path) -> None:
     steps = [("end", "stall.policy"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
              ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
              ("shift+tab", "data.batch_per_core"), ("end", "stall.policy"), ("home", "name")]  # fmt: skip
@@ -198,7 +198,7 @@ def test_a_field_is_found_by_its_documentation(place: Path) -> None:
     drive(home(place), script, size=(160, 60))
 
 
-def test_words_that_hide_fields_stay_in_sight_with_their_count(place: Path) -> None:
+def test_active_field_filter_stays_visible_with_count(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await pilot.press("slash", *"steplr", "enter")
@@ -214,7 +214,7 @@ def test_words_that_hide_fields_stay_in_sight_with_their_count(place: Path) -> N
     drive(home(place), script, size=(160, 60))
 
 
-def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
+def test_edited_file_is_saved_only_under_a_new_name(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "optim.lr", "0.01")
@@ -231,7 +231,7 @@ def test_the_edited_file_is_written_under_a_new_name_alone(place: Path) -> None:
     assert "none of ours" in (place / "other.toml").read_text()
 
 
-def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(place: Path) -> None:
+def test_start_opens_monitor_and_q_returns_to_list(place: Path) -> None:
     service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
@@ -255,7 +255,7 @@ def test_start_opens_the_monitor_on_the_new_run_and_q_comes_back_to_the_list(pla
     assert launch.argv[:3] == ["tputui", "run", "sample_configs/small.toml"]
 
 
-def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None:
+def test_failed_start_states_reason_and_can_be_retried(place: Path) -> None:
     service = FakeLaunchService(place / "runs")
 
     async def script(pilot: AppPilot) -> None:
@@ -272,7 +272,7 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(place: Path) -> None
 
 
 @pytest.mark.parametrize("where", ["here", "checked"])
-def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, where: str) -> None:
+def test_without_torch_launcher_states_why_it_cannot_start(place: Path, where: str) -> None:
     why = "torch is not installed; pip install it"
     here, checked = (why, "") if where == "here" else (None, why)
     service = FakeLaunchService(place / "runs", machine_error=here, check_error=checked)
@@ -288,7 +288,7 @@ def test_without_torch_it_opens_and_says_why_nothing_can_start(place: Path, wher
     assert service.launches == []
 
 
-def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: Path) -> None:
+def test_typing_on_a_field_starts_and_writes_nothing(place: Path) -> None:
     service = FakeLaunchService(place / "runs")
     before = sorted(place.rglob("*"))
 
@@ -307,7 +307,7 @@ def test_typing_on_a_field_types_and_neither_starts_nor_writes_anything(place: P
     assert sorted(place.rglob("*")) == before
 
 
-def test_leaving_can_write_what_was_changed_and_enter_stays(place: Path) -> None:
+def test_leaving_offers_to_save_changes(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "epochs", "3")
@@ -324,7 +324,7 @@ def test_leaving_can_write_what_was_changed_and_enter_stays(place: Path) -> None
     assert tomllib.loads((place / "small-2.toml").read_text())["epochs"] == 3
 
 
-def test_leaving_asks_first_where_something_was_changed(place: Path) -> None:
+def test_leaving_with_changes_asks_first(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         await write(pilot, "epochs", "3")
@@ -370,7 +370,7 @@ def test_a_read_only_view_starts_nothing(place: Path) -> None:
 
 
 @pytest.mark.parametrize("table", [keymap.CONFIGS, keymap.LAUNCH])
-def test_help_tells_every_key(place: Path, table: tuple[keymap.Key, ...]) -> None:
+def test_help_lists_every_key(place: Path, table: tuple[keymap.Key, ...]) -> None:
     async def script(pilot: AppPilot) -> None:
         await (pick if table is keymap.CONFIGS else edit)(pilot)
         await pilot.press("question_mark")
@@ -381,7 +381,7 @@ def test_help_tells_every_key(place: Path, table: tuple[keymap.Key, ...]) -> Non
     drive(home(place), script, size=(120, 70))
 
 
-def test_no_size_breaks_it(place: Path) -> None:
+def test_launcher_survives_every_size(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
         for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (100, 30)]:

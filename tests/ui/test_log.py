@@ -76,7 +76,7 @@ def test_the_core_that_a_line_names(text: str, lane: str, rest: str) -> None:
     assert split_core(said(0, text)) == (lane, rest)
 
 
-def test_what_all_cores_say_stands_once_and_the_one_that_differs_is_named() -> None:
+def test_identical_core_lines_fold_and_the_odd_one_is_named() -> None:
     entries = folded(eight())
     assert [(entry.text, entry.num_lines, entry.missing, entry.odd) for entry in entries] == [
         ("data is ready", 8, (), False),
@@ -87,7 +87,7 @@ def test_what_all_cores_say_stands_once_and_the_one_that_differs_is_named() -> N
     assert entries[2].lanes == ("rank 5",)
 
 
-def test_a_line_that_comes_again_later_stands_again() -> None:
+def test_line_repeated_later_is_shown_again() -> None:
     lines = [said(0, "saving"), said(1, "saving"), said(60, "saving")]
     assert [entry.num_lines for entry in folded(lines)] == [2, 1]
 
@@ -108,7 +108,7 @@ def test_processes_come_before_cores_and_cores_by_number() -> None:
 # Filtering.
 
 
-def test_sifting_by_core_level_and_expression() -> None:
+def test_filter_by_core_level_and_expression() -> None:
     lines = eight()
     texts = functools.partial(shown_texts, lines)
     assert texts(LogFilter(lane="rank 5")) == ["data is ready", "loss nan"]
@@ -148,7 +148,7 @@ def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wr
         assert told.count("x") == sum(text.count("x") for text in texts)
 
 
-def test_what_is_found_is_marked() -> None:
+def test_matches_are_highlighted() -> None:
     entries, _ = filtered([said(0, "loss nan at nan")], LogFilter())
     [line] = Rows(entries, 60, wrapped=True, with_source=False, pattern=compile_search("nan")[0])[:]
     assert [span.text for span in line if span.tone == "hit"] == ["nan", "nan"]
@@ -164,7 +164,7 @@ def test_lines_that_a_snapshot_no_longer_holds_stay() -> None:
     assert store.lines == lines
 
 
-def test_a_replay_that_goes_back_takes_lines_away() -> None:
+def test_seeking_back_removes_lines() -> None:
     store, lines = LogStore(), many(100)
     store.take(lines)
     store.take(lines[:40])
@@ -185,7 +185,7 @@ def test_older_lines_come_before_and_none_twice() -> None:
 
 @settings(max_examples=8)
 @given(st.lists(st.integers(1, 900), max_size=6), st.booleans())
-def test_sifting_piece_by_piece_finds_what_sifting_all_does(steps: list[int], narrowed: bool) -> None:
+def test_incremental_filter_equals_full_filter(steps: list[int], narrowed: bool) -> None:
     store, sifter, lines = LogStore(), FilteredLog(), many(1_000 + sum(steps))
     sieve = LogFilter(pattern=compile_search("7")[0] if narrowed else None)
     end = 1_000
@@ -197,7 +197,7 @@ def test_sifting_piece_by_piece_finds_what_sifting_all_does(steps: list[int], na
     assert sifter.entries_of(store, sieve) == filtered(lines[:500], sieve)
 
 
-def test_the_store_is_bounded() -> None:
+def test_number_of_stored_lines_is_bounded() -> None:
     store, lines = LogStore(), many(LINES_MAX + 3_000)
     for end in range(1_000, len(lines) + 1, 500):
         store.take(lines[end - 1_000 : end])
@@ -246,7 +246,7 @@ def test_keys_that_are_typed_do_nothing_else() -> None:
     drive(monitor(a_run(eight())), script, size=(160, 45))
 
 
-def test_a_search_of_a_long_run_says_that_only_the_newest_lines_were_searched() -> None:
+def test_long_run_search_covers_newest_lines_and_states_it() -> None:
     lines = [said(step, f"line {step}") for step in range(1_000)]
 
     async def script(pilot: AppPilot) -> None:
@@ -282,7 +282,7 @@ def test_lines_of_one_core_and_of_a_level() -> None:
     drive(monitor(a_run(eight())), script)
 
 
-def test_long_lines_are_wrapped_or_cut_and_that_is_kept() -> None:
+def test_wrap_setting_is_applied_and_saved() -> None:
     views = Views()
     long = said(0, f"{'word ' * 60}end")
     source = made.HandSource(a_run([long]))
@@ -322,7 +322,7 @@ def test_a_selected_line_stays_while_others_come() -> None:
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
 
 
-def test_selecting_says_when_and_a_moment_can_be_shown() -> None:
+def test_selection_has_a_time_and_a_time_can_be_selected() -> None:
     heard: dict[float, None] = {}
 
     def hear(message: object) -> None:
@@ -428,7 +428,7 @@ def test_the_log_survives_every_size(size: tuple[int, int]) -> None:
     drive(monitor(a_run([*many(100), *eight()])), script, size=size)
 
 
-def test_strangers_lines_are_inert() -> None:
+def test_foreign_lines_are_escaped() -> None:
     evil = msgspec.structs.replace(said(0, "x"), text="[rank1]: \x1b[2J[bold]y[/] \u202e", source="\x1b]0;t\x07w")
 
     async def script(pilot: AppPilot) -> None:
@@ -443,14 +443,14 @@ def test_strangers_lines_are_inert() -> None:
 @pytest.mark.parametrize(
     "typed", ["(a+)+$", "(a|aa)*b", "((x*)y)+", r"(?:\d+,?){5,}", "(a+){20}", "([ab]+|c)+", "(.*)*"]
 )
-def test_what_may_take_for_ever_is_not_tried(typed: str) -> None:
+def test_unbounded_expression_is_rejected(typed: str) -> None:
     assert compile_search(typed) == (None, TOO_SLOW)
 
 
 @pytest.mark.parametrize(
     "typed", [r"\(a+\)+", "(abc)+", "a+b*c{2,}", "[(a+)]+", r"[\])]+(x)?", "(nan|inf)", "(a+)?b", "{x}+"]
 )
-def test_what_cannot_is_tried(typed: str) -> None:
+def test_bounded_expression_is_run(typed: str) -> None:
     pattern, why = compile_search(typed)
     assert pattern is not None
     assert not why

@@ -58,7 +58,7 @@ def live_player() -> made.HandPlayer:
 # The keys.
 
 
-def test_no_key_of_the_monitor_does_two_things() -> None:
+def test_keys_of_the_monitor_are_unique() -> None:
     pressed = [key for entry in keymap.MONITOR for key in entry.keys.split(",")]
     assert len(pressed) == len(set(pressed))
 
@@ -77,7 +77,7 @@ def test_v_goes_through_the_views_and_back() -> None:
     assert seen == ["overlay", "multiples", "heat", "band", "heat", "multiples"]
 
 
-def test_plus_and_minus_smooth_and_the_frame_names_the_weight() -> None:
+def test_plus_and_minus_change_smoothing_shown_in_frame() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("plus", "plus", "equals_sign")
         assert "EMA 0.9" in shown(pilot)
@@ -101,7 +101,7 @@ def test_x_goes_through_the_axes() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_x_leaves_out_what_this_run_does_not_know() -> None:
+def test_x_skips_unavailable_axes() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("x")
         assert look(pilot).x == "time"
@@ -111,7 +111,7 @@ def test_x_leaves_out_what_this_run_does_not_know() -> None:
     drive(monitor(made.changed(made.running(), plan=None, epoch_starts=[])), script)
 
 
-def test_l_counts_what_the_logarithmic_axis_cannot_show() -> None:
+def test_l_counts_points_hidden_by_log_axis() -> None:
     loss = [made.segment(1, [-1.0]), *made.segments()[1:]]
 
     async def script(pilot: AppPilot) -> None:
@@ -138,7 +138,7 @@ def test_zoom_and_pan_and_all() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_the_cursor_reads_values_and_is_taken_away() -> None:
+def test_cursor_reads_values_and_can_be_removed() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("comma")
         assert look(pilot).cursor == 330
@@ -159,7 +159,7 @@ def test_the_cursor_reads_values_and_is_taken_away() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_the_cursor_takes_what_is_in_sight_along() -> None:
+def test_cursor_scrolls_the_visible_range() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("i", "i", "i", "i", "comma", *["comma"] * 30)
         cursor = look(pilot).cursor
@@ -171,7 +171,7 @@ def test_the_cursor_takes_what_is_in_sight_along() -> None:
     drive(monitor(made.running()), script)
 
 
-def test_at_80x24_the_cursor_and_the_outlier_have_the_one_line() -> None:
+def test_at_80x24_cursor_and_outlier_share_one_line() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "\u25b4 core 5 +1.81" in shown(pilot)
         await pilot.press("comma")
@@ -180,7 +180,7 @@ def test_at_80x24_the_cursor_and_the_outlier_have_the_one_line() -> None:
     drive(monitor(made.outlying()), script, size=(80, 24))
 
 
-def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
+def test_chart_changes_are_saved_and_can_be_undone() -> None:
     views = Views()
     source = made.HandSource(made.running())
 
@@ -204,7 +204,7 @@ def test_every_change_of_the_chart_is_kept_and_can_be_undone() -> None:
     drive(ScreenApp(lambda: MonitorScreen(made.HandSource(made.running()), made.RUN_DIR), views=views), later)
 
 
-def test_zooms_and_pans_are_undone_and_a_burst_of_them_at_once() -> None:
+def test_zoom_and_pan_bursts_are_undone_at_once() -> None:
     async def script(pilot: AppPilot) -> None:
         panel, now = pilot.app.screen.query_one(LossPanel), [0.0]
         panel.clock = lambda: now[0]
@@ -224,7 +224,7 @@ def test_zooms_and_pans_are_undone_and_a_burst_of_them_at_once() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_what_is_zoomed_after_an_undo_is_a_change_of_its_own() -> None:
+def test_zoom_after_undo_is_a_separate_change() -> None:
     async def script(pilot: AppPilot) -> None:
         panel = pilot.app.screen.query_one(LossPanel)
         now = [0.0]
@@ -237,7 +237,7 @@ def test_what_is_zoomed_after_an_undo_is_a_change_of_its_own() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_d_shows_the_data_that_was_left_out() -> None:
+def test_d_shows_skipped_examples() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("d")
         assert "no example was left out" in shown(pilot)
@@ -250,7 +250,7 @@ def test_d_shows_the_data_that_was_left_out() -> None:
 # The mouse.
 
 
-def test_the_wheel_zooms_where_the_mouse_is() -> None:
+def test_wheel_zooms_at_the_mouse() -> None:
     async def script(pilot: AppPilot) -> None:
         panel = pilot.app.screen.query_one(LossPanel)
         middle = (panel.size.width // 2, 8)
@@ -264,7 +264,7 @@ def test_the_wheel_zooms_where_the_mouse_is() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_a_click_puts_the_cursor_there_and_dragging_takes_it_along() -> None:
+def test_click_places_the_cursor_and_drag_moves_it() -> None:
     async def script(pilot: AppPilot) -> None:
         panel = pilot.app.screen.query_one(LossPanel)
         await pilot.mouse_down(panel, offset=(60, 8))
@@ -305,7 +305,7 @@ def test_a_click_into_a_small_chart_reads_its_own_axis() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_the_map_reads_the_row_that_is_clicked_and_those_above_and_below() -> None:
+def test_map_reads_clicked_and_adjacent_rows() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("V", "2")
         assert look(pilot).kind == "heat"
@@ -327,7 +327,7 @@ def test_the_map_reads_the_row_that_is_clicked_and_those_above_and_below() -> No
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_a_row_of_many_cores_tells_the_farthest() -> None:
+def test_row_of_many_cores_shows_the_most_extreme() -> None:
     run = made.running(2048)
     columns = [made.core_column(c.first_step, c.last_step, 2048, {700: 1.9}) for c in run.core_columns]
     panel = LossPanel()
@@ -338,7 +338,7 @@ def test_a_row_of_many_cores_tells_the_farthest() -> None:
     assert "% from the median core, farthest of 640 to 767" in said
 
 
-def test_the_bar_of_the_player_is_scrubbed() -> None:
+def test_player_bar_can_be_dragged() -> None:
     player = made.HandPlayer()
 
     async def script(pilot: AppPilot) -> None:
@@ -357,7 +357,7 @@ def test_the_bar_of_the_player_is_scrubbed() -> None:
 # Events.
 
 
-def test_n_moves_the_cursor_from_event_to_event_in_a_live_chart() -> None:
+def test_n_moves_the_cursor_between_events_live() -> None:
     async def script(pilot: AppPilot) -> None:
         visited = []
         for key in ("n", "N", "N", "N", "N", "n"):
@@ -371,7 +371,7 @@ def test_n_moves_the_cursor_from_event_to_event_in_a_live_chart() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_f_shows_one_kind_and_n_goes_by_it() -> None:
+def test_f_filters_events_and_n_follows_the_filter() -> None:
     async def script(pilot: AppPilot) -> None:
         panel = pilot.app.screen.query_one(EventsPanel)
         await pilot.press("8", "f")
@@ -392,7 +392,7 @@ def test_f_shows_one_kind_and_n_goes_by_it() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_an_event_is_chosen_and_gone_to() -> None:
+def test_event_can_be_selected_and_visited() -> None:
     async def script(pilot: AppPilot) -> None:
         body, panel = pilot.app.screen.query_one(Body), pilot.app.screen.query_one(EventsPanel)
         await pilot.press("8", "enter")
@@ -421,7 +421,7 @@ def test_a_click_goes_to_an_event() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_the_log_shows_the_moment_of_the_cursor_and_the_other_way_round() -> None:
+def test_log_and_cursor_follow_each_other() -> None:
     line = made.running().logs[0]
     logs = [msgspec.structs.replace(line, t=made.step_t(step), text=f"said at {step}") for step in range(10, 331, 10)]
 
@@ -452,7 +452,7 @@ def test_events_by_step_and_by_time() -> None:
 # Time.
 
 
-def test_a_live_view_looks_back_and_returns_with_one_key() -> None:
+def test_live_view_looks_back_and_returns() -> None:
     player = live_player()
     source = made.HandSource(made.running(), player)
     source.newest_served = made.running()
@@ -491,7 +491,7 @@ def test_a_jump_to_an_event_pauses_a_playing_replay(tmp_path: Path) -> None:
     drive(ScreenApp(lambda: MonitorScreen(session, tmp_path / "digits-1")), script, size=WIDE)
 
 
-def test_a_jump_between_events_says_that_some_are_thinned_out() -> None:
+def test_jump_between_events_mentions_downsampling() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("N")
         await until(pilot, lambda: "older events are thinned out, 10 of 603 kept" in shown(pilot))
@@ -506,7 +506,7 @@ def test_a_jump_between_events_says_that_some_are_thinned_out() -> None:
     drive(monitor(made.running()), whole, size=WIDE)
 
 
-def test_ctrl_c_says_how_to_leave_and_leaves_nothing() -> None:
+def test_ctrl_c_shows_how_to_leave() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "Ctrl-C does not leave: q leaves this screen, ctrl+q all" in shown(pilot))
@@ -519,7 +519,7 @@ def test_ctrl_c_says_how_to_leave_and_leaves_nothing() -> None:
     drive(monitor(made.running()), script)
 
 
-def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: Path) -> None:
+def test_run_that_ends_while_looking_back_is_reported(tmp_path: Path) -> None:
     """The screen shows it at once, and the result is that of a live view."""
     growing = recorded.Growing(tmp_path)
     growing.go_on(7)
@@ -541,7 +541,7 @@ def test_a_run_that_ends_while_its_past_is_shown_is_reported_as_ended(tmp_path: 
     assert parting(left.snapshot, growing.run_dir)[0] == "digits-1 done: 3 epochs trained"
 
 
-def test_requests_reach_a_living_run_also_while_looking_back(tmp_path: Path) -> None:
+def test_requests_work_while_looking_back(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, ended=False)
     player = live_player()
 
@@ -555,7 +555,7 @@ def test_requests_reach_a_living_run_also_while_looking_back(tmp_path: Path) -> 
     drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script)
 
 
-def test_a_recorded_run_that_is_followed_is_looked_back_at(tmp_path: Path) -> None:
+def test_followed_recording_can_look_back(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, ended=False)
     session = Session.live(run_dir, clock=lambda: recorded.T0 + 11)
 
@@ -575,7 +575,7 @@ def test_a_recorded_run_that_is_followed_is_looked_back_at(tmp_path: Path) -> No
     drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script, size=WIDE)
 
 
-def test_what_was_said_of_an_event_goes_with_its_moment(tmp_path: Path) -> None:
+def test_event_notice_disappears_with_its_moment(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     session = Session.live(run_dir, clock=lambda: recorded.T0 + 60)
 
@@ -590,7 +590,7 @@ def test_what_was_said_of_an_event_goes_with_its_moment(tmp_path: Path) -> None:
     drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script)
 
 
-def test_home_goes_to_the_start_of_a_run_that_is_over(tmp_path: Path) -> None:
+def test_home_seeks_to_the_start_of_an_ended_run(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     session = Session.live(run_dir, clock=lambda: recorded.T0 + 60)
 
@@ -605,7 +605,7 @@ def test_home_goes_to_the_start_of_a_run_that_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", [made.running().plan, None])
-def test_why_a_run_is_lost_is_told_whole_and_once(plan: Plan | None) -> None:
+def test_reason_of_lost_run_is_shown_in_full_once(plan: Plan | None) -> None:
     why = "no end record; supervisor-0 (pid 9391) and worker-0 (pid 9393) gone for 2 min 18 s, after nothing"
 
     async def script(pilot: AppPilot) -> None:
@@ -618,7 +618,7 @@ def test_why_a_run_is_lost_is_told_whole_and_once(plan: Plan | None) -> None:
     )
 
 
-def test_what_was_reached_while_playing_is_not_the_event_before() -> None:
+def test_event_reached_by_playing_is_current_not_previous() -> None:
     player = made.HandPlayer()
     marks = made.marks()
     player.start, player.position = marks[0].t - 10, marks[5].t + 0.4
@@ -646,7 +646,7 @@ def test_the_end_of_a_recording_has_one_name() -> None:
     drive(monitor(made.running(), player=made.HandPlayer()), script, size=WIDE)
 
 
-def test_n_goes_through_the_events_of_a_recording_that_were_not_played_yet(tmp_path: Path) -> None:
+def test_n_visits_events_not_yet_played(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     session = Session.replay(run_dir, clock=lambda: 0.0)
     marks: list[Mark] = _all_marks(run_dir)
@@ -670,7 +670,7 @@ def _all_marks(run_dir: Path) -> list[Mark]:
     return [next(mark for mark in found if mark.t == t) for t in times]
 
 
-def test_the_bar_of_the_player_shows_what_matters() -> None:
+def test_player_bar_shows_events_speed_and_state() -> None:
     bar = PlayerBar(print, print, id="player")
     player = made.HandPlayer()
     state = _state(player)
@@ -688,7 +688,7 @@ def _state(player: made.HandPlayer) -> PlayerState:
     return PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
 
 
-def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> None:
+def test_header_shows_age_of_newest_event_also_if_ended() -> None:
     header = Header()
     header.show(made.changed(made.finished(), now=made.NOW + 3599), replaying=False)
     first = "".join(span.text for span in header.paint(120, 4)[0])
@@ -701,7 +701,7 @@ def test_the_header_says_how_old_the_newest_fact_is_also_of_an_ended_run() -> No
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])
-def test_the_header_warns_all_the_time_of_a_tpu_that_is_not_used(state: str) -> None:
+def test_header_always_warns_about_an_unused_tpu(state: str) -> None:
     run = made.running() if state == "running" else made.finished()
     assert run.topology is not None
     topology = msgspec.structs.replace(run.topology, device="CPU", device_warning="not training on a TPU: a test")
@@ -710,14 +710,14 @@ def test_the_header_warns_all_the_time_of_a_tpu_that_is_not_used(state: str) -> 
     assert "\u25b2 NOT ON THE TPU" in "".join(span.text for line in header.paint(80, 4) for span in line)
 
 
-def test_a_narrow_header_still_says_for_how_long_the_run_has_been_starting() -> None:
+def test_narrow_header_shows_starting_duration() -> None:
     header = Header()
     header.show(made.changed(made.starting(), phase_s=94.0), replaying=False)
     for width, doing in ((80, " preparing 1 min 34 s "), (120, " imports, building data and model 1 min 34 s ")):
         assert doing in "".join(span.text for span in header.paint(width, 4)[0])
 
 
-def test_a_long_name_leaves_the_state_in_sight() -> None:
+def test_long_name_keeps_the_state_visible() -> None:
     header = Header()
     for name in ("x" * 128, "\u6f22\u5b57" * 40):
         for width in (60, 80, 120):
@@ -727,7 +727,7 @@ def test_a_long_name_leaves_the_state_in_sight() -> None:
             assert width_of(line) <= width
 
 
-def test_in_a_tiny_terminal_every_figure_of_the_head_and_a_row_of_the_panel_stand() -> None:
+def test_tiny_terminal_shows_header_and_one_panel_row() -> None:
     async def script(pilot: AppPilot) -> None:
         lines = shown(pilot).splitlines()
         assert "< 1 s old" in lines[0]
@@ -754,7 +754,7 @@ def panel_text(panel: type, snapshot: Snapshot, width: int, height: int) -> str:
     return "\n".join("".join(span.text for span in line) for line in [*drawing.head, *drawing.rows])
 
 
-def test_pace_tells_speed_step_time_and_both_ends() -> None:
+def test_pace_shows_speed_step_time_and_both_ends() -> None:
     said = panel_text(PacePanel, made.running(), 60, 9)
     for part in (
         "now     4,885 examples/s",
@@ -767,20 +767,20 @@ def test_pace_tells_speed_step_time_and_both_ends() -> None:
         assert part in said
 
 
-def test_pace_draws_a_chart_with_the_events_where_there_is_room() -> None:
+def test_pace_draws_a_chart_with_events_if_space() -> None:
     said = panel_text(PacePanel, made.running(), 100, 30)
     assert "\u250c" not in said
     assert events_line.SIGNS["best"].mark in said.splitlines()[-1]
     assert "s" in said.splitlines()[-2]
 
 
-def test_pace_says_why_an_end_is_not_told() -> None:
+def test_pace_states_why_an_end_is_unknown() -> None:
     assert "ends    finished: done" in panel_text(PacePanel, made.finished(), 60, 9)
     assert "not known before" in panel_text(PacePanel, made.changed(made.running(), eta_s=None), 60, 9)
     assert "no report yet" in panel_text(PacePanel, made.starting(), 90, 9)
 
 
-def test_memory_tells_how_it_went() -> None:
+def test_memory_shows_its_history() -> None:
     said = panel_text(MemoryPanel, made.running(), 60, 12)
     assert "9.0 GiB to 9.8 GiB" in said
     assert "900 MiB to 959 MiB" in said
@@ -791,7 +791,7 @@ def test_xla_fits_a_narrow_panel() -> None:
     assert all(len(line) <= 28 for line in panel_text(XlaPanel, made.running(), 28, 9).splitlines())
 
 
-def test_panels_tell_their_figures_for_a_table() -> None:
+def test_panels_export_their_values_as_tables() -> None:
     async def script(pilot: AppPilot) -> None:
         events, pace = pilot.app.screen.query_one(EventsPanel), pilot.app.screen.query_one(PacePanel)
         assert len(events.figures().rows) == 10

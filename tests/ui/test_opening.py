@@ -28,7 +28,7 @@ def test_every_style_sheet_is_read_once() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
-def test_the_style_sheet_is_asked_for_the_tones_that_are_drawn_and_no_others() -> None:
+def test_style_sheet_is_queried_only_for_drawn_tones() -> None:
     async def script(pilot: AppPilot) -> None:
         for widget in pilot.app.screen.query(Drawn):
             drawn = {f"tone--{span.tone}" for line in widget._lines for span in line} | {"tone--plain"}

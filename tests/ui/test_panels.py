@@ -78,12 +78,12 @@ def test_no_snapshot_breaks_the_header(make: Callable[[], Snapshot]) -> None:
 
 
 @pytest.mark.parametrize("panel", PANEL_TYPES[:-1])
-def test_an_empty_panel_says_why(panel: type[Panel[Any]]) -> None:
+def test_empty_panel_states_reason(panel: type[Panel[Any]]) -> None:
     said = drawn(panel, made.starting(), width=120)
     assert "yet: the worker is starting (imports, building data and model), 4 s" in said
 
 
-def test_an_empty_panel_of_an_ended_run_says_so() -> None:
+def test_empty_panel_of_ended_run_states_it() -> None:
     snapshot = made.changed(made.starting(), condition="lost")
     assert "the run ended before there was one (lost)" in drawn(MetersPanel, snapshot, width=100)
 
@@ -94,7 +94,7 @@ def header_text(snapshot: Snapshot, width: int = 160, *, replaying: bool = False
     return joined([fit(line, width) for line in header.paint(width, 4)])
 
 
-def test_the_header_tells_the_run() -> None:
+def test_header_describes_the_run() -> None:
     said = header_text(made.running())
     for part in (
         "digits-20251009-100000",
@@ -121,14 +121,14 @@ def test_the_header_fits_80_cells_with_its_figures() -> None:
     assert "ETA 3 s" in said
 
 
-def test_every_condition_has_a_word_and_a_sign() -> None:
+def test_every_condition_has_word_and_sign() -> None:
     signs = {(sign.mark, sign.word) for sign in status_text.CONDITIONS.values()}
     assert len(signs) == 7
     for condition, sign in status_text.CONDITIONS.items():
         assert f"{sign.mark} {sign.word}" in header_text(made.changed(made.running(), condition=condition))
 
 
-def test_alarms_stand_in_the_header() -> None:
+def test_alarms_are_in_the_header() -> None:
     said = header_text(made.diverged())
     for part in (
         "30 NaN/inf from core 3, step 301",
@@ -140,7 +140,7 @@ def test_alarms_stand_in_the_header() -> None:
 
 
 @pytest.mark.parametrize(("condition", "word"), [("running", "RUNNING NaN"), ("done", "DONE NaN")])
-def test_a_run_with_a_nan_is_a_warning_for_good_and_says_where_it_began(condition: str, word: str) -> None:
+def test_nan_warning_is_permanent_and_names_its_start(condition: str, word: str) -> None:
     bad = [NonFinite(core=core, step=1, metric="loss", value=math.nan) for core in range(8)]
     run = made.changed(made.running(), condition=condition, non_finite=bad, num_non_finite=880)
     said = header_text(run)
@@ -151,7 +151,7 @@ def test_a_run_with_a_nan_is_a_warning_for_good_and_says_where_it_began(conditio
 
 @pytest.mark.parametrize("condition", ["running", "done", "lost"])
 @pytest.mark.parametrize("width", [80, 160])
-def test_what_cannot_be_seen_of_a_run_stands_in_the_header(condition: str, width: int) -> None:
+def test_unreadable_parts_are_named_in_the_header(condition: str, width: int) -> None:
     run = made.changed(made.running(), condition=condition, troubles=["the run's directory /runs/b is gone"])
     warned = made.changed(run, warnings=["the losses of epoch 2 could not be kept"], requests=[])
     assert "\u25b2 the run's directory /runs/b is gone" in header_text(warned, width)
@@ -163,7 +163,7 @@ def test_an_awaited_receipt_comes_before_alarms() -> None:
     assert said.index("seen while evaluating") < said.index("NaN/inf")
 
 
-def test_the_newest_fact_grows_old_on_screen() -> None:
+def test_age_of_newest_event_increases_on_screen() -> None:
     assert "updated 1 min 30 s ago" in header_text(made.changed(made.running(), newest_fact=made.NOW - 90))
 
 
@@ -182,7 +182,7 @@ def test_receipts() -> None:
     assert status_text.receipt(stopped, []) == "stop: seen while evaluating -> applied at step 9"
 
 
-def test_cores_tell_loss_step_and_state() -> None:
+def test_cores_show_loss_step_and_state() -> None:
     said = drawn(CoresPanel, made.outlying(), width=50, height=12)
     assert "5  1.9000 \u25b4" in said
     assert "\u25b2 stalled: data 1 min 34 s" in said
@@ -202,7 +202,7 @@ def test_a_core_low_among_2048_is_named() -> None:
     assert "\u25be core 1033: 0.0010" in said
 
 
-def test_a_map_shows_every_group_and_what_is_wrong() -> None:
+def test_core_map_shows_every_group_and_problem() -> None:
     cores = made.cores(2048)
     cores[7] = msgspec.structs.replace(cores[7], loss=math.nan)
     cores[2000] = msgspec.structs.replace(cores[2000], condition="stalled")
@@ -222,7 +222,7 @@ def test_64_cores_have_a_block_each() -> None:
     assert [len(row) for row in blocks] == [8] * 8
 
 
-def test_meters_tell_val_avg_sum_count_and_how() -> None:
+def test_meters_show_val_avg_sum_count_and_reduction() -> None:
     said = drawn(MetersPanel, made.running(), width=120)
     head, loss, accuracy, *rest = said.splitlines()
     assert [title.strip() for title in head.split("  ") if title] == [
@@ -246,7 +246,7 @@ def test_meters_tell_val_avg_sum_count_and_how() -> None:
     assert "avg: mean over examples, 8 cores" in rest[0]
 
 
-def test_meters_stack_what_has_no_room_in_full_screen() -> None:
+def test_meters_wrap_columns_in_full_screen() -> None:
     panel = MetersPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(MetersPanel.pick(made.running()), 60, 20)
@@ -254,7 +254,7 @@ def test_meters_stack_what_has_no_room_in_full_screen() -> None:
     assert drawing.note == "train epoch 3, valid epoch 2"
 
 
-def test_epochs_tell_every_section_in_full_screen() -> None:
+def test_epochs_show_every_section_in_full_screen() -> None:
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(EpochsPanel.pick(made.running()), 78, 30)
@@ -265,7 +265,7 @@ def test_epochs_tell_every_section_in_full_screen() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (200, 50)])
-def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, height: int) -> None:
+def test_values_of_many_epochs_are_below_their_titles(width: int, height: int) -> None:
     """With more epochs than fit, all columns scroll together, the newest epochs first."""
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
@@ -282,7 +282,7 @@ def test_every_figure_of_many_epochs_stands_below_its_own_title(width: int, heig
             assert epochs == list(range(epochs[0], newest + 1))
 
 
-def test_epochs_count_the_columns_that_have_no_room() -> None:
+def test_epochs_count_hidden_columns() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
     assert drawing.note == "+13 columns (enter)"
 
@@ -295,7 +295,7 @@ def test_epochs_count_the_columns_that_have_no_room() -> None:
         (40, "train epoch 3, valid epoch 2"),
     ],
 )
-def test_meters_count_the_columns_that_have_no_room_as_far_as_the_frame_has_some(width: int, note: str) -> None:
+def test_meters_count_hidden_columns_in_the_frame(width: int, note: str) -> None:
     drawing = MetersPanel().draw(MetersPanel.pick(made.running()), width, 8)
     assert drawing.note == note
 
@@ -310,7 +310,7 @@ def test_meters_count_the_columns_that_have_no_room_as_far_as_the_frame_has_some
         (26, "predicted 408 KiB"),
     ],
 )
-def test_the_memory_that_was_predicted_keeps_its_units_at_any_width(width: int, told: str) -> None:
+def test_estimated_memory_has_units_at_any_width(width: int, told: str) -> None:
     run = made.running()
     kib = 1 << 10
     core = msgspec.structs.replace(
@@ -339,7 +339,7 @@ def scored() -> Snapshot:
     return made.changed(made.running(), epochs=told)
 
 
-def test_an_epoch_that_compiled_is_marked_and_its_steady_time_told() -> None:
+def test_compiling_epoch_is_marked_with_steady_time() -> None:
     compiling = msgspec.structs.replace(made.epochs(1)[0], train_s=4.7, valid_s=0.4)
     snapshot = made.changed(made.running(), epochs=[compiling, made.epochs(2)[1]])
     head, _, first, second = drawn(EpochsPanel, snapshot, width=240).splitlines()
@@ -351,7 +351,7 @@ def test_an_epoch_that_compiled_is_marked_and_its_steady_time_told() -> None:
     assert EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note.startswith("\u25c6 compiled")
 
 
-def test_an_epoch_has_a_bar_as_long_as_it_took_made_of_its_sections() -> None:
+def test_epoch_bar_length_is_duration_by_section() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 112, 9)
     long, short = (joined([row])[112 - 28 - 1 :] for row in drawing.rows)
     assert drawing.head[0][-1].text == "0 to 5.1 s"
@@ -362,13 +362,13 @@ def test_an_epoch_has_a_bar_as_long_as_it_took_made_of_its_sections() -> None:
     assert joined([drawing.head[1]]).startswith(" \u2593 compile \u2588 execute")
 
 
-def test_nothing_is_marked_where_nothing_compiled() -> None:
+def test_epochs_without_compile_are_not_marked() -> None:
     snapshot = made.changed(made.running(), epochs=made.epochs(2)[1:])
     assert "\u25c6" not in drawn(EpochsPanel, snapshot, width=200)
     assert "\u25c6" not in EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note
 
 
-def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_end() -> None:
+def test_scores_follow_validation_meters_trace_parts_last() -> None:
     panel = EpochsPanel()
     panel.set_class(True, "-maximised")
     drawing = panel.draw(EpochsPanel.pick(scored()), 78, 30)
@@ -379,7 +379,7 @@ def test_scores_stand_behind_the_validation_meters_and_tracing_by_part_at_the_en
     assert "0.12" in said
 
 
-def test_meters_tell_scores_as_of_the_whole_split() -> None:
+def test_meters_label_scores_of_the_whole_split() -> None:
     said = drawn(MetersPanel, scored(), width=70)
     assert [line.split()[:3] for line in said.splitlines() if "auc" in line] == [["auc", "-", "0.9200*"]]
     assert "* over the whole validation split, not a mean; epoch 2" in said
@@ -394,7 +394,7 @@ def counted(**figures: int) -> Snapshot:
     return replace(run, xla=replace(run.xla, steps=StepPrograms(**steps)))
 
 
-def test_the_all_clear_is_given_only_where_it_is_known() -> None:
+def test_zero_recompiles_is_shown_only_if_known() -> None:
     clear = drawn(XlaPanel, counted())
     assert "recompiles  0 after warm-up" in clear
     assert "342 in 4.1 s, 1.0 a step" in clear
@@ -408,7 +408,7 @@ def test_the_all_clear_is_given_only_where_it_is_known() -> None:
     assert "task reads" not in old
 
 
-def test_more_executions_than_expected_and_reads_of_single_values_stand_out() -> None:
+def test_extra_executions_and_scalar_reads_are_highlighted() -> None:
     said = drawn(XlaPanel, counted(executes=300, scalar_reads=100), width=70)
     assert "\u25b2 3.0 a step where 1 is expected; 342 in all" in said
     assert "\u25b2 1.0 scalars a step (.item(), float(), if tensor)" in said
@@ -417,14 +417,14 @@ def test_more_executions_than_expected_and_reads_of_single_values_stand_out() ->
     assert "\u25b2" not in two
 
 
-def test_recompiles_and_fallbacks_stand_out() -> None:
+def test_recompiles_and_fallbacks_are_highlighted() -> None:
     said = drawn(XlaPanel, made.diverged())
     assert "\u25b2 7" in said
     assert "\u25b2 35" in said
     assert said.index("aten::nonzero  31") < said.index("aten::im2col  4")
 
 
-def test_memory_tells_hbm_or_why_not() -> None:
+def test_memory_shows_hbm_or_reason() -> None:
     assert "HBM 7       9.7 GiB of 16.0 GiB" in drawn(MemoryPanel, made.running())
     assert "HBM: the CPU device does not tell its memory" in drawn(MemoryPanel, made.finished())
 
@@ -446,24 +446,24 @@ def cells_of(box: Box) -> list[tuple[int, int]]:
     return [(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)]
 
 
-def test_cores_chart_and_meters_are_in_sight_at_80x24() -> None:
+def test_cores_chart_and_meters_are_visible_at_80x24() -> None:
     boxes = arrange(80, 19, "cores", maximised=False, failed=False, num_cores=8)
     assert set(boxes) == {"cores", "loss", "meters"}
     assert boxes["cores"].height - 2 >= 9
 
 
-def test_everything_is_in_sight_at_120x36() -> None:
+def test_all_panels_are_visible_at_120x36() -> None:
     boxes = arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)
     assert set(boxes) == set(body.PANELS) - {"events"}
     boxes = arrange(120, 31, "events", maximised=False, failed=False, num_cores=8)
     assert set(boxes) == set(body.PANELS) - {"log"}
 
 
-def test_log_and_events_are_beside_each_other_at_160x45() -> None:
+def test_log_and_events_are_side_by_side_at_160x45() -> None:
     assert set(arrange(160, 39, "cores", maximised=False, failed=False, num_cores=8)) == set(body.PANELS)
 
 
-def test_clean_takes_out_what_a_terminal_obeys() -> None:
+def test_clean_removes_control_characters() -> None:
     assert clean("a\x1b[31mb\x1b[0m\x07c\x9b2Jd\x1b]0;title\x07e\u202ef\tg") == "abcdef  g"
     assert clean("\u2764\ufe0f\u00ad\u061c\U000e0041!") == "\u2764!"
     assert printed("50%\r60%\r") == "60%"
@@ -479,7 +479,7 @@ def test_lines_fit_wide_characters() -> None:
     assert fit(line, 8) == line
 
 
-def test_wrap_keeps_every_word() -> None:
+def test_wrap_loses_no_word() -> None:
     text = "no report yet: the worker is starting (imports), 4 s"
     for width in (5, 12, 30):
         pieces = wrap(text, width)
@@ -487,7 +487,7 @@ def test_wrap_keeps_every_word() -> None:
         assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
 
 
-def test_the_bar_of_an_epoch_that_compiled_leaves_the_others_room() -> None:
+def test_compiling_epoch_bar_does_not_squeeze_others() -> None:
     assert bar_scale_s([21.0, 1.5, 1.6, 1.4]) == pytest.approx(4.8)
     assert bar_scale_s([2.0, 1.5, 1.6]) == 2.0
     assert bar_scale_s([0.0, 0.0, 1.0]) == 1.0
@@ -511,7 +511,7 @@ def test_a_loss_never_touches_the_number_of_its_core(loss: float) -> None:
     assert all(re.match(r" *\d+ +-?[\d.]+(e[-+]\d+)? ", row) for row in many.splitlines()[1:30])
 
 
-def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_wider_pieces() -> None:
+def test_every_view_shows_the_loss_of_the_newest_step() -> None:
     """List, `runs`, comparison, chart and cores panel show the loss of the same step."""
     state = RunState()
     state.apply("worker-0", 0, opened(T0, "worker"))
@@ -530,7 +530,7 @@ def test_every_view_shows_the_loss_of_the_newest_step_also_where_the_curve_has_w
     assert f"mean {fmt.number(10.0 / 4003)} " in "".join(span.text for span in drawing.head[0])
 
 
-def test_alarms_that_were_acknowledged_come_back_only_with_more_of_them() -> None:
+def test_acknowledged_alarms_return_only_with_new_ones() -> None:
     def last_line() -> str:
         return "".join(span.text for span in header.paint(140, 4)[3])
 
@@ -548,7 +548,7 @@ def test_alarms_that_were_acknowledged_come_back_only_with_more_of_them() -> Non
     assert "2 recompiles" in last_line()
 
 
-def test_a_warning_and_a_receipt_are_acknowledged_too() -> None:
+def test_warnings_and_receipts_can_be_acknowledged() -> None:
     def last_line() -> str:
         return "".join(span.text for span in header.paint(140, 4)[3])
 

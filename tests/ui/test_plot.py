@@ -23,7 +23,7 @@ def text(line: Line) -> str:
     return "".join(span.text for span in line)
 
 
-def test_each_dot_is_where_unicode_has_it() -> None:
+def test_dots_match_unicode_braille() -> None:
     bits = {
         (0, 0): 0x01,
         (0, 1): 0x02,
@@ -88,7 +88,7 @@ def raw_values(steps: int, cores: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("width", [1, 40, 117, 300])
-def test_columns_equal_what_raw_values_give(width: int) -> None:
+def test_columns_match_raw_values(width: int) -> None:
     rows = raw_values(1000, 8)
     found = columns([made.segment(step, row) for step, row in enumerate(rows, start=1)], 1, 1000, width)
     groups: dict[int, list[float]] = {}
@@ -103,7 +103,7 @@ def test_columns_equal_what_raw_values_give(width: int) -> None:
         assert column.bad == len(groups[column.x]) - len(finite)
 
 
-def test_no_spike_and_no_bad_value_is_lost_among_many_steps() -> None:
+def test_spikes_and_non_finite_values_are_never_lost() -> None:
     found = columns([made.segment(step, row) for step, row in enumerate(raw_values(5000, 8), start=1)], 1, 5000, 100)
     assert max(column.high for column in found) == 9.0
     assert sum(column.bad for column in found) == 1
@@ -115,7 +115,7 @@ def test_columns_leave_other_steps_out() -> None:
     assert found[0].high == max(made.loss_at(41, core) for core in range(8))
 
 
-def test_the_chart_shows_the_spike_at_its_column_up_to_its_row() -> None:
+def test_chart_shows_the_spike_at_its_column_and_row() -> None:
     segments = made.segments(200)
     segments[99] = made.segment(100, [*(made.loss_at(100, core) for core in range(7)), 8.0])
     drawn = plot(segments, 80, 20)
@@ -128,7 +128,7 @@ def test_the_chart_shows_the_spike_at_its_column_up_to_its_row() -> None:
     assert (spike[0] - left) / across == pytest.approx(99 / 199, abs=0.03)
 
 
-def test_bad_values_are_marked_on_the_axis_where_they_came() -> None:
+def test_non_finite_values_are_marked_at_their_step() -> None:
     segments = made.segments(100)
     segments[49] = made.segment(50, [math.nan] * 8)
     drawn = plot(segments, 80, 20)
@@ -137,7 +137,7 @@ def test_bad_values_are_marked_on_the_axis_where_they_came() -> None:
     assert ruler.index(NON_FINITE_MARK) / 80 == pytest.approx(0.53, abs=0.05)
 
 
-def test_only_bad_values_still_make_a_chart() -> None:
+def test_chart_of_only_non_finite_values_is_drawn() -> None:
     drawn = plot([made.segment(step, [math.nan, math.inf]) for step in range(1, 50)], 60, 12)
     assert drawn.scale is None
     assert text(drawn.lines[-2]).count(NON_FINITE_MARK) >= 48
@@ -187,12 +187,12 @@ def test_ticks_are_round() -> None:
     assert axis.step_ticks(1, 3, 4) == [1, 2, 3]
 
 
-def test_labels_tell_ticks_apart() -> None:
+def test_tick_labels_are_distinct() -> None:
     assert [axis.label(value, 0.05) for value in (0.05, 0.1, 1.0)] == ["0.05", "0.10", "1.00"]
     assert axis.label(0.0, 1) == "0"
     assert axis.label(2e7, 1e7) == "2e+07"
 
 
-def test_a_segment_of_many_steps_stands_in_their_middle() -> None:
+def test_segment_is_drawn_at_the_middle_of_its_steps() -> None:
     wide = Segment(first_step=1, last_step=100, mean=1.0, min=0.5, max=2.0, num_values=100, num_bad=0)
     assert [column.x for column in columns([wide], 1, 199, 199)] == [50]

@@ -30,7 +30,7 @@ def kept(path: Path, **values: bool | int | float | str | list[str]) -> Views:
     return views
 
 
-def test_what_was_set_is_there_again(path: Path) -> None:
+def test_settings_are_restored(path: Path) -> None:
     kept(path, theme="tputui-light", log_axis=True, smoothing=0.5, views=["a", "b"], count=3)
     views = Views.opened(path)
     assert views.get("theme", "x") == "tputui-light"
@@ -42,7 +42,7 @@ def test_what_was_set_is_there_again(path: Path) -> None:
     assert views.notice == ""
 
 
-def test_a_value_of_another_type_is_the_default(path: Path) -> None:
+def test_wrong_type_falls_back_to_default(path: Path) -> None:
     kept(path, theme=3, log_axis="yes", smoothing=True, views="a", count=False)
     views = Views.opened(path)
     assert views.get("theme", "x") == "x"
@@ -52,14 +52,14 @@ def test_a_value_of_another_type_is_the_default(path: Path) -> None:
     assert views.get("count", 7) == 7
 
 
-def test_the_file_is_for_its_owner_alone_and_nothing_is_left_beside_it(path: Path) -> None:
+def test_file_is_private_without_leftovers(path: Path) -> None:
     kept(path, theme="x")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [each.name for each in path.parent.iterdir()] == ["view.json"]
 
 
-def test_two_sessions_keep_what_each_changed(path: Path) -> None:
+def test_concurrent_sessions_merge_their_changes(path: Path) -> None:
     one, other = Views.opened(path), Views.opened(path)
     one.set("theme", "x")
     one.write()
@@ -68,7 +68,7 @@ def test_two_sessions_keep_what_each_changed(path: Path) -> None:
     assert json.loads(path.read_text()) == {"log_axis": True, "theme": "x"}
 
 
-def test_nothing_is_written_where_nothing_changed(path: Path) -> None:
+def test_nothing_is_written_without_changes(path: Path) -> None:
     kept(path, theme="x")
     views = Views.opened(path)
     path.unlink()
@@ -92,7 +92,7 @@ def test_a_reset_forgets_everything(path: Path) -> None:
     [b"", b"{", b"[1]", b"\xff\xfe", b"null", b'{"a": 1}' + b" " * MAX_BYTES, b"[" * 60_000],
     ids=["empty", "cut", "list", "no text", "null", "long", "deep"],
 )
-def test_bad_content_is_ignored_and_told_once(path: Path, content: bytes) -> None:
+def test_bad_content_is_ignored_and_reported_once(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     views = Views.opened(path)
@@ -105,7 +105,7 @@ def test_bad_content_is_ignored_and_told_once(path: Path, content: bytes) -> Non
     assert json.loads(path.read_text()) == {"theme": "y"}
 
 
-def test_values_that_are_none_of_ours_are_left_out(path: Path) -> None:
+def test_unknown_values_are_ignored(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text('{"theme": "x", "deep": {"a": 1}, "mixed": [1, "a"], "none": null}')
     views = Views.opened(path)
@@ -113,7 +113,7 @@ def test_values_that_are_none_of_ours_are_left_out(path: Path) -> None:
     assert views.get("theme", "") == "x"
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_location_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     views = Views.opened(tmp_path / "file" / "view.json")
     views.notice = ""
@@ -123,7 +123,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @given(values=st.dictionaries(st.text(min_size=1), VALUES, max_size=5))
-def test_every_value_survives(tmp_path_factory: pytest.TempPathFactory, values: dict[str, bool]) -> None:
+def test_every_value_round_trips(tmp_path_factory: pytest.TempPathFactory, values: dict[str, bool]) -> None:
     path = tmp_path_factory.mktemp("view") / "view.json"
     kept(path, **values)
     views = Views.opened(path)
@@ -139,15 +139,15 @@ def test_every_value_survives(tmp_path_factory: pytest.TempPathFactory, values: 
         ({"HOME": "/home/a"}, "/home/a/.local/state/tputui/view.json"),
     ],
 )
-def test_where_the_file_is(environ: dict[str, str], path: str) -> None:
+def test_location_of_the_file(environ: dict[str, str], path: str) -> None:
     assert state_path(environ) == Path(path)
 
 
-def test_without_a_home_nothing_is_kept() -> None:
+def test_nothing_is_saved_without_home() -> None:
     assert state_path({}) is None
 
 
-def test_changes_are_taken_back_newest_first() -> None:
+def test_changes_are_undone_newest_first() -> None:
     undo, done = Undo(), list[int]()
     for number in range(CHANGES_MAX + 5):
         undo.push(f"change {number}", lambda number=number: done.append(number))  # type: ignore[misc]

@@ -52,20 +52,20 @@ def pumped(
     return frames
 
 
-def test_it_closes_the_source() -> None:
+def test_reader_closes_the_source() -> None:
     source = made.HandSource(made.empty())
     frames = pumped(source, lambda _, frames: len(frames) >= 2)
     assert source.closed
     assert frames[0] == Frame(made.empty(), None, True, made.empty())
 
 
-def test_a_screen_that_does_not_draw_gets_one_frame_and_reading_goes_on() -> None:
+def test_undrawn_frame_does_not_stop_reading() -> None:
     source = Counting()
     frames = pumped(source, lambda _, frames: len(frames) == 1, draws=False)
     assert len(frames) == 1
 
 
-def test_frames_come_no_faster_than_they_may() -> None:
+def test_frame_rate_is_limited() -> None:
     source = Counting()
     began = time.monotonic()
     frames = pumped(source, lambda _, frames: len(frames) >= 5)
@@ -73,7 +73,7 @@ def test_frames_come_no_faster_than_they_may() -> None:
     assert source.polls > len(frames)
 
 
-def test_a_run_that_has_ended_is_drawn_anew_only_once_in_a_while_or_for_a_key() -> None:
+def test_ended_run_redraws_rarely_or_on_key() -> None:
     """GIVEN an idle pause longer than the test, only what is asked for brings frames."""
     source = made.HandSource(made.finished(), made.LivePlayer())
     source.hand_player.playing = False  # type: ignore[union-attr]
@@ -99,7 +99,7 @@ def test_a_run_that_has_ended_is_drawn_anew_only_once_in_a_while_or_for_a_key() 
     assert len(frames) <= 21
 
 
-def test_the_player_is_told_in_the_thread_that_reads() -> None:
+def test_player_commands_run_in_the_reader_thread() -> None:
     player = made.HandPlayer()
     threads: list[threading.Thread] = []
     asked = False
@@ -119,7 +119,7 @@ def test_the_player_is_told_in_the_thread_that_reads() -> None:
     assert threads[0] is not threading.main_thread()
 
 
-def test_a_recorded_run_comes_through(tmp_path: Path) -> None:
+def test_recorded_run_is_delivered(tmp_path: Path) -> None:
     session = Session.live(recorded.write_run(tmp_path), clock=lambda: recorded.T0 + 100)
     frames: list[Frame] = []
 
@@ -132,7 +132,7 @@ def test_a_recorded_run_comes_through(tmp_path: Path) -> None:
     assert frames[0].snapshot.steps == 66
 
 
-def test_a_live_run_is_looked_back_at_and_returned_to(tmp_path: Path) -> None:
+def test_live_run_looks_back_and_returns(tmp_path: Path) -> None:
     clock = [recorded.T0 + 9.0]
     session = Session.live(recorded.write_run(tmp_path, ended=False), clock=lambda: clock[0])
     frames: list[Frame] = []

@@ -56,7 +56,7 @@ def chosen(pilot: AppPilot) -> str:
     return path.name if path is not None else ""
 
 
-def test_a_line_tells_how_a_run_is(tmp_path: Path) -> None:
+def test_row_shows_the_state_of_a_run(tmp_path: Path) -> None:
     recorded.write_run(tmp_path, run="run-whole")
     recorded.write_run(tmp_path, run="run-alive", ended=False)
 
@@ -72,7 +72,7 @@ def test_a_line_tells_how_a_run_is(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_enter_opens_an_ended_run_as_it_ended_and_plays_it_from_there_and_q_comes_back(tmp_path: Path) -> None:
+def test_enter_opens_ended_run_at_its_end_and_q_returns(tmp_path: Path) -> None:
     write_runs(tmp_path, 2)
 
     async def script(pilot: AppPilot) -> None:
@@ -96,7 +96,7 @@ def test_enter_opens_an_ended_run_as_it_ended_and_plays_it_from_there_and_q_come
     drive(home(tmp_path), script)
 
 
-def test_enter_opens_a_living_run_live(tmp_path: Path) -> None:
+def test_enter_opens_a_running_run_live(tmp_path: Path) -> None:
     recorded.write_run(tmp_path, run="run-00", ended=False)
 
     async def script(pilot: AppPilot) -> None:
@@ -107,7 +107,7 @@ def test_enter_opens_a_living_run_live(tmp_path: Path) -> None:
     drive(home(tmp_path), script)
 
 
-def test_an_empty_directory_welcomes_and_finds_runs_that_come_later(tmp_path: Path) -> None:
+def test_empty_directory_finds_runs_added_later(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
         write_runs(tmp_path, 1)
@@ -117,7 +117,7 @@ def test_an_empty_directory_welcomes_and_finds_runs_that_come_later(tmp_path: Pa
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
+def test_damaged_run_is_marked(tmp_path: Path) -> None:
     write_runs(tmp_path, 1)
     (tmp_path / "run-00" / "worker-0.jsonl").write_bytes(b"garbage")
 
@@ -129,7 +129,7 @@ def test_what_is_damaged_is_marked_and_told(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
+def test_unlistable_directory_states_reason(tmp_path: Path) -> None:
     listings: list[Listing] = []
     with shut(tmp_path):
         RunsReader(tmp_path, listings.append, lambda: NOW).poll()
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_listed_says_why(tmp_path: Path) -> None:
         (True, "yours, but its permissions shut you out; chmod u+rwx opens it"),
     ],
 )
-def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(tmp_path: Path, owned: bool, why: str) -> None:
+def test_unreadable_run_is_listed_with_reason(tmp_path: Path, owned: bool, why: str) -> None:
     listings: list[Listing] = []
     with shut_run(tmp_path, owned=owned) as run_dir:
         RunsReader(tmp_path, listings.append, lambda: NOW).poll()
@@ -151,7 +151,7 @@ def test_a_run_that_cannot_be_looked_into_is_listed_with_the_reason(tmp_path: Pa
     assert (row.state, row.reason) == ("unreadable", f"cannot be read: {why}")
 
 
-def test_moving(tmp_path: Path) -> None:
+def test_cursor_moves_between_runs(tmp_path: Path) -> None:
     write_runs(tmp_path, 30)
     steps = [("end", "00"), ("home", "29"), ("pagedown", "22"), ("k", "23"), ("j", "22"), ("pageup", "29"),
              ("up", "29"), ("down", "28"), ("G", "00"), ("g", "29")]  # fmt: skip
@@ -165,7 +165,7 @@ def test_moving(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 12))
 
 
-def test_the_filter_counts_and_says_how_to_clear_it(tmp_path: Path) -> None:
+def test_filter_shows_count_and_key_to_clear(tmp_path: Path) -> None:
     write_runs(tmp_path, 13)
 
     async def script(pilot: AppPilot) -> None:
@@ -185,7 +185,7 @@ def test_the_filter_counts_and_says_how_to_clear_it(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_a_kept_filter_stays_in_sight_beside_a_notice_and_takes_no_keys(tmp_path: Path) -> None:
+def test_active_filter_stays_visible_and_takes_no_keys(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
 
     async def script(pilot: AppPilot) -> None:
@@ -240,7 +240,7 @@ def test_the_selection_stays_on_its_run_when_rows_move(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(80, 24))
 
 
-def test_order_and_filter_are_taken_back_and_the_order_is_kept(tmp_path: Path) -> None:
+def test_order_and_filter_can_be_undone_and_order_is_saved(tmp_path: Path) -> None:
     write_runs(tmp_path)
     views = Views()
 
@@ -290,7 +290,7 @@ def test_requests_from_the_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("read_only", "ended", "why"), [(True, False, "read-only"), (False, True, "already finished (done)")]
 )
-def test_requests_that_cannot_be_made_say_why(tmp_path: Path, read_only: bool, ended: bool, why: str) -> None:
+def test_impossible_requests_state_reason(tmp_path: Path, read_only: bool, ended: bool, why: str) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00", ended=ended)
 
     async def script(pilot: AppPilot) -> None:
@@ -304,7 +304,7 @@ def test_requests_that_cannot_be_made_say_why(tmp_path: Path, read_only: bool, e
     assert requests.read_all(run_dir) == []
 
 
-def test_the_preview_stands_where_there_is_room(tmp_path: Path) -> None:
+def test_preview_is_shown_if_space(tmp_path: Path) -> None:
     write_runs(tmp_path, 2)
 
     async def script(pilot: AppPilot) -> None:
@@ -317,7 +317,7 @@ def test_the_preview_stands_where_there_is_room(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(120, 36))
 
 
-def test_help_tells_every_key(tmp_path: Path) -> None:
+def test_help_lists_every_key(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpScreen)
@@ -328,7 +328,7 @@ def test_help_tells_every_key(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(120, 50))
 
 
-def test_no_size_breaks_it(tmp_path: Path) -> None:
+def test_list_survives_every_size(tmp_path: Path) -> None:
     write_runs(tmp_path, 2)
 
     async def script(pilot: AppPilot) -> None:
@@ -341,7 +341,7 @@ def test_no_size_breaks_it(tmp_path: Path) -> None:
     drive(home(tmp_path), script)
 
 
-def test_in_a_narrow_list_columns_give_way_to_the_names(tmp_path: Path) -> None:
+def test_narrow_list_hides_columns_before_names(tmp_path: Path) -> None:
     recorded.write_run(tmp_path, run="digits-lr-0.01")
 
     async def script(pilot: AppPilot) -> None:
@@ -373,7 +373,7 @@ def test_marked_runs_are_compared(tmp_path: Path) -> None:
     drive(home(tmp_path), script, size=(120, 24))
 
 
-def test_keys_that_come_all_at_once_go_where_they_are_meant(tmp_path: Path) -> None:
+def test_burst_of_keys_reaches_the_right_screens(tmp_path: Path) -> None:
     write_runs(tmp_path)
 
     async def script(pilot: AppPilot) -> None:
@@ -387,7 +387,7 @@ def test_keys_that_come_all_at_once_go_where_they_are_meant(tmp_path: Path) -> N
     drive(home(tmp_path), script, size=(120, 24))
 
 
-def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path) -> None:
+def test_ended_run_is_read_again_only_if_changed(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00")
     listings: list[Listing] = []
     reader = RunsReader(tmp_path, listings.append, lambda: NOW)
@@ -402,7 +402,7 @@ def test_a_run_that_ended_is_read_once_and_again_when_it_changes(tmp_path: Path)
     assert listings[-1].rows[run_dir] is not first
 
 
-def test_a_run_that_goes_on_is_followed_until_it_ends(tmp_path: Path) -> None:
+def test_running_run_is_followed_to_its_end(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, run="run-00", ended=False)
     listings: list[Listing] = []
     reader = RunsReader(tmp_path, listings.append, lambda: NOW)
@@ -427,7 +427,7 @@ def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:
     assert [row.state for row in listings[-1].rows.values()] == ["done"] * 5
 
 
-def test_messages_about_many_runs_leave_time_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_run_updates_leave_time_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen sorts all runs for each message, so the reader sends few messages until everything is read."""
     assert message_interval_s(20) == MESSAGE_INTERVAL_S
     assert message_interval_s(20_000) >= 1.0

@@ -56,19 +56,19 @@ def field(schema: dict[str, Any]) -> Field:
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
-def test_what_is_written_as_toml_reads_back(tables: dict[str, Any]) -> None:
+def test_toml_round_trips(tables: dict[str, Any]) -> None:
     said = {key: value for key, value in tables.items() if value != {}}
     assert tomllib.loads(document(tables, ["from\x00 nowhere"])) == said
 
 
-def test_a_value_toml_has_none_for_is_refused() -> None:
+def test_value_without_toml_form_is_rejected() -> None:
     with pytest.raises(TypeError):
         inline(object())
     assert [inline(value) for value in (math.inf, -math.inf, 1e-7, 16, "a")] == ["inf", "-inf", "1e-07", "16", '"a"']
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), TEXTS)
-def test_the_cursor_stays_in_the_text_and_in_sight(pressed: list[str], text: str) -> None:
+def test_cursor_stays_visible_within_the_text(pressed: list[str], text: str) -> None:
     edited = EditedText.of("").insert(text)
     for key in pressed:
         after = press(edited, key, key if len(key) == 1 else " " if key == "space" else None)
@@ -101,7 +101,7 @@ def test_the_cursor_stays_in_the_text_and_in_sight(pressed: list[str], text: str
         ({}, "2", 2),
     ],
 )
-def test_a_text_says_a_value_which_says_that_text_again(schema: dict[str, Any], text: str, value: Any) -> None:
+def test_field_text_and_value_round_trip(schema: dict[str, Any], text: str, value: Any) -> None:
     found = parse_value(field(schema), text)
     assert found == value
     assert type(found) is type(value)
@@ -124,18 +124,18 @@ def test_a_text_says_a_value_which_says_that_text_again(schema: dict[str, Any], 
         ({"type": "object", "additionalProperties": SHARE}, "{ bce = 2 }", "2 in it: it must be less than 1"),
     ],
 )
-def test_a_wrong_text_says_what_is_wrong(schema: dict[str, Any], text: str, why: str) -> None:
+def test_wrong_text_states_the_error(schema: dict[str, Any], text: str, why: str) -> None:
     with pytest.raises(FieldError, match=re.escape(why)):
         parse_value(field(schema), text)
 
 
 @given(TEXTS)
-def test_any_text_survives_its_field(text: str) -> None:
+def test_any_text_round_trips_through_a_field(text: str) -> None:
     for schema in (WORD, LABEL, {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}):
         assert parse_value(field(schema), format_value(field(schema), text)) == text
 
 
-def test_what_a_field_takes_is_told() -> None:
+def test_field_describes_accepted_values() -> None:
     assert type_name(COUNT) == "a whole number from 1 to 1,024"
     assert type_name(SHARE) == "a number more than 0 and less than 1"
     assert describe_type(MAYBE) == "Whole number from 0, optional"
@@ -164,13 +164,13 @@ def test_a_form_has_every_field_of_the_configuration() -> None:
     assert all(field.doc for field in form_of().fields)
 
 
-def test_a_form_that_nobody_touched_says_what_its_file_says() -> None:
+def test_untouched_form_equals_its_file() -> None:
     form = form_of()
     assert form.tables() == tomllib.loads(TOML)
     assert (form.changed(), form.problems(), form.overrides()) == ([], [], [])
 
 
-def test_the_two_sizes_of_a_batch_give_way_to_each_other() -> None:
+def test_batch_sizes_replace_each_other() -> None:
     form = form_of()
     form.set("data.global_batch", "128")
     assert form.tables()["data"] == {"global_batch": 128, "valid_fraction": 0.2}
@@ -180,7 +180,7 @@ def test_the_two_sizes_of_a_batch_give_way_to_each_other() -> None:
     assert form.changed() == []
 
 
-def test_a_value_that_is_put_back_by_hand_is_no_change() -> None:
+def test_value_typed_back_is_not_a_change() -> None:
     form = form_of()
     form.set("optim.lr", "5e-4")
     assert form.changed() == []
@@ -189,7 +189,7 @@ def test_a_value_that_is_put_back_by_hand_is_no_change() -> None:
     assert config.parse(TOML, "small.toml", form.overrides()) == form.config()
 
 
-def test_keys_that_the_task_has_not_stay_until_they_are_emptied() -> None:
+def test_unknown_task_keys_stay_until_cleared() -> None:
     form = form_of(TOML + "[model]\nchanels = 3\n")
     assert form.tables()["model"] == {"chanels": 3}
     form.set("model.chanels", "")
@@ -226,12 +226,12 @@ ROWS = [
         ("nosuch=1", ""),
     ],
 )
-def test_a_filter_keeps(text: str, kept: str) -> None:
+def test_filter_selects_matching_runs(text: str, kept: str) -> None:
     found = parse_filter(text)
     assert "".join(each.path.name[-1] for each in ROWS if found.matches(each)) == kept
 
 
-def test_a_filter_that_is_none_says_so_and_keeps_all() -> None:
+def test_invalid_filter_is_reported_and_matches_all() -> None:
     for text, why in (("lr>=", "missing value"), ("lr>=many", "needs a number")):
         found = parse_filter(text)
         assert found.error is not None
@@ -241,15 +241,13 @@ def test_a_filter_that_is_none_says_so_and_keeps_all() -> None:
 
 
 @given(TEXTS)
-def test_no_filter_breaks(text: str) -> None:
+def test_any_filter_text_is_accepted(text: str) -> None:
     found = parse_filter(text)
     assert all(found.matches(each) in (True, False) for each in ROWS)
 
 
 @given(st.permutations(ROWS), st.sampled_from(SORT_KEYS), st.booleans())
-def test_orders_depend_on_the_runs_alone_and_put_what_is_unknown_last(
-    rows: list[RunRow], key: SortKey, backwards: bool
-) -> None:
+def test_orders_are_stable_and_put_unknown_last(rows: list[RunRow], key: SortKey, backwards: bool) -> None:
     found = sort_rows(rows, SortOrder(key, backwards), 10.0)
     assert found == sort_rows(ROWS, SortOrder(key, backwards), 10.0)
     if key in ("start", "loss"):
@@ -257,16 +255,16 @@ def test_orders_depend_on_the_runs_alone_and_put_what_is_unknown_last(
 
 
 @pytest.mark.parametrize("kept", ["", "-", "--loss", "nonsense", "-nonsense"])
-def test_an_order_that_is_none_is_the_usual_one(kept: str) -> None:
+def test_invalid_order_falls_back_to_default(kept: str) -> None:
     assert parse_sort_order(kept) == SortOrder()
 
 
-def test_an_order_is_kept_as_a_word() -> None:
+def test_order_is_saved_as_a_word() -> None:
     orders = [SortOrder(key, backwards) for key in SORT_KEYS for backwards in (False, True)]
     assert [parse_sort_order(order.text) for order in orders] == orders
 
 
-def test_orders_go_round() -> None:
+def test_orders_cycle() -> None:
     order = SortOrder()
     for _ in SORT_KEYS:
         order = order.next()
@@ -280,9 +278,7 @@ def test_orders_go_round() -> None:
     ),
     st.integers(0, 50),
 )
-def test_a_sparkline_has_its_width_and_shows_what_is_not_finite(
-    points: list[tuple[int, float, int]], width: int
-) -> None:
+def test_sparkline_has_its_width_and_shows_non_finite(points: list[tuple[int, float, int]], width: int) -> None:
     columns = [ChartColumn(x, mean, mean, mean, bad) for x, mean, bad in sorted(points)]
     line = sparkline(columns, 120, width)
     assert width_of(line) == width
@@ -294,7 +290,7 @@ def test_a_sparkline_falls_as_the_loss_does() -> None:
     assert "".join(span.text for span in sparkline(columns, 120, 8)) == BLOCKS[::-1]
 
 
-def test_what_a_run_took_is_rounded_as_in_its_head() -> None:
+def test_duration_is_rounded_as_in_the_header() -> None:
     took = next(column for column in COLUMNS if column.key == "took")
     for seconds, expected in ((48.4, "48s"), (48.6, "49s"), (59.7, "1m00s")):
         text, _ = cell(row("x", started=100.0, end_time=100.0 + seconds), took, 0.0)
@@ -302,7 +298,7 @@ def test_what_a_run_took_is_rounded_as_in_its_head() -> None:
         assert fmt.duration(seconds).replace(" min ", "m").replace(" s", "s") == expected
 
 
-def test_long_figures_keep_their_columns() -> None:
+def test_long_values_keep_their_columns() -> None:
     for known in ({"steps": 123_456_789, "total_steps": 2_000_000_000}, {"loss": -1.2345e-30, "num_bad": 3}):
         for each in COLUMNS:
             if each.key != "curve":
@@ -318,7 +314,7 @@ def test_long_figures_keep_their_columns() -> None:
     assert [short_span(seconds) for seconds in (None, 3.9, 61, 3_700, 90_000)] == ["-", "3s", "1m01s", "1h01m", "1d01h"]
 
 
-def test_what_is_wrong_with_a_run_comes_before_why_it_ended() -> None:
+def test_problems_come_before_the_end_reason() -> None:
     long = row("runs/long", state="stopped", reason="ended at once on request, at step 6886", alarms=("1 recompile",))
     assert "".join(span.text for span in reason_line(long)) == (
         "! 1 recompile  long: ended at once on request, at step 6886"

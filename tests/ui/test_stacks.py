@@ -51,7 +51,7 @@ def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
-def test_x_asks_and_shows_the_users_code_of_each_process(run_dir: Path, size: tuple[int, int]) -> None:
+def test_x_shows_user_code_of_each_process(run_dir: Path, size: tuple[int, int]) -> None:
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         shown = text(pilot.app.screen)
@@ -76,7 +76,7 @@ async def open_stacks(pilot: AppPilot) -> None:
     await until(pilot, lambda: isinstance(pilot.app.screen, StacksScreen) and "rank-5" in text(pilot.app.screen))
 
 
-def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
+def test_read_only_view_cannot_request_stacks(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("X")
         await until(pilot, lambda: "stacks: this view is read-only" in text(pilot.app.screen))
@@ -86,7 +86,7 @@ def test_a_view_that_may_not_ask_says_so(run_dir: Path) -> None:
     assert requests.read_all(run_dir) == []
 
 
-def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) -> None:
+def test_recording_shows_stacks_requested_at_that_time(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
@@ -97,7 +97,7 @@ def test_a_recording_shows_the_stacks_that_were_asked_for_then(run_dir: Path) ->
     assert requests.read_all(run_dir) == []
 
 
-def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir: Path) -> None:
+def test_stacks_show_age_and_pending_request(run_dir: Path) -> None:
     source = made.HandSource(with_stacks(age_s=200, again_t=made.NOW - 3))
 
     async def script(pilot: AppPilot) -> None:
@@ -111,7 +111,7 @@ def test_stacks_say_how_old_they_are_and_that_a_newer_answer_is_awaited(run_dir:
     drive(ScreenApp(lambda: MonitorScreen(source, run_dir)), script, size=(80, 24))
 
 
-def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_others_asked_for(run_dir: Path) -> None:
+def test_read_only_view_shows_stacks_others_requested(run_dir: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
         assert "taken 12 s ago" in text(pilot.app.screen)
@@ -125,12 +125,12 @@ def test_a_read_only_view_says_that_nothing_is_asked_above_the_stacks_that_other
 
 
 @pytest.mark.parametrize("age_s", [math.inf, -math.inf, math.nan, -1e300])
-def test_stacks_of_any_claimed_moment_are_shown(run_dir: Path, age_s: float) -> None:
+def test_stacks_with_any_claimed_time_are_shown(run_dir: Path, age_s: float) -> None:
     async def script(pilot: AppPilot) -> None:
         await open_stacks(pilot)
 
     drive(monitor(with_stacks(age_s), run_dir=run_dir), script)
 
 
-def test_the_help_tells_of_it() -> None:
+def test_help_mentions_stacks() -> None:
     assert any(key.action == "stacks" and "stacks" in key.help for key in keymap.MONITOR)

@@ -81,7 +81,7 @@ def viewer(run_dir: Path, hangup: str, env: dict[str, str] | None = None) -> Ter
     return terminal
 
 
-def test_q_leaves_and_gives_the_terminal_back(run_dir: Path) -> None:
+def test_q_restores_the_terminal(run_dir: Path) -> None:
     terminal = viewer(run_dir, "default")
     terminal.type(b"q")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
@@ -106,7 +106,7 @@ def test_no_color_is_respected(run_dir: Path) -> None:
     terminal.close()
 
 
-def test_gone_is_only_what_was_a_terminal(tmp_path: Path) -> None:
+def test_only_a_terminal_can_hang_up(tmp_path: Path) -> None:
     master, slave = os.openpty()
     with (tmp_path / "file").open("wb") as file:
         assert not is_gone(file.fileno())
@@ -124,7 +124,7 @@ sys.exit(main(["replay", sys.argv[1], "--at", "end"]))
 """
 
 
-def test_a_screen_that_breaks_exits_with_70_and_says_why_and_where_the_run_is(recorded_run: Path) -> None:
+def test_crashed_screen_exits_70_and_names_the_run(recorded_run: Path) -> None:
     terminal = Terminal([sys.executable, "-c", BROKEN, str(recorded_run)])
     terminal.until(lambda shown: b"is not affected" in shown)
     terminal.program.wait(20)

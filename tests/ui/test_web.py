@@ -73,7 +73,7 @@ def ask(script: Callable[[aiohttp.ClientSession], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_nothing_is_answered_without_the_secret(served: Served) -> None:
+def test_requests_without_the_secret_get_no_answer(served: Served) -> None:
     home, _, token = served.address.rstrip("/").rpartition("/")
     wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
     port = home.rpartition(":")[2]
@@ -113,7 +113,7 @@ def test_a_server_that_is_killed_leaves_no_process_behind(run_dir: Path) -> None
     wait_for(lambda: not any(is_running(pid) for pid in pages), "the end of the pages")
 
 
-def test_the_page_names_nothing_outside_and_its_websocket_draws_the_list(served: Served) -> None:
+def test_page_loads_nothing_external_and_draws_the_list(served: Served) -> None:
     async def script(client: aiohttp.ClientSession) -> None:
         async with client.get(served.address) as answer:
             page = await answer.text()
@@ -131,17 +131,17 @@ def test_the_page_names_nothing_outside_and_its_websocket_draws_the_list(served:
     ask(script)
 
 
-def test_it_listens_on_loopback_alone(served: Served) -> None:
+def test_server_listens_on_loopback_only(served: Served) -> None:
     assert served.address.startswith("http://127.0.0.1:")
 
 
-def test_secrets_are_long_and_differ() -> None:
+def test_secrets_are_long_and_unique() -> None:
     secrets = {web.new_token() for _ in range(50)}
     assert len(secrets) == 50
     assert min(map(len, secrets)) >= 32
 
 
-def test_pages_ask_nothing_of_a_run_unless_allowed(run_dir: Path) -> None:
+def test_pages_send_no_requests_unless_allowed(run_dir: Path) -> None:
     parent = run_dir.parent
     assert command.command_line(parent, None, control=False).endswith(" --read-only")
     assert "--read-only" not in command.command_line(parent, None, control=True)
@@ -150,7 +150,7 @@ def test_pages_ask_nothing_of_a_run_unless_allowed(run_dir: Path) -> None:
     assert f" {run_dir} --read-only" in command.command_line(parent, run_dir, control=False)
 
 
-def test_a_port_that_is_taken_is_told(run_dir: Path) -> None:
+def test_port_in_use_is_reported(run_dir: Path) -> None:
     with web.listen(0) as taken:
         port = taken.getsockname()[1]
         words = ["--runs-dir", str(run_dir.parent), "serve", "--port", str(port)]
@@ -161,7 +161,7 @@ def test_a_port_that_is_taken_is_told(run_dir: Path) -> None:
     assert said.stderr.splitlines() == [f"tputui: serve: port {port}: Address already in use"]
 
 
-def test_without_the_extra_it_says_what_to_install(run_dir: Path) -> None:
+def test_missing_extra_names_package_to_install(run_dir: Path) -> None:
     script = (
         "import importlib.util, sys\n"
         "found = importlib.util.find_spec\n"
@@ -177,7 +177,7 @@ def test_without_the_extra_it_says_what_to_install(run_dir: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(browser.find() is None, reason="there is no Chromium on this machine")
-def test_a_browser_shows_the_same_screen_and_may_ask_nothing(run_dir: Path, tmp_path: Path) -> None:
+def test_browser_shows_the_screen_read_only(run_dir: Path, tmp_path: Path) -> None:
     program = browser.find()
     assert program is not None
     server = Served("--runs-dir", str(run_dir.parent), "serve", str(run_dir))

@@ -40,9 +40,7 @@ def tables(draw: st.DrawFn) -> tuple[Rows, int]:
 
 @given(tables(), st.sampled_from(ALL), st.integers(0, 2**31 - 1))
 @settings(max_examples=60)
-def test_every_row_validates_in_exactly_one_fold_and_no_fold_is_empty(
-    table: tuple[Rows, int], by: By, seed: int
-) -> None:
+def test_each_row_validates_in_one_fold_and_none_is_empty(table: tuple[Rows, int], by: By, seed: int) -> None:
     rows, num_folds = table
     options = SplitOptions(folds=num_folds, folds_by=by)
     folds = folds_of(rows, options, seed)
@@ -74,9 +72,7 @@ def test_strata_and_folds_are_equal_within_one_row(table: tuple[Rows, int], seed
 
 @given(tables(), st.floats(0.05, 0.95), st.integers(0, 1000))
 @settings(max_examples=60)
-def test_the_held_out_share_is_met_in_every_class_within_one_row(
-    table: tuple[Rows, int], share: float, seed: int
-) -> None:
+def test_held_out_share_is_met_per_class_within_one_row(table: tuple[Rows, int], share: float, seed: int) -> None:
     rows, _ = table
     valid = held_out(rows, SplitOptions(folds_by="stratified", valid_fraction=share), seed)
     held = valid.sum()
@@ -100,14 +96,14 @@ def test_stratified_groups_keep_a_rare_class_in_every_fold() -> None:
     assert sizes.min() >= 0.95 * sizes.mean()
 
 
-def test_another_seed_cuts_otherwise() -> None:
+def test_other_seed_gives_other_folds() -> None:
     rows = rows_of([0, 1] * 50, list(range(100)))
     for by in ALL:
         options = SplitOptions(folds_by=by)
         assert (folds_of(rows, options, 0) != folds_of(rows, options, 1)).any()
 
 
-def test_several_binary_labels_are_stratified_by_the_rarest_present() -> None:
+def test_binary_labels_are_stratified_by_rarest_present() -> None:
     labels = np.array([[1, 0], [1, 1], [1, 0], [0, 0]], dtype=np.float32)
     rows = Rows(names=Names("t.csv"), count=4, labels=labels, label_names=("often", "rare"))
     assert strata_of(rows).tolist() == [0, 1, 0, 2]
@@ -121,7 +117,7 @@ def test_several_binary_labels_are_stratified_by_the_rarest_present() -> None:
         (rows_of([0, 1, 0], [1, 1, 1]), {"folds": 2, "folds_by": "group"}, "1 groups cannot be split into 2 parts"),
     ],
 )
-def test_a_cut_that_cannot_be_made_is_refused(rows: Rows, options: dict[str, Any], says: str) -> None:
+def test_impossible_split_is_rejected(rows: Rows, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         folds_of(rows, SplitOptions(**options), 0)
 
@@ -132,6 +128,6 @@ def test_measurements_cannot_be_stratified() -> None:
         held_out(rows, SplitOptions(folds_by="stratified"), 0)
 
 
-def test_a_torn_group_is_named_with_two_of_its_rows() -> None:
+def test_split_group_is_named_with_two_rows() -> None:
     rows = rows_of([0, 0, 0], [7, 8, 7])
     assert leaks(rows, np.array([0, 1, 1])) == ['group "7" is split: t.csv row 2 and t.csv row 4']

@@ -102,7 +102,7 @@ def test_cache_and_number_of_threads_change_nothing(scene: Path) -> None:
             assert equal(reader.read(order), plain)
 
 
-def test_a_cached_epoch_needs_the_files_no_more(scene: Path) -> None:
+def test_cached_epoch_does_not_read_files(scene: Path) -> None:
     kept = train(options(scene))
     first = kept.fetch(np.arange(len(kept)))
     for path in (scene / "image").iterdir():
@@ -110,7 +110,7 @@ def test_a_cached_epoch_needs_the_files_no_more(scene: Path) -> None:
     assert equal(kept.fetch(np.arange(len(kept))), first)
 
 
-def test_whether_images_are_kept_follows_from_their_bytes(scene: Path) -> None:
+def test_caching_depends_on_image_bytes_only(scene: Path) -> None:
     wanted = options(scene, mask="", depth="", size=(512, 512), cache_mb=9)
     store = train(wanted).store
     assert store.needed_bytes == COUNT * 3 * 512 * 512 == 9 * 2**20
@@ -160,12 +160,12 @@ def test_every_kind_of_png_becomes_rgb_and_gray(tmp_path: Path, mode: str) -> No
         (b"\xff\xd8\xff\xe0cut", "the image cannot be decoded"),
     ],
 )
-def test_an_unreadable_image_is_named_with_row_column_and_file(scene: Path, content: bytes, says: str) -> None:
+def test_unreadable_image_names_row_column_and_file(scene: Path, content: bytes, says: str) -> None:
     (scene / "image" / "5.jpg").write_bytes(content)
     _raises_for_row_5(scene, "column n", says, "5.jpg")
 
 
-def test_an_image_that_is_cut_short_is_named(scene: Path) -> None:
+def test_truncated_image_is_named(scene: Path) -> None:
     whole = (scene / "image" / "5.jpg").read_bytes()
     (scene / "image" / "5.jpg").write_bytes(whole[: len(whole) // 2])
     _raises_for_row_5(scene, "column n", "the image cannot be decoded", "5.jpg")
@@ -184,12 +184,12 @@ def bomb(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_an_image_that_unfolds_to_gigabytes_is_not_decoded(scene: Path, kind: str) -> None:
+def test_decompression_bomb_is_not_decoded(scene: Path, kind: str) -> None:
     (scene / "image" / "5.jpg").write_bytes(bomb(kind))
     _raises_for_row_5(scene, "column n", "the image has 60,000 x 60,000 pixels; at most 89,478,485", "5.jpg")
 
 
-def test_an_array_that_says_it_is_larger_than_memory_is_named(scene: Path) -> None:
+def test_array_claiming_more_than_memory_is_rejected(scene: Path) -> None:
     (scene / "depth").rename(scene / "old")
     (scene / "depth").mkdir()
     for number in range(COUNT):
@@ -201,14 +201,14 @@ def test_an_array_that_says_it_is_larger_than_memory_is_named(scene: Path) -> No
     _fetch_fails(splits, "column n", "the array cannot be read", "5.npy")
 
 
-def test_what_no_image_is_made_of_is_named(scene: Path) -> None:
+def test_invalid_image_data_is_named(scene: Path) -> None:
     Image.new("LAB", (8, 8)).save(scene / "image" / "5.jpg", "TIFF")
     _fetch_fails(images.load(options(scene, channels=1), 0), "column n", "cannot be converted", "5.jpg")
     Image.new("RGB", (8, 8)).save(scene / "image" / "5.jpg", "EPS")
     _raises_for_row_5(scene, "column n", "PostScript is a program", "5.jpg")
 
 
-def test_a_path_to_what_never_ends_is_not_read(scene: Path) -> None:
+def test_path_to_endless_device_is_not_read(scene: Path) -> None:
     (scene / "image" / "5.jpg").unlink()
     (scene / "image" / "5.jpg").symlink_to("/dev/zero")
     _raises_for_row_5(scene, "column n", "not a regular file", "5.jpg")
@@ -217,12 +217,12 @@ def test_a_path_to_what_never_ends_is_not_read(scene: Path) -> None:
     _raises_for_row_5(scene, "column n", "not a regular file", "5.jpg")
 
 
-def test_a_mask_or_depth_that_cannot_be_read_is_named(scene: Path) -> None:
+def test_unreadable_mask_or_depth_is_named(scene: Path) -> None:
     (scene / "depth" / "5.png").write_bytes(b"nothing")
     _raises_for_row_5(scene, "column n", "unknown image format", "depth/5.png")
 
 
-def test_a_file_that_went_away_after_the_check_is_named(scene: Path) -> None:
+def test_file_removed_after_the_check_is_named(scene: Path) -> None:
     splits = images.load(options(scene), 0)
     (scene / "mask" / "5.png").unlink()
     _fetch_fails(splits, "column n", "the file cannot be read: No such file or directory", "mask/5.png")
@@ -248,7 +248,7 @@ def _fetch_fails(splits: Any, column: str, says: str, file: str) -> None:
     assert says in bad.why
 
 
-def test_a_bad_image_is_skipped_by_the_feed_within_its_limit(scene: Path) -> None:
+def test_feed_skips_bad_images_up_to_the_limit(scene: Path) -> None:
     (scene / "image" / "5.jpg").write_bytes(b"nothing")
     told: list[str] = []
     seen = 0
@@ -265,7 +265,7 @@ def test_a_bad_image_is_skipped_by_the_feed_within_its_limit(scene: Path) -> Non
     assert seen == COUNT - 1
 
 
-def test_a_dataset_survives_the_way_into_another_process(scene: Path) -> None:
+def test_dataset_can_be_pickled(scene: Path) -> None:
     kept = train(options(scene))
     before = kept.fetch(np.array([2, 1]))
     again: Images = pickle.loads(pickle.dumps(kept))

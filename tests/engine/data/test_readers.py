@@ -76,7 +76,7 @@ def epoch(dataset: Numbers, workers: int, told: list[str] | None = None) -> list
     return found
 
 
-def test_batches_and_what_is_left_out_are_the_same_for_any_number_of_threads() -> None:
+def test_batches_and_skips_are_equal_for_any_thread_count() -> None:
     bad = (3, 4, 5, 40, 41, 90)
     expected: list[str] = []
     batches = epoch(Numbers(bad), 1, expected)
@@ -93,7 +93,7 @@ def test_as_many_threads_as_configured_call_fetch_at_once() -> None:
     assert len(epoch(Together(8), 8)) == 2 * COUNT // BATCH
 
 
-def test_no_more_batches_are_read_ahead_than_there_is_room_for() -> None:
+def test_read_ahead_is_bounded() -> None:
     read: list[int] = []
     third, lock, depth = threading.Event(), threading.Lock(), 1
 
@@ -132,7 +132,7 @@ def test_an_example_that_cannot_be_read_is_named(workers: int) -> None:
         ({"x": torch.tensor(1.0)}, r'fetch\(\) returned "x" of shape \[\] for 3 indices; it must'),
     ],
 )
-def test_what_is_no_batch_is_refused_by_the_method_that_returned_it(value: Any, says: str) -> None:
+def test_invalid_batch_names_the_method_that_returned_it(value: Any, says: str) -> None:
     with pytest.raises(WrongBatch, match=says):
         Reader(Returns(value)).read(np.arange(3))
     with pytest.raises(Refused, match=r"task: load\(\): the training dataset's fetch\(\) returned"):
@@ -144,7 +144,7 @@ def test_in_training_a_wrong_batch_names_method_and_split() -> None:
         epoch(Returns([1]), 1)
 
 
-def test_parts_of_a_batch_that_differ_are_refused() -> None:
+def test_inconsistent_parts_of_a_batch_are_rejected() -> None:
     class Ragged(Numbers):
         def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
             return {"x": torch.zeros(len(indices), 1 + int(indices[0]))}
@@ -154,12 +154,12 @@ def test_parts_of_a_batch_that_differ_are_refused() -> None:
         reader.read(np.arange(4))
 
 
-def test_an_own_dataset_is_read_by_one_thread_unless_more_are_named() -> None:
+def test_custom_dataset_uses_one_thread_by_default() -> None:
     assert Reader(Numbers()).workers == 1
     assert Reader(Numbers(), 6).workers == 6
 
 
-def test_waiting_for_data_most_of_the_time_is_said_once_with_the_key() -> None:
+def test_mostly_waiting_for_data_is_reported_once_with_key() -> None:
     waiting = DataWait(remedy(Numbers(), 0))
     said = [waiting.add(0.96, 1.0) for _ in range(int(WINDOW_S) * 3)]
     assert [text for text in said if text] == [
@@ -168,7 +168,7 @@ def test_waiting_for_data_most_of_the_time_is_said_once_with_the_key() -> None:
     ]
 
 
-def test_a_run_that_waits_less_than_half_the_time_says_nothing() -> None:
+def test_waiting_less_than_half_the_time_is_not_reported() -> None:
     waiting = DataWait(remedy(Numbers(), 8))
     assert not any(waiting.add(0.4, 1.0) for _ in range(200))
     # A slow minute is reported even after a long fast run.

@@ -58,7 +58,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         sources.sizes(ImageData(source=str(tmp_path / "none")), 0)
 
 
-def test_an_unreadable_image_in_a_folder_is_named_by_its_path(tmp_path: Path) -> None:
+def test_unreadable_image_in_folder_is_named_by_path(tmp_path: Path) -> None:
     for number in range(4):
         write_image(tmp_path / "cat" / f"{number}.png", number)
         write_image(tmp_path / "dog" / f"{number}.png", number)
@@ -74,7 +74,7 @@ def test_an_unreadable_image_in_a_folder_is_named_by_its_path(tmp_path: Path) ->
     assert found == [str(tmp_path / "dog" / "2.png")]
 
 
-def test_records_read_twice_by_two_readers_are_each_there_once(tmp_path: Path) -> None:
+def test_concurrent_readers_do_not_duplicate_records(tmp_path: Path) -> None:
     write_records(tmp_path / "a.tfrec", records(5))
     write_records(tmp_path / "b.tfrec", records(3))
     wanted = ImageData(source=str(tmp_path / "*.tfrec"), label="target", size=(4, 5), valid_fraction=0.5)
@@ -109,7 +109,7 @@ def test_negative_numbers_and_packed_lists_are_read() -> None:
     assert dict(tfrecord.example(memoryview(encoded), 0, len(encoded))) == {"n": -5, "x": 1.5}
 
 
-def test_a_tiny_image_whose_bytes_would_pass_for_text_is_read(tmp_path: Path) -> None:
+def test_tiny_image_that_looks_like_text_is_read(tmp_path: Path) -> None:
     rows = records(4)
     for number, row in enumerate(rows):
         row["image"] = b"P6 5 4 255\n" + bytes([65 + number]) * 60
@@ -119,7 +119,7 @@ def test_a_tiny_image_whose_bytes_would_pass_for_text_is_read(tmp_path: Path) ->
     assert sorted(int(image[0, 0, 0]) for batch in batches for image in batch) == [65, 66, 67, 68]
 
 
-def test_the_reader_agrees_with_the_library_that_writes_records(tmp_path: Path) -> None:
+def test_tfrecord_reader_agrees_with_the_library(tmp_path: Path) -> None:
     library = pytest.importorskip("tfrecord")
     writer = library.TFRecordWriter(str(tmp_path / "a.tfrecord"))
     for row in records(3):

@@ -42,7 +42,7 @@ def refused(wanted: ImageData | TextData) -> str:
     return str(caught.value)
 
 
-def test_a_table_with_a_template_gives_paths_classes_and_ids(images: Path) -> None:
+def test_path_template_gives_paths_classes_and_ids(images: Path) -> None:
     rows = sources.open_rows(options(images))
     assert rows.files["image"][2] == str(images / "images" / "a2.png")
     assert rows.label_names == ("cat", "dog")
@@ -69,7 +69,7 @@ def test_parquet_and_gzip_give_the_same_rows_as_csv(images: Path) -> None:
         assert other.names.place(3, "x") == f"{images / name} row 5, column x"
 
 
-def test_a_given_fold_column_cuts(images: Path) -> None:
+def test_fold_column_defines_the_split(images: Path) -> None:
     wanted = options(images, fold_column="fold", fold=2, group="patient")
     cut = sources.split_rows(wanted, 0)
     assert cut.valid.tolist() == [4, 5]
@@ -77,14 +77,14 @@ def test_a_given_fold_column_cuts(images: Path) -> None:
     assert sources.num_folds(wanted) == 3
 
 
-def test_a_given_split_column_cuts_and_leaves_the_test_rows_out(images: Path) -> None:
+def test_split_column_excludes_test_rows(images: Path) -> None:
     rows = ("a0,cat,train", "a1,dog,valid", "a2,cat,test", "a3,dog,train")
     wanted = options(images, rows, "id,kind,part", split_column="part")
     assert sources.sizes(wanted, 0) == (2, 1)
     assert sources.num_folds(wanted) == 0
 
 
-def test_leading_zeros_of_a_name_are_kept(tmp_path: Path) -> None:
+def test_leading_zeros_of_names_are_preserved(tmp_path: Path) -> None:
     write_image(tmp_path / "007.png", 1)
     write_image(tmp_path / "008.png", 1)
     source = write_table(tmp_path / "t.csv", "n,kind", "007,1", "008,0")
@@ -140,7 +140,7 @@ def test_a_bad_row_is_named_with_file_row_and_column(images: Path, row: str, key
     assert f"train.csv {says}" in text
 
 
-def test_bad_rows_are_left_out_up_to_the_limit_and_told(images: Path) -> None:
+def test_bad_rows_are_skipped_up_to_limit_and_reported(images: Path) -> None:
     bad = (*GOOD, "a8,cat,p,0,0,1", "a9,dog,p,0,0,1")
     rows = sources.open_rows(options(images, bad, max_bad_rows=2))
     assert len(rows) == 6
@@ -168,11 +168,11 @@ def test_ten_problems_are_listed_and_the_others_counted(images: Path) -> None:
         ({"fold": 1, "folds": 7}, "6 rows cannot be split into 7 folds"),
     ],
 )
-def test_a_wrong_key_is_named_with_what_would_do(images: Path, keys: dict[str, Any], says: str) -> None:
+def test_wrong_key_is_named_with_valid_ones(images: Path, keys: dict[str, Any], says: str) -> None:
     assert says in refused(options(images, **keys))
 
 
-def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path) -> None:
+def test_leaking_group_is_rejected_with_rows_unless_allowed(images: Path) -> None:
     leaking = {"fold_column": "fold", "group": "patient"}
     rows = (*GOOD[:5], "a5,dog,p,2,0,1")
     text = refused(options(images, rows, **leaking))
@@ -183,7 +183,7 @@ def test_a_group_that_leaks_is_refused_with_its_rows_unless_allowed(images: Path
     assert any("1 group is in training and in validation" in note for note in notes)
 
 
-def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_not(images: Path) -> None:
+def test_stratified_folds_with_group_are_rejected(images: Path) -> None:
     named: dict[str, Any] = {"group": "patient", "folds": 2, "fold": 0}
     assert "is split" in refused(options(images, folds_by="stratified", **named))
     assert sum(sources.sizes(options(images, folds_by="stratified_group", **named), 0)) == 6
@@ -204,7 +204,7 @@ def test_stratified_folds_beside_a_named_group_are_refused_and_grouped_ones_are_
         (b"id,kind, kind\na0,cat,dog\n", "has two columns of the same name"),
     ],
 )
-def test_a_file_that_is_no_table_says_why(images: Path, content: bytes, says: str) -> None:
+def test_non_table_file_states_reason(images: Path, content: bytes, says: str) -> None:
     wanted = options(images)
     (images / "train.csv").write_bytes(content)
     assert says in refused(wanted)

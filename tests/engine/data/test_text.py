@@ -40,7 +40,7 @@ def test_known_words_come_back_and_the_shape_is_static(texts: list[str], length:
         assert (encoded.words[row] > 0).sum() == count
 
 
-def test_the_vocabulary_is_by_frequency_and_ties_by_the_alphabet() -> None:
+def test_vocabulary_is_ordered_by_frequency_then_alphabet() -> None:
     vocabulary = Vocabulary.of(["b a c c", "z b a"], max_words=5)
     assert vocabulary.words == ("a", "b", "c")
     assert len(vocabulary) == 5
@@ -50,7 +50,7 @@ def test_the_vocabulary_is_by_frequency_and_ties_by_the_alphabet() -> None:
 
 @given(st.lists(st.text(max_size=30), max_size=8))
 @settings(max_examples=40)
-def test_a_saved_vocabulary_is_the_same_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_vocabulary_round_trips(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("words") / "vocabulary.json"
     made = Vocabulary.of(texts, max_words=50)
     made.save(path)
@@ -58,7 +58,7 @@ def test_a_saved_vocabulary_is_the_same_again(tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"first": 2, "words": ["a", "a"]}', '{"first": 2, "words": [1]}'])
-def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
+def test_non_vocabulary_file_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "v.json").write_text(content)
     with pytest.raises(ValueError, match=r"v\.json is not a vocabulary"):
         Vocabulary.load(tmp_path / "v.json")
@@ -75,7 +75,7 @@ def options(source: str, **keys: Any) -> TextData:
     return TextData(source=source, **{"length": 6, "folds_by": "stratified", **keys})
 
 
-def test_the_vocabulary_knows_training_texts_alone(reviews: str) -> None:
+def test_vocabulary_uses_training_texts_only(reviews: str) -> None:
     splits = text.load(options(reviews), 0)
     train, valid = (split.fetch(np.arange(len(split))) for split in (splits.train, splits.valid))
     assert train["words"].shape == (8, 6)
