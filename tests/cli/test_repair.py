@@ -16,7 +16,7 @@ from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode
 from tputui.telemetry.compressed import seal
-from tputui.telemetry.repair import mend
+from tputui.telemetry.repair import repair_run
 
 Capture = pytest.CaptureFixture[str]
 
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_nothing_of_the_copy(recorded_run: Path, monkeypatch:
     with monkeypatch.context() as within:
         within.setattr(os, "write", write_until_full)
         with pytest.raises(OSError, match="No space"):
-            mend(recorded_run, recorded_run.with_name("copy"), b"{}")
+            repair_run(recorded_run, recorded_run.with_name("copy"), b"{}")
     assert [path.name for path in recorded_run.parent.iterdir()] == ["digits-1"]
 
 

@@ -15,7 +15,7 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry.journal import Damage
-from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, mend
+from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, repair_run
 from tputui.telemetry.rundir import MANIFEST
 
 DESCRIPTION = """Writes a repaired copy of a damaged run beside it, to RUN-repaired or DIR: all readable events,
@@ -88,7 +88,7 @@ def _write_copy(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
         words = f"{where}: already exists and is not overwritten; choose another --to"
         raise CommandError(ExitCode.USAGE, words)
     try:
-        return mend(run_dir, target, report)
+        return repair_run(run_dir, target, report)
     except NothingReadable:
         words = f"{inert(run_dir.name)}: neither an event nor {MANIFEST} can be read; nothing to copy"
         raise CommandError(ExitCode.DAMAGED, words) from None

@@ -41,7 +41,7 @@ class RepairedRun(NamedTuple):
     """Files that are not in the copy, each with the reason; relative to the run directory."""
 
 
-class Found:
+class RebuiltManifest:
     """What the journals told on the way that a manifest is rebuilt from."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Found:
             self.opened = event
 
 
-def mend(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
+def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     """Makes the sound copy `target` of a run, whole or not at all, with `report` in it.
 
     Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing
@@ -65,8 +65,8 @@ def mend(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     staging = target.with_name(f".{target.name}.{os.getpid()}")
     staging.mkdir(mode=0o700)
     try:
-        mended = _fill(run_dir, staging)
-        if not mended.num_records and mended.manifest == "missing":
+        repaired = _fill(run_dir, staging)
+        if not repaired.num_records and repaired.manifest == "missing":
             raise NothingReadable
         _write(staging / REPORT, report)
         if target.exists() or target.is_symlink():
@@ -75,13 +75,13 @@ def mend(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    return mended
+    return repaired
 
 
 def _fill(run_dir: Path, into: Path) -> RepairedRun:
     for name in (rundir.REQUESTS, rundir.CHECKPOINTS):
         (into / name).mkdir(mode=0o700)
-    found, num_records, num_journals, left_out = Found(), 0, 0, list[str]()
+    found, num_records, num_journals, left_out = RebuiltManifest(), 0, 0, list[str]()
     journals = {path.name: path for _, path in rundir.journal_paths(run_dir)}
     for name, path in journals.items():
         copied, why = _copy_journal(path, into / name, found)
@@ -93,7 +93,7 @@ def _fill(run_dir: Path, into: Path) -> RepairedRun:
     return RepairedRun(num_records, num_journals, _copy_manifest(run_dir, into, found), left_out)
 
 
-def _copy_journal(path: Path, target: Path, found: Found) -> tuple[int, str]:
+def _copy_journal(path: Path, target: Path, found: RebuiltManifest) -> tuple[int, str]:
     """Copies what can be read; returns how many records that is, and why it is not all of the file."""
     count, why = 0, ""
     with _created(target) as fd:
@@ -113,7 +113,7 @@ def _copy_journal(path: Path, target: Path, found: Found) -> tuple[int, str]:
     return count, why
 
 
-def _copy_manifest(run_dir: Path, into: Path, found: Found) -> str:
+def _copy_manifest(run_dir: Path, into: Path, found: RebuiltManifest) -> str:
     """The manifest as it is, or as the journals tell it."""
     with contextlib.suppress(rundir.RunNotFound):
         rundir.read_manifest(run_dir)
