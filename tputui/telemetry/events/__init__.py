@@ -71,16 +71,15 @@ from tputui.telemetry.events.values import (
 )
 
 FORMAT_VERSION = 2
-"""Version of the journal line format. A reader reads every version up to its own and says so about newer ones."""
+"""Version of the journal line format. A reader reads every version up to its own, and warns about a newer one."""
 
 
 class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):
-    """A sound record of a kind that this version does not know, kept as it is."""
+    """A valid event of a kind that this version does not know, stored unchanged."""
 
     kind: str
-    """Its type's name."""
+    """Name of its type."""
     fields: dict[str, Any]
-    """Its fields."""
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -119,7 +118,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     TrainingEnded,
     RunEnded,
 )
-"""Every type that stands on the wire, in the order of `docs/journal-format.md`."""
+"""Every type that is written to journals, in the order of `docs/journal-format.md`."""
 
 
 __all__ = [

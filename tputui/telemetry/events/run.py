@@ -18,41 +18,41 @@ from tputui.telemetry.events.values import (
 
 
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
-    """First record of every journal: who writes it, and how its lines are to be read."""
+    """The first event of every journal: which process writes it, and how its lines are encoded."""
 
     format: Int
     """Version of the line format."""
     writer: str
-    """Name of the writing process: its role and its host's index, or its own among the ranks, as in the file's name."""
+    """Name of the writing process, as in the file name: its role, then the index of its host or its rank."""
     role: str
-    """`worker`, `supervisor`, or `rank` for a further process that trains a part of the cores."""
+    """`worker`, `supervisor`, or `rank` for an additional process that trains some of the cores."""
     host: str
     """Host name."""
     host_id: str
-    """Identity of the booted host and its process namespace; liveness by pid is judged only where it matches."""
+    """Identity of the booted host and its process namespace; a pid is checked only if this matches."""
     pid: Int
     """Process id of the writer."""
     pid_started: Int
-    """Start time of the process in clock ticks since boot, so that a reused pid is told apart; 0 if unknown."""
+    """Start time of the process in clock ticks since boot, to detect a reused pid; 0 if unknown."""
     run: str = ""
-    """Name of the run's directory; empty where the version that wrote this did not say."""
+    """Name of the run directory; empty in journals of older versions."""
     version: str
-    """Version of tputui that writes."""
+    """Version of tputui that writes the journal."""
     blocks: str
-    """How the `block` fields below are encoded."""
+    """How `block` fields are encoded."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag=True):
-    """The supervisor took the run over."""
+    """The supervisor started to manage the run."""
 
     run: str
-    """Name of the run: its directory's name."""
+    """Name of the run, which is the name of its directory."""
     config: dict[str, Any]
-    """The whole configuration, defaults filled in."""
+    """The whole configuration, including defaults."""
     argv: list[str]
-    """The command as it was typed."""
+    """The command line of the user."""
     resumed_from: str | None = None
-    """Checkpoint file that this run goes on from."""
+    """Checkpoint file from which this run is resumed."""
 
 
 class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
@@ -65,59 +65,59 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
 
 
 class WorkerExited(Event, frozen=True, kw_only=True, tag=True):
-    """The training process is gone."""
+    """The training process exited."""
 
     pid: Int
-    """Process id it had."""
+    """Process id."""
     exit_code: Int | None
-    """Exit code, or null where a signal ended it."""
+    """Exit code, or null if a signal ended it."""
     signal: str | None = None
     """Name of the signal that ended it."""
 
 
 class RankExited(Event, frozen=True, kw_only=True, tag=True):
-    """A process that trains a part of the cores is gone before training ended well."""
+    """A process that trains some of the cores exited before training ended normally."""
 
     process: str
-    """Its writer name, such as `rank-3`; the first one where it drove several ranks."""
+    """Its writer name, such as `rank-3`; the first one if it drove several ranks."""
     pid: Int
-    """Process id it had."""
+    """Process id."""
     exit_code: Int | None
-    """Exit code, or null where a signal ended it."""
+    """Exit code, or null if a signal ended it."""
     signal: str | None
     """Name of the signal that ended it."""
     ending: bool
-    """Whether the run was being ended already, so that it was asked or made to go."""
+    """Whether the run was already stopping, so that the process was asked or forced to exit."""
 
 
 class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
-    """A process is alive, and this is what it is doing."""
+    """A process is alive, and what it is doing."""
 
     droppable: ClassVar[bool] = True
 
     phase: Phase
-    """What it is doing."""
+    """Current phase."""
     phase_s: float
-    """Seconds it has been doing that."""
+    """Seconds in that phase so far."""
     step: Int
     """Newest step dispatched to the device."""
     epoch: Int
-    """Epoch in training; 0 before the first."""
+    """Current epoch; 0 before the first."""
     waits_for: str | None = None
-    """What of the other processes it waits for, such as `all-reduce`."""
+    """What it waits for from other processes, such as `all-reduce`."""
 
 
 class HostSampled(Event, frozen=True, kw_only=True, tag=True):
-    """Host memory and CPU, read by the supervisor."""
+    """Host memory and CPU use, measured by the supervisor."""
 
     droppable: ClassVar[bool] = True
 
     cpu_percent: float
     """CPU use of the whole host; 100 is every core busy."""
     memory_used_bytes: Int
-    """Host memory that is not available to new processes."""
+    """Host memory that is not available for new processes."""
     memory_total_bytes: Int
-    """Host memory there is."""
+    """Total host memory."""
     processes: list[ProcessSample]
     """Processes of the run on this host."""
 
@@ -128,92 +128,92 @@ class LogWritten(Event, frozen=True, kw_only=True, tag=True):
     droppable: ClassVar[bool] = True
 
     line: str
-    """The line, without its end."""
+    """The line, without the line break."""
 
 
 class WarningRaised(Event, frozen=True, kw_only=True, tag=True):
-    """Something the user should know; training goes on."""
+    """Something that the user should know; training continues."""
 
     text: str
     """One sentence."""
 
 
 class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
-    """The run has read a request."""
+    """A process of the run has read a request."""
 
     request: str
     """Id of the request."""
     kind: RequestKind
-    """What is asked."""
+    """The requested action."""
     phase: Phase
-    """What the process was doing when it saw it."""
+    """Phase of the process at that time."""
     step: Int
-    """Newest step dispatched then."""
+    """Newest step dispatched at that time."""
 
 
 class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
-    """The run did what was asked."""
+    """A request was carried out."""
 
     request: str
     """Id of the request."""
     kind: RequestKind
-    """What was asked."""
+    """The requested action."""
     step: Int
-    """Step after which it was done."""
+    """Step after which it was carried out."""
     path: str | None = None
-    """Checkpoint written for it, relative to the run directory."""
+    """Checkpoint that was saved for it, relative to the run directory."""
     bytes: Int | None = None
-    """Size of that file."""
+    """Size of the checkpoint."""
     seconds: float | None = None
-    """Time the save took."""
+    """Wall time of the save."""
 
 
 class RequestRefused(Event, frozen=True, kw_only=True, tag=True):
-    """The run will not do what was asked."""
+    """A request was refused."""
 
     request: str
     """Id of the request."""
     kind: RequestKind
-    """What was asked."""
+    """The requested action."""
     why: str
     """One sentence."""
 
 
 class StacksTaken(Event, frozen=True, kw_only=True, tag=True):
-    """Where every thread of a process was, because somebody asked; the process went on meanwhile."""
+    """The stacks of all threads of a process, taken on request while it kept running."""
 
     request: str
     """Id of the request."""
     process: str
     """Writer name of the process."""
     pid: Int
-    """Its process id."""
+    """Process id."""
     threads: list[ThreadStack]
-    """Its threads, the one that trains first."""
+    """Its threads; the training thread is first."""
     path: str | None = None
     """File with the stacks as text, relative to the run directory."""
     by_signal: bool = False
-    """Whether they came from a signal handler, since the process held the interpreter and could not answer."""
+    """Whether a signal handler took them, because no Python thread could answer."""
 
 
 class StallFound(Event, frozen=True, kw_only=True, tag=True):
-    """No step, or no word, for longer than the run takes for one."""
+    """No step, or no event, for unusually long."""
 
     text: str
-    """Who waits where, in one sentence."""
+    """Which processes wait and what for, in one sentence."""
     step: Int
-    """Newest step."""
+    """Newest step dispatched."""
     policy: str
-    """What is done about it: `notify` or `save-stop`."""
+    """The configured action: `notify` or `save-stop`."""
 
 
 class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
-    """Training broke."""
+    """Training failed."""
 
     error: str
     """Type of the exception."""
     message: str
-    """Its text."""
+    """Message of the exception."""
     traceback: str
     """Python traceback, newest call last."""
     phase: Phase
@@ -221,46 +221,46 @@ class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     step: Int
     """Newest step dispatched."""
     kind: FailureKind = "exception"
-    """How it broke."""
+    """How it failed."""
     frames: list[CodeFrame] = []
-    """The calls in the user's own code that led there, the newest first."""
+    """Calls in the user's code that led to it, newest first."""
     process: str | None = None
-    """Writer name of the process that broke, such as `rank-3`, where another one tells of it."""
+    """Writer name of the process that failed, such as `rank-3`, if another process reports it."""
     pid: Int | None = None
-    """Process id of that one."""
+    """Process id of that process."""
 
 
 class FailureReported(Event, frozen=True, kw_only=True, tag=True):
-    """The supervisor told the first failure of the run: what broke first, and what only it can know of that."""
+    """The first failure of the run, reported by the supervisor with details that only it can know."""
 
     process: str
-    """Writer name of the process that broke."""
+    """Writer name of the process that failed."""
     pid: Int | None
-    """Process id of it, where it is known."""
+    """Its process id, if known."""
     kind: FailureKind
-    """How it broke."""
+    """How it failed."""
     error: str
     """Type of the exception, or the name of the signal."""
     message: str
-    """What happened, in words."""
+    """What happened, as text."""
     phase: Phase
-    """What the process was doing, by its newest word."""
+    """What the process was doing, by its newest event."""
     step: Int
-    """Newest step dispatched, by its newest word."""
+    """Newest step dispatched, by its newest event."""
     log: list[str]
-    """The last lines that were printed before."""
+    """The last lines printed before it."""
     stack: str
-    """The Python stack that was printed at an end in native code; empty where there is none."""
+    """The Python stack printed when the process aborted in native code; otherwise empty."""
     silent: bool
-    """Whether no process of training told it (FailureRaised)."""
+    """Whether no training process reported the failure (FailureRaised)."""
     memory: str | None = None
-    """What the kernel's counters say of memory, where a process was killed."""
+    """The kernel's memory counters, if a process was killed."""
     path: str | None = None
-    """File with the whole report, relative to the run directory."""
+    """File with the full report, relative to the run directory."""
 
 
 class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
-    """Last word of a worker."""
+    """The end of training; the last event of a worker."""
 
     outcome: Outcome
     """How it ended."""
@@ -271,14 +271,14 @@ class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag=True):
-    """Last word of the supervisor. A run is complete when this record was read, not when a file ends."""
+    """The end of the run; the last event of the supervisor. A run is complete once this event was read."""
 
     outcome: Outcome
     """How it ended."""
     exit_code: Int
-    """What `tputui run` exits with."""
+    """Exit code of `tputui run`."""
     reason: str
     """One sentence."""
     training_ended: bool | None = None
-    """Whether the training process had told its end (TrainingEnded), so that a journal without it was cut; null
-    where the version that wrote this did not say."""
+    """Whether the training process reported its end (TrainingEnded), so that a journal without it is truncated; null in
+    journals of older versions."""

@@ -1,4 +1,4 @@
-"""Events of training: its plan, steps, epochs, measurements and checkpoints."""
+"""Events of training: plan, steps, epochs, measurements and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,72 +17,72 @@ from tputui.telemetry.events.values import (
 
 
 class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
-    """How the cores run one program."""
+    """How the cores run the program."""
 
     strategy: str
     """`spmd`, `single` or `replica`."""
     device: str
-    """What the cores are, as the runtime names it: `CPU`, `TPU`."""
+    """Type of the devices, as named by the runtime: `CPU`, `TPU`."""
     device_reason: str | None = None
-    """Why it is not a TPU, where it is not one."""
+    """Why the device is not a TPU, if it is not."""
     device_warning: str | None = None
-    """That a TPU seems to be here and is not used, and why; null where nothing suggests one."""
+    """Why a TPU that seems to be present is not used; null if none seems to be present."""
     num_cores: Int
-    """Cores over all hosts."""
+    """Number of cores over all hosts."""
     num_hosts: Int
-    """Hosts of the run."""
+    """Number of hosts."""
     host_index: Int
-    """Which of them writes this."""
+    """Index of the host of the writer."""
     cores: list[Int]
-    """Global indices of the cores whose losses this writer records, in the order of the columns; in a rank's journal,
-    which records none, of the cores that it drives."""
+    """Global indices of the cores whose losses this writer records, in the order of the columns. A rank records no
+    losses; in its journal these are the cores that it drives."""
 
 
 class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
-    """What is to be trained, before the first step."""
+    """The training plan, written before the first step."""
 
     task: str
-    """The workload."""
+    """Name of the task."""
     num_epochs: Int
-    """Epochs to train."""
+    """Number of epochs."""
     steps_per_epoch: Int
-    """Steps an epoch: a batch each, of which `optim.accumulate` make an update of the weights."""
+    """Steps per epoch, one batch each; the weights are updated every `optim.accumulate` steps."""
     valid_steps: Int
-    """Evaluation batches an epoch."""
+    """Validation batches per epoch."""
     first_step: Int
-    """First step of this run: 1, or the one after the checkpoint."""
+    """First step of this run: 1, or the step after the checkpoint."""
     batch_per_core: Int
-    """Examples a core takes each step."""
+    """Examples per core and step."""
     global_batch: Int
-    """Examples all cores take each step."""
+    """Examples per step over all cores."""
     train_examples: Int
     """Examples in the training split."""
     valid_examples: Int
     """Examples in the validation split."""
     num_parameters: Int
-    """Trainable parameters."""
+    """Number of trainable parameters."""
     precision: str
     """`fp32` or `bf16`."""
     lr: float
-    """Learning rate in force at the first step, after scaling."""
+    """Learning rate of the first step, after scaling."""
     lr_rule: str
-    """How it follows from the configured one, in words."""
+    """How it is derived from the configured learning rate, as text."""
 
 
 class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
     """An epoch began."""
 
     epoch: Int
-    """Its number."""
+    """Number of the epoch."""
     first_step: Int
-    """Its first step in this run."""
+    """First step of the epoch in this run."""
 
 
 class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     """Per-core values of every step since the last report.
 
-    `mean`, `min` and `max` are over the finite values of the block, so a run opens without decoding blocks; the
-    values themselves, exact for NaN and infinities, are in `block`.
+    `mean`, `min` and `max` cover the finite values of the block, so that a run can be opened without decoding blocks.
+    `block` contains all values exactly, including NaN and infinities.
     """
 
     droppable: ClassVar[bool] = True
@@ -94,77 +94,77 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     cores: Int
     """Number of cores: columns of the block."""
     mean: float
-    """Mean of the finite values; NaN where none is."""
+    """Mean of the finite values; NaN if none is finite."""
     min: float
-    """Least finite value; NaN where none is."""
+    """Minimum of the finite values; NaN if none is finite."""
     max: float
-    """Greatest finite value; NaN where none is."""
+    """Maximum of the finite values; NaN if none is finite."""
     bad: Int = 0
-    """How many values are NaN or infinite."""
+    """Number of NaN and infinite values."""
     metric: str = "loss"
-    """What the values are."""
+    """Name of the metric."""
     block: str
-    """The values, [steps][cores] float32, packed."""
+    """The encoded values, [steps][cores] float32."""
 
 
 class StepsDropped(Event, frozen=True, kw_only=True, tag=True):
-    """Values of steps that no journal holds: the disk could not keep up, or training ended before they were read."""
+    """Values of steps were lost: the disk could not keep up, or training ended before they were read."""
 
     num_records: Int
-    """Records dropped."""
+    """Number of events dropped."""
     num_steps: Int
-    """Steps whose values were in them."""
+    """Number of steps whose values they contained."""
     why: str = ""
-    """Why, in one sentence; empty if the disk could not keep up."""
+    """Reason, in one sentence; empty if the disk could not keep up."""
 
 
 class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
-    """How training goes, once a report."""
+    """Progress of training, once per report."""
 
     droppable: ClassVar[bool] = True
 
     epoch: Int
-    """Epoch in training."""
+    """Current epoch."""
     epoch_step: Int
-    """Steps done of this epoch."""
+    """Finished steps of this epoch."""
     step: Int
-    """Steps done of the run."""
+    """Finished steps of the run."""
     step_s: float
-    """Mean wall time of a step since the last report, compiling left out."""
+    """Mean wall time of a step since the last report, without compiling."""
     examples_per_s: float
-    """Training examples a second at that pace, over all cores."""
+    """Training examples per second at that pace, over all cores."""
     lr: float
-    """Learning rate in force."""
+    """Current learning rate."""
     report_steps: Int
-    """Steps between reports, re-derived so that a report falls due about once a second."""
+    """Steps between reports, adjusted so that there is about one report per second."""
 
 
 class MetersReported(Event, frozen=True, kw_only=True, tag=True):
-    """AverageMeters, once a report."""
+    """AverageMeters, once per report."""
 
     droppable: ClassVar[bool] = True
 
     epoch: Int
-    """Epoch they belong to."""
+    """Epoch that they cover."""
     step: Int
-    """Newest step in them."""
+    """Newest step that they include."""
     split: Split
     """Which data."""
     meters: dict[str, MeterReading]
-    """Reading by meter name."""
+    """Readings by name of the meter."""
     reduced: str
-    """How cores and steps were reduced, in words."""
+    """How the values were reduced over cores and steps, as text."""
 
 
 class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """An epoch was trained and evaluated."""
 
     epoch: Int
-    """Its number."""
+    """Number of the epoch."""
     step: Int
     """Its last step."""
     train: dict[str, MeterReading]
-    """Training meters over the epoch."""
+    """Training meters of the epoch."""
     valid: dict[str, MeterReading]
     """Validation meters after the epoch."""
     train_s: float
@@ -172,86 +172,85 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     valid_s: float
     """Wall time of evaluation."""
     sections_s: dict[str, float]
-    """Wall time by section: data, trace, compile, execute, report, evaluate, save, other. They do not overlap and
-    add up to the epoch."""
+    """Wall time by section: data, trace, compile, execute, report, evaluate, save, other. Sections do not overlap, and
+    their sum is the time of the epoch."""
     lr: float
-    """Learning rate in force during the epoch."""
+    """Learning rate of the epoch."""
     best: bool
-    """Whether the monitored figure is the best so far."""
+    """Whether the monitored metric is the best so far."""
     scores: dict[str, float] = {}
-    """Figures of the whole validation split that are no means over examples, such as `auc`."""
+    """Scores of the whole validation split that are not means over examples, such as `auc`."""
     trace_s: dict[str, float] = {}
-    """What `trace` was spent on: forward, loss, backward, optimizer. Host time: the device runs them as one program."""
+    """Parts of `trace`: forward, loss, backward, optimizer. Host time, since the device runs them as one program."""
 
 
 class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
-    """An example cannot be used and is left out: in training another one takes its place."""
+    """An example is invalid and was left out; in training another one is used instead."""
 
     split: Split
     """Which data."""
     where: str
-    """File, row and column, as far as the task tells."""
+    """File, row and column, as far as the task reports them."""
     why: str
     """What is wrong with it."""
     skipped: Int
-    """Examples left out so far."""
+    """Number of examples left out so far."""
     limit: Int
-    """How many may be left out; one more ends training."""
+    """Maximum number of examples to leave out; one more ends training."""
 
 
 class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
-    """Pictures of a few predictions of a validation epoch are on disk; or, before training, of training examples."""
+    """Pictures of a few predictions of a validation epoch, or of training examples before training, were saved."""
 
     epoch: Int
     """The epoch; 0 for training examples with their labels, drawn before the first step."""
     step: Int
-    """Its last step."""
+    """Last step of the epoch."""
     pictures: list[PictureKept]
-    """The pictures, those of one example together."""
+    """The pictures, grouped by example."""
     legend: str = ""
-    """What their colours mean, in one sentence; empty where the task says nothing of them."""
+    """Meaning of their colours, in one sentence; empty if the task gives none."""
 
 
 class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
-    """Counters of the XLA runtime, totals since the process began."""
+    """Counters of the XLA runtime; totals since the process started."""
 
     droppable: ClassVar[bool] = True
 
     compiles: Int
-    """Programs compiled, anywhere in the process."""
+    """Programs compiled in the process."""
     compile_s: float
     """Time inside the compiler."""
     recompiles: Int
-    """Programs compiled after warm-up, wherever that was: at a sync, inside a trace, between the steps. Records without
-    `steps` count those at a sync alone."""
+    """Programs compiled after warm-up: at a sync, inside a trace or between steps. Events without `steps` count only
+    those at a sync."""
     executes: Int
     """Programs executed."""
     execute_s: float
-    """Time the runtime accounts to executions."""
+    """Time that the runtime attributes to executions."""
     transfers_to_device: Int
-    """Transfers host to device."""
+    """Transfers from host to device."""
     transfers_from_device: Int
-    """Transfers device to host."""
+    """Transfers from device to host."""
     bytes_to_device: Int
-    """Bytes host to device."""
+    """Bytes transferred from host to device."""
     bytes_from_device: Int
-    """Bytes device to host."""
+    """Bytes transferred from device to host."""
     fallbacks: dict[str, Int]
-    """Operations that ran on the host CPU for want of a lowering, with their counts."""
+    """Operations that ran on the host CPU because they have no lowering, with their counts."""
     engine_reads: Int = 0
-    """Of the transfers device to host, those of reports, evaluations, saves and exchanges between processes."""
+    """Transfers from device to host for reports, evaluations, saves and exchanges between processes."""
     scalar_reads: Int = 0
-    """Single values read from the device by the task's code (`.item()`, `float()`, `if tensor`), evaluations
-    included."""
+    """Scalars read from the device by the task's code (`.item()`, `float()`, `if tensor`), including evaluations."""
     steps: StepPrograms | None = None
     """The training steps after warm-up."""
 
 
 class MemoryPredicted(Event, frozen=True, kw_only=True, tag=True):
-    """What a training step was predicted to take, before the first one."""
+    """Predicted memory of a training step, written before the first one."""
 
     core: MemoryForecast
-    """On each core."""
+    """Forecast for each core."""
 
 
 class MemorySampled(Event, frozen=True, kw_only=True, tag=True):
@@ -260,60 +259,59 @@ class MemorySampled(Event, frozen=True, kw_only=True, tag=True):
     droppable: ClassVar[bool] = True
 
     hbm: list[HbmReading] | None
-    """A reading a core, or null where it cannot be read."""
+    """One reading per core, or null if not available."""
     hbm_reason: str | None = None
-    """Why it cannot be read."""
+    """Why it is not available."""
 
 
 class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
-    """A checkpoint is on disk, whole."""
+    """A checkpoint was saved completely."""
 
     path: str
-    """File, relative to the run directory."""
+    """Path of the file, relative to the run directory."""
     step: Int
-    """Last step in it."""
+    """Last step that it includes."""
     epoch: Int
     """Epoch of that step."""
     bytes: Int
     """Size of the file."""
     seconds: float
-    """Wall time of the save, until it was durable."""
+    """Wall time of the save, until the file was synced to disk."""
     reason: str
     """`epoch`, `request`, `stop` or `non-finite`."""
     best: bool = False
-    """Whether `best.pt` is this one."""
+    """Whether `best.pt` is this checkpoint."""
     sha256: str | None = None
-    """Digest of the file, which was read back before it got its name; null where the version that wrote this did not
-    read it back."""
+    """SHA-256 of the file as read back after writing; null in journals of older versions."""
 
 
 class CheckpointDropped(Event, frozen=True, kw_only=True, tag=True):
-    """An older checkpoint was removed, since newer ones are kept in its place."""
+    """An older checkpoint was removed because newer ones exist."""
 
     path: str
-    """File that is no longer there, relative to the run directory."""
+    """Path of the removed file, relative to the run directory."""
 
 
 class NonFiniteFound(Event, frozen=True, kw_only=True, tag=True):
-    """A loss, or the gradient, began to be NaN or infinite. The values themselves are in the records of the steps."""
+    """A loss or the gradient became NaN or infinite. The values are in the StepsRecorded events."""
 
     text: str
-    """Where it began and how, in one sentence."""
+    """Where and how it began, in one sentence."""
     split: Split
     """Which data."""
     metric: str
-    """`loss`, or `gradient norm` where every loss was finite still."""
+    """`loss`, or `gradient norm` if every loss was still finite."""
     step: Int
-    """Step in which it began; in an evaluation the newest step before it."""
+    """Step in which it began; in an evaluation, the newest step before it."""
     cores: list[Int]
-    """Cores on which it began; none of a gradient, which is of all of them, and where they are not told apart."""
+    """Cores on which it began; empty for a gradient, which all cores share, and if the cores are not known."""
     value: float
-    """What it was on the first of them."""
+    """The value on the first of these cores."""
     others_step: Int | None
-    """First step in which the loss of another core was not finite either; null where none was up to `until_step`."""
+    """First step in which the loss of another core was not finite either; null if there is none up to `until_step`."""
     until_step: Int
-    """Newest step that was looked at."""
+    """Newest step that was checked."""
     gradient_norms: list[float]
-    """Norm of the gradient in the steps up to this one, oldest first; empty where it is not kept."""
+    """Gradient norm in the steps up to this one, oldest first; empty if it is not recorded."""
     policy: str
-    """What is done about it: `continue`, `stop` or `save-stop`."""
+    """The configured action: `continue`, `stop` or `save-stop`."""

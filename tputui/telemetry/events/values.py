@@ -1,4 +1,4 @@
-"""The base class of events, and the values that stand in their fields."""
+"""The base class of events, and the types of their fields."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 INT_MAX = 2**63 - 1
-"""Whole numbers beyond this, either way, are no fact: they cannot be made floats, nor even always be printed."""
+"""Integers beyond +-INT_MAX are invalid: they cannot always be converted to floats, or even printed."""
 
 Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
 """A whole number of at most 64 bits."""
 
 Outcome = Literal["done", "stopped", "failed"]
-"""How a run ended: every epoch trained; ended on request after saving or at once; ended by an error."""
+"""How a run ended: all epochs trained; stopped on request, with or without a save; ended by an error."""
 
 Split = Literal["train", "valid"]
-"""Which share of the data a figure was computed on."""
+"""The part of the data that a value was computed on."""
 
 Phase = Literal[
     "starting",
@@ -29,36 +29,35 @@ Phase = Literal[
     "saving",
     "ending",
 ]
-"""What a worker process is doing: importing and building, waiting for a batch, building the lazy graph, inside the
-XLA compiler, running or waiting for the device, fetching and writing a report, evaluating, writing a checkpoint,
-closing down."""
+"""What a training process is doing: importing modules and building the task; waiting for a batch; building the lazy
+graph; compiling; running or waiting for the device; fetching and writing a report; evaluating; writing a checkpoint;
+shutting down."""
 
 RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now", "stacks"]
-"""What a person may ask of a run: save now; finish the step, save, end; the same after the running epoch; end
-without saving; tell the Python stacks of every process, which goes on meanwhile."""
+"""What a user may request: save now; finish the step, save and stop; the same after the running epoch; stop without
+saving; collect the Python stacks of every process while training continues."""
 
 FrameOwner = Literal["user", "library", "tputui"]
-"""Whose code a call stands in: the user's own; a package's or Python's; this tool's."""
+"""Whose code a call is in: the user's; that of a package or of Python; tputui's."""
 
 FailureKind = Literal["exception", "import", "refused", "unable", "memory", "non_finite", "aborted", "killed", "exited"]
-"""How training broke: an exception; a module of the user's that does not import; a configuration or checkpoint that
-cannot be used; a machine that cannot train; memory that ran out; a loss or gradient that is no finite number, where the
-configuration says to end then; an end in native code, as by an assertion there; a signal from outside; an end without a
-word."""
+"""How training failed: an exception; a user module that cannot be imported; a configuration or checkpoint that cannot
+be used; a machine that cannot train; out of memory; a NaN or infinite loss or gradient, if the configuration stops
+training then; an abort in native code, such as a failed assertion; a signal from outside; an exit without a report."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
-    """A fact. `k` on the wire is the type's name."""
+    """Base class of events. In a journal line, `k` is the name of the type."""
 
     droppable: ClassVar[bool] = False
-    """Whether the reporter may drop (and count) this fact when the disk cannot keep up."""
+    """Whether the reporter may drop (and count) events of this type when the disk cannot keep up."""
 
     t: float
-    """Unix time in seconds at which the fact was true."""
+    """Unix time of the event in seconds."""
 
 
 class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an AverageMeter shows, reduced over all cores and weighted by examples."""
+    """The values of an AverageMeter, reduced over all cores and weighted by examples."""
 
     val: float
     """Mean over the examples of the newest step."""
@@ -71,7 +70,7 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operating system says of one process of the run."""
+    """Memory and CPU use of one process of the run, from the operating system."""
 
     pid: Int
     """Process id on its host."""
@@ -91,40 +90,40 @@ class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: Int
     """Bytes in use."""
     limit_bytes: Int
-    """Bytes there are."""
+    """Total bytes."""
     peak_bytes: Int
-    """Most bytes ever in use, or 0 where the device does not tell."""
+    """Peak of the bytes in use; 0 if the device does not report it."""
 
 
 class StepPrograms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training steps after warm-up have executed and read, totals since the process began."""
+    """What the training steps after warm-up executed and read; totals since the process started."""
 
     steps: Int
     """Steps counted; 0 while warm-up lasts."""
     executes: Int
-    """Programs that they executed."""
+    """Programs executed by these steps."""
     expected_executes: Int
-    """Programs that the strategy makes of so many steps; what is above that is extra work or waiting."""
+    """Programs that the strategy needs for this many steps; more than that means extra work or waiting."""
     scalar_reads: Int
-    """Single values read from the device in them by the task's code (`.item()`, `float()`, `if tensor`)."""
+    """Scalars read from the device by the task's code in these steps (`.item()`, `float()`, `if tensor`)."""
 
 
 class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one module of the network keeps for the backward pass."""
+    """Memory that one module of the network saves for the backward pass."""
 
     name: str
-    """Its place in the network, and its type."""
+    """Name of the module in the network, and its type."""
     bytes: Int
-    """Bytes on one core."""
+    """Bytes per core."""
 
 
 class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A call on a stack."""
 
     file: str
-    """File of the code."""
+    """Path of the source file."""
     line: Int
-    """Line in it."""
+    """Line number."""
     function: str
     """Name of the function."""
     owner: FrameOwner
@@ -132,51 +131,51 @@ class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a thread is."""
+    """The stack of one thread."""
 
     name: str
-    """Its name."""
+    """Name of the thread."""
     frames: list[CodeFrame]
-    """Its calls, the newest first; of a very deep stack the newest ones."""
+    """Its calls, newest first; only the newest ones of a very deep stack."""
 
 
 class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that a training step is predicted to take on one core."""
 
     total_bytes: Int
-    """Everything below together. Working space of the compiler and fragmentation are not in it."""
+    """Sum of the values below, without the compiler's working space and fragmentation."""
     parameters_bytes: Int
     """Parameters and buffers."""
     gradients_bytes: Int
-    """Their gradients."""
+    """Gradients of the parameters."""
     optimizer_bytes: Int
     """State of the optimizer."""
     activations_bytes: Int
-    """What is kept from the forward pass for the backward pass, as far as nothing is reused or recomputed."""
+    """Tensors saved by the forward pass for the backward pass, assuming that nothing is reused or recomputed."""
     inputs_bytes: Int
-    """The batch in use and those that are kept ready."""
+    """The current batch and the prefetched ones."""
     telemetry_bytes: Int
-    """Values of the steps that were not reported yet."""
+    """Values of steps that are not reported yet."""
     biggest: list[ModuleMemory]
-    """The modules with most activations."""
+    """The modules with the most activations."""
     batch_per_core: Int
-    """Examples a core takes each step."""
+    """Examples per core and step."""
     precision: str
     """`fp32` or `bf16`."""
     rematerialised: bool
-    """Whether blocks are computed again in the backward pass, instead of kept."""
+    """Whether blocks are recomputed in the backward pass instead of being saved."""
     limit_bytes: Int | None
-    """What a core has; null where it is not known."""
+    """Memory of a core; null if unknown."""
     limit: str
-    """What that figure is, or why there is none."""
+    """Where `limit_bytes` comes from, or why it is unknown."""
 
 
 class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture of a prediction, or of a training example, beside the run."""
+    """A picture of a prediction or of a training example, saved in the run directory."""
 
     example: str
-    """Which example it shows."""
+    """The example that it shows."""
     name: str
-    """What of it: `input`, `mask`, ..."""
+    """The part of the example: `input`, `mask`, ..."""
     path: str
     """PNG file, relative to the run directory."""
