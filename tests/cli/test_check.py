@@ -51,7 +51,7 @@ def test_a_cut_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixt
     _journal(recorded_run).write_bytes(whole[:-5])
 
     assert main(["check", str(recorded_run)]) == 1
-    assert "the last line is cut" in capsys.readouterr().out
+    assert "the last line is truncated" in capsys.readouterr().out
 
 
 def test_an_empty_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,7 @@ def test_partial_line_of_a_live_writer_is_not_damage(bench: Bench, capsys: pytes
     wait_for(lambda: not is_running(pid), "the end of the worker")
     capsys.readouterr()
     assert main(["check", str(watched.run_dir)]) == 1
-    assert "the last line is cut" in capsys.readouterr().out
+    assert "the last line is truncated" in capsys.readouterr().out
 
 
 def test_dropped_steps_and_contradictions_are_not_damage(
@@ -202,7 +202,7 @@ def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) ->
     sealed = seal(journal)
     sealed.write_bytes(sealed.read_bytes() + other)
     _, (region,) = examine(recorded_run)
-    assert region.reason == f"{len(before)} records in it are of another journal"
+    assert region.reason == f"{len(before)} events in it are of another journal"
     assert times(sealed) == before
 
 

@@ -69,7 +69,7 @@ def test_only_missing_events_of_the_copy_are_reported(recorded_run: Path, capsys
     checked = told(copy, capsys)["regions"]
     assert answer["missing"] == checked
     assert isinstance(checked, list)
-    assert {region["reason"] for region in checked} == {"records are missing here", "the end of the journal is missing"}
+    assert {region["reason"] for region in checked} == {"events are missing here", "the end of the journal is missing"}
     assert json.loads((copy / "repair.json").read_text())["regions"] == regions
     snapshot = session.load(copy)
     assert snapshot.damage.lost_records == 1
@@ -112,7 +112,7 @@ def test_unrecoverable_manifest_is_reported_lost(recorded_run: Path, capsys: Cap
     assert main(["repair", str(recorded_run)]) == 0
     out = capsys.readouterr().out
     assert "run.json could not be rebuilt" in out
-    assert "left out: supervisor-0.jsonl: no record of it can be read" in out
+    assert "left out: supervisor-0.jsonl: no event of it can be read" in out
     assert session.load(recorded_run.with_name("digits-1-repaired")).steps == 66
 
 
@@ -140,7 +140,7 @@ def test_damaged_compressed_journal_keeps_intact_frames(tmp_path: Path, capsys: 
     copy = run_dir.with_name("digits-1-repaired")
     regions = told(copy, capsys)["regions"]
     assert isinstance(regions, list)
-    assert [region["reason"] for region in regions] == ["records are missing here"]
+    assert [region["reason"] for region in regions] == ["events are missing here"]
     assert (copy / path.name).stat().st_size < path.stat().st_size
     assert session.load(copy).condition == "done"
 

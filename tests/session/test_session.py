@@ -390,7 +390,7 @@ def test_partial_line_is_damage_only_after_writer_exits(tmp_path: Path) -> None:
         file.write(b'{"k":"LogWritten","t":')
     assert load(run_dir, clock=lambda: T0 + 11).damage.regions == []
     [region] = load(run_dir, clock=lambda: T0 + 9_999).damage.regions
-    assert region.reason == "the last line is cut"
+    assert region.reason == "the last line is truncated"
 
 
 def test_unknown_kind_of_event_is_reported(recorded_run: Path) -> None:

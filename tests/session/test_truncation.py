@@ -82,7 +82,7 @@ def test_supervisor_journal_cut_before_worker_start(recorded_run: Path, capsys: 
 def test_cut_line_is_reported_once(recorded_run: Path, capsys: Capture) -> None:
     path = recorded_run / "worker-0.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
-    assert [region[3] for region in told(recorded_run, capsys)] == ["the last line is cut"]
+    assert [region[3] for region in told(recorded_run, capsys)] == ["the last line is truncated"]
 
 
 def test_unreadable_manifest_is_shown_as_damage(recorded_run: Path, capsys: Capture) -> None:

@@ -298,7 +298,7 @@ def test_repeated_events_are_one_region(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content + content)
     count, (region,) = read(path)
-    assert (count, region.reason) == (20, "records 0 to 19 stand again")
+    assert (count, region.reason) == (20, "events 0 to 19 are repeated")
     assert (region.start, region.end, region.lost_records) == (len(content), 2 * len(content), 0)
 
 

@@ -65,7 +65,7 @@ def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
     assert [record.event for record in records] == EVENTS[:whole_lines]
     at_a_line_end = cut == sum(map(len, LINES[:whole_lines]))
     assert [region.reason for region in damage] == (
-        ["the file is empty"] if cut == 0 else [] if at_a_line_end else ["the last line is cut"]
+        ["the file is empty"] if cut == 0 else [] if at_a_line_end else ["the last line is truncated"]
     )
 
 
@@ -103,8 +103,8 @@ def test_missing_and_repeated_events_are_reported(tmp_path: Path) -> None:
     records, damage = read_all(path)
     assert [record.seq for record in records] == [0, 3, 4]
     assert [(region.reason, region.lost_records) for region in damage] == [
-        ("records are missing here", 2),
-        ("record 3 stands again", 0),
+        ("events are missing here", 2),
+        ("event 3 is repeated", 0),
     ]
 
 
@@ -121,7 +121,7 @@ def test_truncation_while_reading_is_reported(tmp_path: Path) -> None:
     assert len(tail.read()) == 6
     os.truncate(path, 20)
     assert tail.read() == []
-    assert tail.regions(final=False)[0].reason == "the file was cut while it was read"
+    assert tail.regions(final=False)[0].reason == "the file was truncated while it was read"
     tail.close()
 
 

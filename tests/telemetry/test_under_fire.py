@@ -157,7 +157,7 @@ def test_disk_full_inside_a_line_blocks_nothing(tmp_path: Path, later: str) -> N
     regions = tail.regions(final=True)
     tail.close()
     if later == "none":
-        assert [region.reason for region in regions] == ["the last line is cut"]
+        assert [region.reason for region in regions] == ["the last line is truncated"]
         assert int(left) > 0
         return
     assert (regions, int(left)) == ([], 0)

@@ -1,11 +1,10 @@
-"""One event <-> one line of a journal.
+"""Encodes an event as a line of a journal, and decodes it.
 
-A line is a JSON object that ends with `j`, the id of its journal, the record's sequence number `q`, and `c`, the CRC-32
-of every byte before the comma that precedes it. The id, drawn from the head of the journal, tells a record apart from
-one with the same number of another run; format 1 had none. JSON has no NaN; a float that is not finite
-stands as the string "NaN", "Infinity" or "-Infinity". Unknown fields are passed over and unknown kinds kept, so an
-older reader reads a newer journal. A line is a stranger's until it is decoded: whatever stands in it, `decode` gives a
-record that the reducer can take, or says that it is damaged. Pure.
+A line is a JSON object that ends with `j`, the id of its journal, `q`, the sequence number, and `c`, the CRC-32 of
+every byte before the comma that precedes it. The id is computed from the head of the journal and distinguishes events
+of different runs with the same number; format 1 had none. JSON has no NaN, so a float that is not finite is the string
+"NaN", "Infinity" or "-Infinity". Unknown fields are ignored and unknown kinds are preserved, so an older reader can
+read a newer journal. Lines are untrusted input: `decode` returns a valid `Record` or raises `DamagedLine`. Pure.
 """
 
 from __future__ import annotations
@@ -24,43 +23,43 @@ from tputui.telemetry.events import EVENT_TYPES, INT_MAX, Event, RunStarted, Unk
 _TRAILER = b',"c":"%08x"}\n'
 _TRAILER_BYTES = len(_TRAILER % 0)
 _SEQUENCE_DIGITS_MAX = 16
-"""A journal that says more records than this came before is not believed."""
+"""A line with a longer sequence number is damaged."""
 _SEQUENCE_MARK = b',"q":'
 _ID_MARK = b',"j":"'
 _ID_BYTES = len(_ID_MARK) + 8 + 1
 _END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":[0-9]{1,16},"c":"[0-9a-f]{8}"}\n?\Z')
 _END_BYTES_MAX = 64
 DEPTH_MAX = 64
-"""How deep free values, such as a configuration, may be nested: everything that walks through them calls itself."""
+"""Maximum nesting of free values, such as a configuration: the code that walks through them is recursive."""
 SHORTEST_LINE = len('{"k":"","t":0') + len(_SEQUENCE_MARK) + 1 + _TRAILER_BYTES - 1
-"""Bytes that no record is shorter than, newline not counted."""
+"""Minimum length of a line in bytes, without the newline."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007 - the union is computed
-"""Not strict, so that "NaN" is read where a float is due."""
+"""Not strict, so that "NaN" is accepted for a float."""
 
 
 class Record(NamedTuple):
-    """An event with its place in its journal."""
+    """An event with its number in its journal."""
 
     seq: int
     event: Event
     journal_id: str = ""
-    """Eight hexadecimal digits that all records of a journal have in common; empty in format 1."""
+    """Eight hexadecimal digits that all events of a journal share; empty in format 1."""
 
 
 class DamagedLine(ValueError):
-    """A line that is not what its writer wrote; the text says how that is known."""
+    """A line is not what its writer wrote; the message is the reason."""
 
 
 def encode(event: Event, seq: int, journal_id: str = "") -> bytes:
-    """The line of `event` as the record number `seq` of its journal, newline included; without an id in format 1."""
+    """The line of event number `seq` of a journal, including the newline; without an id in format 1."""
     fields = spell_non_finite(msgspec.to_builtins(event))
     if isinstance(event, UnknownEvent):
         fields = {"k": event.kind, "t": fields["t"], **fields["fields"]}
     try:
         encoded = _encoder.encode(fields)
     except UnicodeEncodeError:
-        # Lone surrogates, as in a file name that is not UTF-8: escaped, so that the rest of the event is not lost.
+        # Escape lone surrogates, as in a file name that is not UTF-8, so that the rest of the event is not lost.
         encoded = _encoder.encode(escape_surrogates(fields))
     mark = b'%s%s"' % (_ID_MARK, journal_id.encode()) if journal_id else b""
     body = b'%s%s,"q":%d' % (encoded[:-1], mark, seq)
@@ -68,7 +67,7 @@ def encode(event: Event, seq: int, journal_id: str = "") -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """The record in a line, with or without its newline. Raises `DamagedLine`."""
+    """Decodes a line, with or without its newline. Raises `DamagedLine`."""
     if not line.endswith(b"\n"):
         line += b"\n"
     body, trailer = line[:-_TRAILER_BYTES], line[-_TRAILER_BYTES:]
@@ -77,27 +76,27 @@ def decode(line: bytes) -> Record:
     mark = body.rfind(_SEQUENCE_MARK, -_SEQUENCE_DIGITS_MAX - len(_SEQUENCE_MARK))
     digits = body[mark + len(_SEQUENCE_MARK) :]
     if mark < 0 or not digits.isdigit():
-        raise DamagedLine("its checksum matches, and yet it has no sequence number")
+        raise DamagedLine("its checksum matches, but it has no sequence number")
     journal_id, end = "", mark
     if body.startswith(_ID_MARK, mark - _ID_BYTES):
         journal_id, end = body[mark - 9 : mark - 1].decode("latin-1"), mark - _ID_BYTES
     try:
         return Record(int(digits), _decode_fields(body[:end] + b"}"), journal_id)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise DamagedLine(f"its checksum matches, and yet: {_briefly(error)}") from None
+        raise DamagedLine(f"its checksum matches, but {_briefly(error)}") from None
 
 
 def journal_id_of(lines: Iterable[bytes]) -> str | None:
-    """The id that most of the lines end with, so that neither a damaged line nor one of another journal decides.
+    """The most common journal id of the lines, so that a damaged or foreign line does not matter.
 
-    None where no line ends like a record.
+    None if no line has the end of an event.
     """
     found = Counter(end[1] or b"" for line in lines if (end := _END.search(line[-_END_BYTES_MAX:])))
     return found.most_common(1)[0][0].decode() if found else None
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """The event as plain JSON values, kind included, the way it stands on the wire."""
+    """The event as plain JSON values including its kind, as in a journal line."""
     fields: dict[str, Any] = spell_non_finite(msgspec.to_builtins(event))
     return fields
 
@@ -118,7 +117,7 @@ def _decode_fields(body: bytes) -> Event:
 
 
 def check_free(value: Any) -> None:
-    """Refuses a free JSON value that others could not walk through or reckon with. Raises `ValueError`."""
+    """Raises `ValueError` if a free JSON value is nested too deep or contains an integer of more than 64 bits."""
     level = [value]
     for _ in range(DEPTH_MAX):
         below: list[Any] = []
@@ -128,7 +127,7 @@ def check_free(value: Any) -> None:
             elif isinstance(item, list):
                 below.extend(item)
             elif isinstance(item, int) and not -INT_MAX <= item <= INT_MAX:
-                raise ValueError("a whole number has more than 64 bits")
+                raise ValueError("an integer has more than 64 bits")
         if not below:
             return
         level = below
@@ -136,7 +135,7 @@ def check_free(value: Any) -> None:
 
 
 def _briefly(error: Exception) -> str:
-    """The error in a few words: some of them quote what they choke on."""
+    """The message of the error, shortened: some quote the whole input."""
     text = str(error)
     return text if len(text) <= _WHY_CHARS_MAX else f"{text[:_WHY_CHARS_MAX]}..."
 
@@ -157,7 +156,7 @@ def escape_surrogates(value: Any) -> Any:
 
 
 def spell_non_finite(value: Any) -> Any:
-    """Replaces floats that JSON cannot write by their names, in nested plain values."""
+    """Replaces floats that JSON cannot represent by strings, in nested plain values."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value

@@ -1,10 +1,10 @@
-"""Sealed journals: the same records, smaller, once a run is finished.
+"""Seals the journals of a finished run (compresses them), and reads sealed journals.
 
-A sealed journal is a valid zstd stream: `zstdcat` prints its records as JSON lines, the bulk values left out. Before
-each frame of lines stands a skippable frame with the values of those lines as one column, regrouped by byte
-significance over thousands of steps, which is where the room is gained. A damaged frame costs its own records;
-reading goes on at the next header. Sealing reads everything back before the plain journal is removed. What a frame may
-take when it is unpacked is bounded before it is, so that a few bytes cannot claim gigabytes.
+A sealed journal is a valid zstd stream: `zstdcat` prints its events as JSON lines without the `block` values. Each
+frame of lines follows a skippable frame with the values of these lines as one column, regrouped by byte significance
+over thousands of steps, which saves most of the space. A damaged frame loses only its own events; reading continues at
+the next header. Sealing verifies the result before it removes the plain journal. The unpacked size of a frame is
+limited before it is unpacked, so that a few bytes cannot claim gigabytes.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import next_data, open_plain
 
 FRAME_VALUES = 65_536
-"""Values a frame gathers: 8,192 steps of 8 cores."""
+"""Values per frame: 8,192 steps of 8 cores."""
 FRAME_RECORDS = 4_096
 LEFT_OUT = ""
-"""What stands in a sealed line where the block was."""
+"""Replaces the block in a sealed line."""
 
 _MAGIC = 0x184D2A54
 _SIGNATURE = b"TPUS"
 _HEAD = struct.Struct("<II4sIIII")
-"""zstd skippable magic, size of what follows; then ours: signature, CRC-32 of the rest of the header and both
-bodies, bytes of the packed values, bytes of the packed lines, number of records."""
+"""Magic number of a zstd skippable frame and its size; then our own fields: signature, CRC-32 of the rest of the header
+and both bodies, bytes of the packed values, bytes of the packed lines, number of events."""
 _REST_BYTES = _HEAD.size - 8
-"""Of the header, what the skippable frame's own size counts."""
+"""The part of the header that is included in the size of the skippable frame."""
 _COLUMN_BYTES_MAX = 4 * (FRAME_VALUES + float_blocks.VALUES_MAX)
 _LINES_BYTES_MAX = 64 << 20
 _LINES_BYTES_FREE = 1 << 20
 _LINES_RATIO_MAX = 2_000
-"""Lines beyond the free megabyte unpack to no more than so many times their size: every one has a checksum, which does
-not pack. A journal that packs better is not sealed."""
+"""Above 1 MB, lines unpack to at most this many times their size: every line has a checksum, which cannot be
+compressed. A journal that compresses better is not sealed."""
 _WASTE_BYTES = 256 << 20
 _WASTE_RATIO = 4
-"""Bodies of frames that turned out to be none are read up to this, and so many times the size of the file."""
+"""Limits the bytes read of invalid frames: `_WASTE_BYTES` plus this many times the size of the file."""
 _NOT_A_FRAME = "a frame does not match its checksum"
 _WASTEFUL = "so many frames do not match their checksums that the rest was not read"
 
 
 class CompressionError(Exception):
-    """The journal was not sealed and stands as it was; the text says why."""
+    """The journal was not sealed and is unchanged; the message is the reason."""
 
 
 def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_seq: None) -> Path:
-    """Replaces a finished journal by its sealed form. Raises `CompressionError` on a damaged one, and `OSError`.
+    """Replaces a finished journal by its sealed form. Raises `CompressionError` if it is damaged, and `OSError`.
 
-    `note` is given where each frame begins, and the number of its first record; last the end, and the next number.
+    Calls `note` with the offset of each frame and the number of its first event, and at the end with the size of the
+    file and the next number.
     """
     target = path.with_name(path.name.removesuffix(SUFFIX) + SEALED_SUFFIX)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -93,12 +94,12 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
 
 
 class CompressedTail:
-    """Reads the records of a sealed journal, a frame a call."""
+    """Reads the events of a sealed journal, one frame per call."""
 
     def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
-        """Opens the file for reading; `keep` is given every frame that is read, as it stands.
+        """Opens the file for reading. Calls `keep` with the bytes of every frame that was read.
 
-        Raises `OSError`, also where it is not a plain file.
+        Raises `OSError`, also if it is not a regular file.
         """
         self.name = path.name
         self.damage: list[Damage] = []
@@ -113,8 +114,7 @@ class CompressedTail:
         self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
 
     def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
-        """The records of the next sound frame; an empty list at the end. A frame is read whole, whatever the
-        limit."""
+        """The events of the next valid frame; an empty list at the end. Ignores `max_bytes`: a frame is read whole."""
         while self._offset < self._size:
             start = self._offset
             frame = self._read_frame(start)
@@ -132,7 +132,7 @@ class CompressedTail:
         return []
 
     def to_last_frame(self) -> None:
-        """Goes on to the last frame by the headers alone, or as far as they are sound."""
+        """Skips to the last frame by reading headers only, or up to the first invalid header."""
         while True:
             head = os.pread(self._fd, _HEAD.size, self._offset)
             if len(head) < _HEAD.size:
@@ -145,25 +145,25 @@ class CompressedTail:
 
     @property
     def bookmark(self) -> Bookmark:
-        """The place after the frames that were read."""
+        """The position after the frames that were read."""
         damage = tuple(self.damage)
         return Bookmark(
             self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
         )
 
     def go_to(self, place: Bookmark) -> None:
-        """Reads on from a place of this journal."""
+        """Continues at a bookmark of this journal."""
         self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
         self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
         self._journal_id = place.journal_id
 
     @property
     def position(self) -> JournalPosition:
-        """How far it has read, and how long the file is."""
+        """The offset up to which the file was read, and its size."""
         return JournalPosition(self._offset, self._size)
 
     def regions(self, *, final: bool) -> list[Damage]:
-        """The damage met so far."""
+        """The damage found so far."""
         regions = list(self.damage)
         if self._bad_start is not None:
             regions.append(Damage(self.name, self._bad_start, self._offset, self._bad_reason, None))
@@ -209,7 +209,7 @@ class CompressedTail:
         return self._size
 
     def _take(self, records: list[Record], start: int) -> list[Record]:
-        """The records of the frame at `start` that were not read before; tells what is missing before it."""
+        """The events of the frame at `start` that were not read before. Reports missing and repeated ones as damage."""
         if self._journal_id is None:
             self._journal_id = Counter(record.journal_id for record in records).most_common(1)[0][0]
         own = [record for record in records if record.journal_id == self._journal_id]
@@ -224,12 +224,12 @@ class CompressedTail:
             add_damage(self.damage, Damage(self.name, self._bad_start, start, self._bad_reason, lost))
             self._bad_start = None
         elif lost:
-            add_damage(self.damage, Damage(self.name, start, start, "records are missing here", lost))
+            add_damage(self.damage, Damage(self.name, start, start, "events are missing here", lost))
         if len(own) < len(records):
-            foreign = f"{len(records) - len(own)} records in it are of another journal"
+            foreign = f"{len(records) - len(own)} events in it are of another journal"
             add_damage(self.damage, Damage(self.name, start, self._offset, foreign, 0))
         if len(fresh) < len(own):
-            again = f"{len(own) - len(fresh)} records stand in it again"
+            again = f"{len(own) - len(fresh)} events in it are repeated"
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
         if fresh and self._keep is not None:
             whole = len(fresh) == len(records)
@@ -238,7 +238,7 @@ class CompressedTail:
 
 
 def _frame_end(records: list[Record], *, final: bool) -> int:
-    """How many of the records fill a frame; 0 where they do not fill one yet."""
+    """Number of records that fill a frame; 0 if they do not fill one yet."""
     values = 0
     for count, record in enumerate(records, start=1):
         if isinstance(record.event, StepsRecorded):
@@ -287,7 +287,7 @@ def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
 
 
 def _decompress(packed: bytes, max_bytes: int) -> bytes:
-    """Unpacks a frame that says how much it holds. Raises `ZstdError`, also where that is more than `max_bytes`."""
+    """Unpacks a frame with a known content size. Raises `ZstdError`, also if that is more than `max_bytes`."""
     import zstandard
 
     if not 0 <= zstandard.frame_content_size(packed) <= max_bytes:
@@ -296,7 +296,7 @@ def _decompress(packed: bytes, max_bytes: int) -> bytes:
 
 
 def _next(tail: Tail | CompressedTail) -> list[Record]:
-    """The next records; an empty list at the end alone. A call of `read` may bring none in the middle of a line."""
+    """The next records; an empty list only at the end. A single `read` may return none in the middle of a line."""
     while True:
         records = tail.read()
         offset, size = tail.position
@@ -305,7 +305,7 @@ def _next(tail: Tail | CompressedTail) -> list[Record]:
 
 
 def _compare(plain: Path, sealed: Path) -> None:
-    """Refuses a sealed journal that does not give back every record of the plain one."""
+    """Raises `CompressionError` if a sealed journal does not contain every event of the plain one."""
     plain_tail, sealed_tail = Tail(plain), CompressedTail(sealed)
     try:
         left: list[Record] = []

@@ -1,9 +1,9 @@
-"""Columns of float32 as text: how a block of per-core values stands in a JSON line.
+"""Encodes blocks of per-core float32 values as text for JSON lines.
 
-A block is `z` or `r` followed by base64. `r` is the little-endian float32 values as they are, row by row. `z` is
-the same bytes, regrouped by significance (all first bytes, then all second bytes, ...) and deflated: neighbouring
-losses share sign and exponent, so this is about a fifth smaller. Pure, and free of numpy, which takes longer to
-import than a whole run takes to open.
+A block is `z` or `r` followed by base64. `r` contains the little-endian float32 values row by row. `z` contains the
+same bytes, regrouped by significance (all first bytes, then all second bytes, ...) and deflated: neighbouring losses
+share sign and exponent, so this is about 20 % smaller. Pure, and without numpy, whose import takes longer than opening
+a run.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ ENCODING = (
     "'r' + base64(values) or 'z' + base64(zlib(values regrouped by byte significance)); "
     "values are little-endian float32, [steps][cores]"
 )
-"""Said once at the head of every journal."""
+"""Description of the encoding, written at the head of every journal."""
 
 VALUES_MAX = 1 << 22
-"""Most values of a block: the reporter's queue holds no more. A block that is said to hold more is not decoded."""
+"""Maximum number of values of a block, which is that of the reporter's queue. Larger blocks are not decoded."""
 _FLOAT_BYTES = 4
 _LEVEL = 1
-"""Higher levels of deflate gain under 1 % on losses and cost three times the time."""
+"""Higher levels of deflate save less than 1 % on losses and take three times as long."""
 
 
 class BlockError(ValueError):
-    """A block does not hold what its record says."""
+    """A block does not match the fields of its event."""
 
 
 def pack(raw: bytes | bytearray | memoryview) -> str:
@@ -40,7 +40,7 @@ def pack(raw: bytes | bytearray | memoryview) -> str:
 
 
 def pack_plain(raw: bytes | bytearray | memoryview) -> str:
-    """Encodes little-endian float32 bytes as they are: for readers of sealed journals, where time counts."""
+    """Encodes little-endian float32 bytes without compression, for fast reading of sealed journals."""
     return "r" + binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
@@ -56,7 +56,7 @@ def unpack(block: str, num_values: int) -> array[float]:
 def unpack_bytes(block: str, num_values: int) -> bytes:
     """Decodes a block to little-endian float32 bytes. Raises `BlockError`."""
     if not 0 <= num_values <= VALUES_MAX:
-        raise BlockError(f"{num_values} values are said to be in it, and no block holds more than {VALUES_MAX}")
+        raise BlockError(f"it claims {num_values} values, more than the maximum of {VALUES_MAX}")
     expected = num_values * _FLOAT_BYTES
     try:
         raw = binascii.a2b_base64(block[1:].encode("ascii"))
@@ -90,10 +90,7 @@ def unshuffle(grouped: bytes) -> bytes:
 
 
 def summarise(values: Sequence[float]) -> tuple[float, float, float, int]:
-    """Mean, min and max of the finite values, and how many are not finite.
-
-    Where no value is finite the three are NaN.
-    """
+    """Mean, minimum and maximum of the finite values (NaN if there is none), and the number of other values."""
     total = math.fsum(values) if all(map(math.isfinite, values)) else math.nan
     if math.isfinite(total):
         return total / len(values), min(values), max(values), 0

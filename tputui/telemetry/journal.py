@@ -1,10 +1,10 @@
-"""The local queue: one append-only file a writing process.
+"""Writes and reads journals: append-only files of event lines, one per process.
 
-`JournalWriter` appends whole lines; `Tail` reads a file that may still grow, from where it left off. A half line is
-"not yet"; a damaged one is named and stepped over at the next newline, and the gap in the sequence numbers tells how
-many records it cost. Neither takes a lock, so no reader can hold up a writer, and any number of readers may come and
-go. A journal is a stranger's file: what a reader keeps of it is bounded whatever stands in it, a hole takes no time,
-and what is no plain file is not opened. Must not interpret events.
+`JournalWriter` appends whole lines. `Tail` reads a file that may still grow and continues where it stopped. An
+incomplete last line is read later. A damaged line is reported and reading continues after the next newline; the gap in
+the sequence numbers gives the number of lost events. Nothing is locked, so readers cannot block a writer. Journals are
+untrusted input: memory is bounded whatever they contain, holes are skipped, and only regular files are opened. Must not
+interpret events.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tputui.telemetry.safe_open import next_data, open_plain
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
-"""A longer run of bytes without a newline is damage: the widest record, 2,048 cores x 256 steps, takes 3 MB."""
+"""More bytes than this without a newline are damage: the largest event, 2,048 cores x 256 steps, takes 3 MB."""
 READ_BYTES = 1 << 20
-FOREIGN = "it is a record of another journal"
+FOREIGN = "it is an event of another journal"
 _ID_LINES = 64
-"""Lines by which a reader finds out which id the records of a journal have."""
+"""Lines that a reader examines to find the id of the journal."""
 WHY_CHARS_MAX = 500
 REGIONS_MAX = 1_000
-"""Damaged regions of a journal that are told one by one; what lies beyond is told as one."""
-TOO_MANY = "more damage follows, which is not told one by one"
-_REPEATED = "stand again"
+"""Damaged regions of a journal that are reported separately; later ones are reported as a single region."""
+TOO_MANY = "more damage follows, which is not listed"
+_REPEATED = "are repeated"
 
 
 class JournalWriter:
-    """Appends events to a new journal file, readable by its owner alone. Not for use from two threads at once."""
+    """Appends events to a new journal file, readable only by its owner. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Creates the file; raises `FileExistsError` where there is one: a journal has one writer, ever."""
+        """Creates the file. Raises `FileExistsError` if it exists: a journal has exactly one writer."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
         self._seq = 0
@@ -49,12 +49,12 @@ class JournalWriter:
     def append(self, events: Iterable[Event]) -> None:
         """Writes the events as consecutive lines.
 
-        Raises `OSError` where the disk does not take them; they are kept then, and `push` goes on from the very byte.
+        Raises `OSError` if they cannot be written; they are then kept, and `push` continues at the same byte.
         """
         self.push()
         events = list(events)
         if not self._journal_id and events:
-            # Of the head, which says who writes what run since when: no other journal has the same.
+            # The head contains the process, the run and the time, so it is unique to the journal.
             self._journal_id = f"{zlib.crc32(_line(events[0], 0, '')):08x}"
         lines = [_line(event, self._seq + offset, self._journal_id) for offset, event in enumerate(events)]
         self._seq += len(lines)
@@ -62,17 +62,17 @@ class JournalWriter:
         self.push()
 
     def push(self) -> None:
-        """Writes what an earlier call could not. Raises `OSError`, and then nothing is lost."""
+        """Writes the lines that an earlier call could not write. Raises `OSError`; nothing is lost then."""
         while self._unsent:
             self._unsent = self._unsent[os.write(self._fd, self._unsent) :]
 
     @property
     def num_unsent(self) -> int:
-        """Records that `push` still has to write, the one that is half written among them."""
+        """Number of events that `push` still has to write, including a partly written one."""
         return bytes(self._unsent).count(b"\n")
 
     def sync(self) -> None:
-        """Makes what was written outlive a power cut. Raises `OSError`."""
+        """Syncs the file to disk, so that it survives a power cut. Raises `OSError`."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -81,69 +81,69 @@ class JournalWriter:
 
 
 def _line(event: Event, seq: int, journal_id: str) -> bytes:
-    """The line of an event; one that no reader would take is told instead, and costs no other."""
+    """The line of an event, or of a warning if the event cannot be encoded or its line is too long."""
     try:
         line = encode(event, seq, journal_id)
         if len(line) <= LINE_BYTES_MAX:
             return line
-        why = f"its line has {len(line)} bytes, and {LINE_BYTES_MAX} is the most"
+        why = f"its line has {len(line)} bytes, more than the maximum of {LINE_BYTES_MAX}"
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         why = repr(error)[:WHY_CHARS_MAX]
-    told = WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
-    return encode(told, seq, journal_id)
+    warning = WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
+    return encode(warning, seq, journal_id)
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A region of a journal that is not what its writer wrote."""
+    """A damaged region of a journal."""
 
     journal: str
     """File name of the journal."""
     start: int
     """Offset of its first byte."""
     end: int
-    """Offset after its last byte; `start` where records are missing between two sound ones."""
+    """Offset after its last byte; equal to `start` if events are missing between two valid ones."""
     reason: str
-    """How it is known."""
+    """What is wrong."""
     lost_records: int | None
-    """Records it cost, told by the sequence numbers around it; null until the next sound record is read."""
+    """Number of lost events, by the sequence numbers around it; null until the next valid event is read."""
 
 
 class JournalPosition(NamedTuple):
-    """How far a tail has read."""
+    """The progress of a reader."""
 
     offset: int
     size: int
 
 
 class Bookmark(NamedTuple):
-    """A place between two records of a journal, from which a reader goes on as the one that took it would have."""
+    """A position between two events of a journal at which any reader can continue."""
 
     journal: str = ""
     """File name of the journal; empty at its start."""
     offset: int = 0
     """Bytes before it."""
     next_seq: int = 0
-    """Number of the record that is expected next."""
+    """Number of the next expected event."""
     damage: tuple[Damage, ...] = ()
-    """Damage met before it."""
+    """Damage found before it."""
     bad_start: int | None = None
-    """Where damage begins that has not ended yet."""
+    """Start of a damaged region whose end is not found yet."""
     bad_reason: str = ""
     journal_id: str | None = None
-    """Id that the records before it have; None where none was read."""
+    """Journal id of the events before it; None if none was read."""
 
 
 START = Bookmark()
-"""Before the first record of any journal."""
+"""The start of any journal."""
 
 
 class Tail:
-    """Reads the records of a journal as it grows."""
+    """Reads the events of a journal as it grows."""
 
     def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
-        """Opens the file for reading; `keep` is given every line that is read as a record, as it stands.
+        """Opens the file for reading. Calls `keep` with the bytes of every valid line.
 
-        Raises `OSError`, also where it is not a plain file.
+        Raises `OSError`, also if it is not a regular file.
         """
         self.name = path.name
         self.damage: list[Damage] = []
@@ -157,7 +157,7 @@ class Tail:
         self._bad_reason = ""
 
     def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
-        """The sound records of at most `max_bytes` more bytes; an empty list is "nothing more yet"."""
+        """The valid events in at most `max_bytes` more bytes; an empty list if nothing more was written yet."""
         chunk = os.pread(self._fd, max_bytes, self._read_to)
         if not chunk:
             self._notice_truncation()
@@ -185,7 +185,7 @@ class Tail:
 
     @property
     def bookmark(self) -> Bookmark:
-        """The place after the records that were read."""
+        """The position after the events that were read."""
         offset = self._read_to - len(self._partial)
         damage = tuple(self.damage)
         return Bookmark(
@@ -193,7 +193,7 @@ class Tail:
         )
 
     def go_to(self, place: Bookmark) -> None:
-        """Reads on from a place of this journal."""
+        """Continues at a bookmark of this journal."""
         self._read_to, self._partial, self._expected_seq = place.offset, b"", place.next_seq
         self._journal_id = place.journal_id
         self.damage = list(place.damage)
@@ -201,17 +201,17 @@ class Tail:
 
     @property
     def position(self) -> JournalPosition:
-        """How far it has read, and how long the file is now."""
+        """The offset up to which the file was read, and its current size."""
         return JournalPosition(self._read_to, os.fstat(self._fd).st_size)
 
     def regions(self, *, final: bool) -> list[Damage]:
-        """The damage met so far. `final` says that the writer is gone, so that a half line is damage too."""
+        """The damage found so far. `final`: the writer has exited, so an incomplete last line is damage as well."""
         regions = list(self.damage)
         end = self._read_to
         if self._bad_start is not None:
             regions.append(Damage(self.name, self._bad_start, end - len(self._partial), self._bad_reason, None))
         if final and self._partial:
-            regions.append(Damage(self.name, end - len(self._partial), end, "the last line is cut", None))
+            regions.append(Damage(self.name, end - len(self._partial), end, "the last line is truncated", None))
         if final and end == 0:
             regions.append(Damage(self.name, 0, 0, "the file is empty", None))
         return regions
@@ -222,7 +222,7 @@ class Tail:
 
     def _take(self, line: bytes, start: int, end: int, records: list[Record]) -> None:
         if len(line) < SHORTEST_LINE:
-            self._mark_bad(start, "it is too short for a record")
+            self._mark_bad(start, "it is too short for an event")
             return
         try:
             record = decode(line)
@@ -234,7 +234,7 @@ class Tail:
             return
         if record.seq < self._expected_seq:
             self._close_region(start, 0)
-            self._tell(repeated(self.name, start, end, record.seq, record.seq))
+            self._add_damage(repeated(self.name, start, end, record.seq, record.seq))
             return
         self._close_region(start, record.seq - self._expected_seq)
         self._expected_seq = record.seq + 1
@@ -243,8 +243,8 @@ class Tail:
             self._keep(line + b"\n")
 
     def _pass_zeros(self, start: int) -> None:
-        """After a chunk of zeros: no line holds one, so they are damage, and a hole of them is stepped over at once."""
-        self._mark_bad(start, "zeros where records should be")
+        """Marks a chunk of zeros as damage, since no line contains one, and skips the rest of a hole."""
+        self._mark_bad(start, "zeros instead of events")
         self._partial = b""
         self._read_to = next_data(self._fd, self._read_to)
 
@@ -253,31 +253,31 @@ class Tail:
             self._bad_start, self._bad_reason = start, reason
 
     def _close_region(self, end: int, lost: int) -> None:
-        """A sound record at `end` closes the region before it and tells what it cost."""
+        """Ends the damaged region before the valid event at `end`; `lost` is the number of events missing before it."""
         if self._bad_start is not None:
-            self._tell(Damage(self.name, self._bad_start, end, self._bad_reason, lost))
+            self._add_damage(Damage(self.name, self._bad_start, end, self._bad_reason, lost))
             self._bad_start = None
         elif lost:
-            self._tell(Damage(self.name, end, end, "records are missing here", lost))
+            self._add_damage(Damage(self.name, end, end, "events are missing here", lost))
 
-    def _tell(self, damage: Damage) -> None:
+    def _add_damage(self, damage: Damage) -> None:
         add_damage(self.damage, damage)
 
     def _notice_truncation(self) -> None:
         size = os.fstat(self._fd).st_size
         if size < self._read_to:
-            self._tell(Damage(self.name, size, self._read_to, "the file was cut while it was read", None))
+            self._add_damage(Damage(self.name, size, self._read_to, "the file was truncated while it was read", None))
             self._read_to, self._partial = size, b""
 
 
 def repeated(journal: str, start: int, end: int, first: int, last: int) -> Damage:
-    """A region of records that were read before."""
-    which = f"record {first} stands again" if first == last else f"records {first} to {last} {_REPEATED}"
+    """A region of events that were read before."""
+    which = f"event {first} is repeated" if first == last else f"events {first} to {last} {_REPEATED}"
     return Damage(journal, start, end, which, 0)
 
 
 def add_damage(regions: list[Damage], damage: Damage) -> None:
-    """Adds a region to those of a journal: the last one goes on where it is of the same kind, or there are too many."""
+    """Adds a region, or extends the last one if both are repeated events or there are too many regions."""
     last = regions[-1] if regions else None
     if last is not None and last.end == damage.start and (joined := _joined(last, damage)) is not None:
         regions[-1] = joined
@@ -289,7 +289,7 @@ def add_damage(regions: list[Damage], damage: Damage) -> None:
 
 
 def _joined(last: Damage, damage: Damage) -> Damage | None:
-    """Two neighbouring regions as one, where both are records that were read before."""
+    """Two neighbouring regions as one if both are repeated events; otherwise None."""
     before, after = _numbers(last.reason), _numbers(damage.reason)
     if before is None or after is None or before[1] + 1 != after[0]:
         return None
@@ -297,8 +297,8 @@ def _joined(last: Damage, damage: Damage) -> Damage | None:
 
 
 def _numbers(reason: str) -> tuple[int, int] | None:
-    """First and last number of the records that a region of repeated ones is about."""
+    """Numbers of the first and the last event in the reason of a region of repeated events; None for other regions."""
     words = reason.split()
-    if words[0] == "record" and reason.endswith("stands again"):
+    if words[0] == "event" and reason.endswith("is repeated"):
         return int(words[1]), int(words[1])
     return (int(words[1]), int(words[3])) if reason.endswith(_REPEATED) else None

@@ -109,7 +109,7 @@ def _copy_journal(path: Path, target: Path, found: RebuiltManifest) -> tuple[int
         os.fsync(fd)
     if not count:
         target.unlink()
-        why = why or "no record of it can be read"
+        why = why or "no event of it can be read"
     return count, why
 
 
