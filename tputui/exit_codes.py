@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
     STOPPED = 4
     """Training was stopped on request."""
     LOST = 5
-    """The processes of the run are gone without an end record."""
+    """The processes of the run are gone without an end event."""
     UNANSWERED = 6
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending."""
     ENVIRONMENT = 7

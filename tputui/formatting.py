@@ -16,7 +16,7 @@ REQUESTS: dict[RequestKind, str] = {
     "stop": "stop",
     "stop_after_epoch": "stop after the epoch",
     "stop_now": "stop at once",
-    "stacks": "tell the stacks",
+    "stacks": "collect the stacks",
 }
 """What a request asks for, after "request to"."""
 
@@ -34,11 +34,11 @@ PHASES: dict[Phase, str] = {
 """What a process is doing, after "while"."""
 
 CORES_NAMED_MAX = 8
-"""Cores that are listed one by one, where they are no range."""
+"""Maximum number of cores listed individually if they are not a range."""
 
 
 def cores(indices: list[int]) -> str:
-    """`core 5`, `cores 0-7`, `cores 1, 5`; empty where there is none."""
+    """`core 5`, `cores 0-7`, `cores 1, 5`; empty if there are none."""
     found = sorted(set(indices))
     if len(found) <= 1:
         return f"core {found[0]}" if found else ""
@@ -52,7 +52,7 @@ _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure with about `digits` digits that matter: `0.4132`, `12.35`, `1.2e-07`, `NaN`, `-inf`."""
+    """A number with about `digits` significant digits: `0.4132`, `12.35`, `1.2e-07`, `NaN`, `-inf`."""
     if value is None:
         return UNKNOWN
     if math.isnan(value):
@@ -68,7 +68,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def exact(value: float | None) -> str:
-    """A configured figure, not rounded to columns: `0.004`, `3e-05`."""
+    """A configured number, not rounded: `0.004`, `3e-05`."""
     return UNKNOWN if value is None else f"{value:.6g}"
 
 
@@ -78,12 +78,12 @@ def more(number: int, what: str) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with thousands apart: `12,345`."""
+    """An integer with thousands separators: `12,345`."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
-    """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty where none is left out."""
+    """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty if none is left out."""
     taken = steps * global_batch
     if taken >= examples:
         return ""
@@ -105,7 +105,7 @@ def size(num_bytes: float | None) -> str:
 def forecast(core: MemoryForecast) -> str:
     """Predicted memory: `predicted 412 MiB a core of 16.0 GiB: activations 300 MiB, optimizer 75.0 MiB`.
 
-    Parts of less than a hundredth are left out.
+    Parts of less than 1 % are left out.
     """
     parts = {
         "activations": core.activations_bytes,
@@ -116,14 +116,14 @@ def forecast(core: MemoryForecast) -> str:
         "telemetry": core.telemetry_bytes,
     }
     ranked = sorted(parts.items(), key=lambda part: -part[1])
-    told = ", ".join(f"{name} {size(part)}" for name, part in ranked if part * 100 >= core.total_bytes)
+    listed = ", ".join(f"{name} {size(part)}" for name, part in ranked if part * 100 >= core.total_bytes)
     of = f" of {size(core.limit_bytes)}" if core.limit_bytes is not None else ""
     again = ", blocks recomputed" if core.rematerialised else ""
-    return f"predicted {size(core.total_bytes)} a core{of}: {told}{again}"
+    return f"predicted {size(core.total_bytes)} a core{of}: {listed}{again}"
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time: `13.1 ms`, `0.40 s`, `12 s`, `3 min 20 s`, `5 h 02 min`, `3 d 4 h`."""
+    """A duration: `13.1 ms`, `0.40 s`, `12 s`, `3 min 20 s`, `5 h 02 min`, `3 d 4 h`."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 0:
@@ -144,7 +144,7 @@ def duration(seconds: float | None) -> str:
 
 
 def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> str:
-    """A unix time in UTC: `2025-10-09T08:53:20Z`, or in another `form`; `unknown` if it is no time."""
+    """A unix time in UTC: `2025-10-09T08:53:20Z`, or in another `form`; `unknown` if it is not a valid time."""
     try:
         return datetime.fromtimestamp(t, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -152,7 +152,7 @@ def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> s
 
 
 def rate(per_s: float | None, unit: str) -> str:
-    """So many a second: `4,885 examples/s`."""
+    """A rate: `4,885 examples/s`."""
     if per_s is None or not math.isfinite(per_s):
         return UNKNOWN
     return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{number(per_s, 3)} {unit}/s"
@@ -190,9 +190,9 @@ def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> s
 
 
 def inert(text: str) -> str:
-    """Text of others without what a terminal would obey: control characters stand as `\\x1b` and the like.
+    """Untrusted text with control characters escaped, such as `\\x1b`, so that a terminal does not execute them.
 
-    Also covers direction overrides and what cannot be encoded; a tab becomes spaces.
+    Also escapes direction overrides and characters that cannot be encoded; a tab becomes spaces.
     """
     if text.isprintable() and text.isascii():
         return text

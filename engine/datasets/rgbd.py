@@ -192,7 +192,7 @@ def prepare(sources: Mapping[str, Path], into: Path, crop_px: int = CROP_PX) -> 
     if "opencv-doc" in sources:
         stereo.append(aloe(sources["opencv-doc"]))
     cut = [bands(scene) for scene in stereo]
-    notes = [_tell_bands(regions) for regions in cut]
+    notes = [_describe_bands(regions) for regions in cut]
     strides = [(region, Stride(24, 16)) for regions in cut for region in regions]
     if "visp-images-data" in sources:
         frames = castle(sources["visp-images-data"])
@@ -259,7 +259,7 @@ def bands(scene: Scene) -> list[Region]:
     ]
 
 
-def _tell_bands(regions: list[Region]) -> str:
+def _describe_bands(regions: list[Region]) -> str:
     scene = regions[0].scene
     columns = ", ".join(f"{region.left}..{region.right - 1}" for region in regions)
     return (

@@ -540,7 +540,7 @@ def test_verification_does_not_hold_all_states_in_memory(run_dir: Path) -> None:
     finally:
         tracemalloc.stop()
     assert held < sum(place.stat().st_size for place in places) / 10
-    assert {found.why_not for found in audit.findings()} == {"the journal has no record with its number"}
+    assert {found.why_not for found in audit.findings()} == {"the journal has no event with its number"}
 
 
 def test_check_json_lists_every_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_dropped_steps_and_contradictions_are_not_damage(
     main(["show", str(recorded_run)])
     page = " ".join(capsys.readouterr().out.split())
     assert "dropped the losses of 7 steps are in no journal" in page
-    assert "left out 2 records that contradict themselves" in page
+    assert "left out 2 events that contradict themselves" in page
 
 
 def of_another_run(parent: Path, journal: Path) -> Path:
@@ -267,6 +267,6 @@ def test_supervisor_journal_without_end_is_reported(recorded_run: Path, capsys: 
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
     assert main(["check", str(recorded_run)]) == 0
     told, _ = capsys.readouterr().out.splitlines()
-    assert told == "supervisor-0.jsonl: no end record: the supervisor was killed, or the last events are missing"
+    assert told == "supervisor-0.jsonl: no end event: the supervisor was killed, or the last events are missing"
     main(["check", str(recorded_run), "--json"])
     assert json.loads(capsys.readouterr().out)["without_end"] == ["supervisor-0.jsonl"]

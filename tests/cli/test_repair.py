@@ -166,7 +166,7 @@ def test_copy_has_other_files_but_none_from_outside(recorded_run: Path, capsys: 
     assert (copy / "checkpoints" / "last.pt").is_symlink()
     assert "checkpoints/.step-00000044.pt.7.tmp" not in kept
     for name in ("pictures/stolen.png", "up", "circle", "pipe"):
-        assert f"left out: {name}: it is not a plain file of the run" in out
+        assert f"left out: {name}: it is not a regular file of the run" in out
         assert not os.path.lexists(copy / name)
     (copy / "worker-0.log").write_text("changed")
     assert (recorded_run / "worker-0.log").read_text() == "printed\n"

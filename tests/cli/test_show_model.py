@@ -69,4 +69,4 @@ def test_run_without_layer_table_is_reported(
 def test_pipe_as_layer_table_does_not_block(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(run_dir / "model.json")
     assert main(["show", str(run_dir), "--model"]) == ExitCode.USAGE
-    assert "not a plain file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err

@@ -101,7 +101,7 @@ CASES = [
          "no step yet: starting"),
     Case("a long import before the first heartbeat", [opened(T0, "worker")], SUPERVISED, (True, True), T0 + 50,
          "starting", "no step yet"),
-    Case("an end record", [*stepping(T0), TRAINING_DONE], [*SUPERVISED, RUN_FAILED], (False, False), T0 + 9e9, "failed",
+    Case("an end event", [*stepping(T0), TRAINING_DONE], [*SUPERVISED, RUN_FAILED], (False, False), T0 + 9e9, "failed",
          "killed by SIGKILL"),
     Case("the worker's own end, supervisor gone", [*stepping(T0), TRAINING_DONE], SUPERVISED, (False, False), T0 + 9e9,
          "done", "3 epochs trained"),
@@ -156,7 +156,7 @@ CASES = [
          "no heartbeat for 1 d 1 h; its processes ran on tpu-vm-0, not visible from here"),
     Case("a copied run that ended", [*stepping(T0), TRAINING_DONE], SUPERVISED, (None, None), T0 + 90_000, "done",
          "3 epochs"),
-    Case("nothing readable", [], [], (None, None), T0 + 90_000, "lost", "no process left a readable record"),
+    Case("nothing readable", [], [], (None, None), T0 + 90_000, "lost", "no process left a readable event"),
     Case("asked for a moment ago", [], [], (None, None), T0 + 1, "starting", "no process has written anything"),
 ]  # fmt: skip
 

@@ -191,7 +191,7 @@ def test_undecodable_block_is_damage_but_its_summary_counts() -> None:
 def test_missing_events_are_reported_at_their_position() -> None:
     snapshot = reduced([("worker-0", 0, opened(T0, "worker")), ("worker-0", 5, ev.WarningRaised(t=T0 + 1, text="w"))])
     texts = [line.text for line in snapshot.logs]
-    assert texts == ["worker-0: 4 records before this are missing from its journal", "w"]
+    assert texts == ["worker-0: 4 events before this are missing from its journal", "w"]
 
 
 def test_state_size_does_not_grow_with_the_run() -> None:

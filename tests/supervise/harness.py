@@ -114,7 +114,7 @@ class Watched:
         return self.said(ev.WorkerStarted)[0].pid
 
     def ended(self, deadline_s: float = DEADLINE_S) -> ev.RunEnded:
-        """The end record, once the supervisor is gone."""
+        """The end event, once the supervisor is gone."""
         self.process.wait(deadline_s)
         return self.said(ev.RunEnded)[0]
 

@@ -73,7 +73,7 @@ def test_exit_code_0_without_end_report_is_a_failure() -> None:
     ending = run_ending(_end(0), None, None, [])
 
     assert (ending.outcome, ending.exit_code) == ("failed", 3)
-    assert "without an end record; it printed nothing" in ending.reason
+    assert "without an end event; it printed nothing" in ending.reason
 
 
 def test_a_stop_before_training_began_is_a_stop() -> None:

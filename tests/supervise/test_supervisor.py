@@ -72,7 +72,7 @@ def test_exit_code_of_user_code_is_a_training_failure(bench: Bench, code: int) -
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("failed", 3)
-    assert f"ended with exit code {code} without an end record" in ended.reason
+    assert f"ended with exit code {code} without an end event" in ended.reason
 
 
 def test_reported_exception_is_the_reason(bench: Bench) -> None:
@@ -272,7 +272,7 @@ def test_unwritable_journal_is_logged_training_continues(bench: Bench) -> None:
     watched.process.wait(20)
 
     assert "the journal cannot be written" in watched.log()
-    assert "the end record could not be written" in watched.log()
+    assert "the end event could not be written" in watched.log()
     assert (watched.run_dir / "trained").exists()
 
 

@@ -128,7 +128,7 @@ def test_absurd_core_number_allocates_nothing(tmp_path: Path, core: int) -> None
     snapshot = session.load(path.parent)
     assert snapshot.num_senseless == 1
     assert max(len(column.means) for column in snapshot.core_columns) == 8
-    assert "left out 1 records that contradict themselves" in " ".join(show_text(snapshot).split())
+    assert "left out 1 events that contradict themselves" in " ".join(show_text(snapshot).split())
 
 
 def test_absurd_core_count_allocates_nothing(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_duplicate_frame_is_reported_and_ignored(tmp_path: Path) -> None:
     path.write_bytes(frame(PACK(b""), PACK(LINE), 1) * 2)
     count, regions = read(path)
     assert count == 1
-    assert [region.reason for region in regions] == ["1 records stand in it again"]
+    assert [region.reason for region in regions] == ["1 events in it are repeated"]
 
 
 def test_event_wider_than_a_read_is_compressed(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_pipe_as_manifest_or_request_does_not_block(recorded_run: Path) -> None:
     os.mkfifo(recorded_run / "run.json")
     os.mkfifo(recorded_run / "requests" / "0-1.json")
     assert requests.read_all(recorded_run) == []
-    with pytest.raises(rundir.RunNotFound, match="not a plain file"):
+    with pytest.raises(rundir.RunNotFound, match="not a regular file"):
         rundir.read_manifest(recorded_run)
     assert session.load(recorded_run).steps == 66
 
@@ -323,5 +323,5 @@ def test_a_tail_is_never_opened_on_a_pipe_even_for_writing(tmp_path: Path) -> No
     path = tmp_path / "worker-0.jsonl"
     os.mkfifo(path)
     for opens in (Tail, CompressedTail, open_plain):
-        with pytest.raises(OSError, match="not a plain file"):
+        with pytest.raises(OSError, match="not a regular file"):
             opens(path)

@@ -52,7 +52,7 @@ def test_killed_run_is_reported_lost_at_the_end(tmp_path: Path) -> None:
     out, _, snapshot = followed(at_once(write_run(tmp_path, ended=False)))
     assert snapshot.condition == "lost"
     assert out.splitlines()[-1] == (
-        "state: lost: no end record; supervisor-0 (pid 4242) and worker-0 (pid 4243) gone for 0 s"
+        "state: lost: no end event; supervisor-0 (pid 4242) and worker-0 (pid 4243) gone for 0 s"
     )
 
 
@@ -201,7 +201,7 @@ def test_each_event_is_one_line() -> None:
         "request to stop: seen while compiling",
         "request to stop: applied after step 4: checkpoints/a.pt",
         "warning: request to save a checkpoint: refused: the run ends",
-        "warning: worker-0: the disk was too slow; 2 records (20 steps) were dropped so that training could continue",
+        "warning: worker-0: the disk was too slow; 2 events (20 steps) were dropped so that training could continue",
         "error: training failed in step 7 while tracing: ValueError: bad",
         "    Traceback:",
         "      File x",

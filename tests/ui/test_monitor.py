@@ -606,7 +606,7 @@ def test_home_seeks_to_the_start_of_an_ended_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plan", [made.running().plan, None])
 def test_reason_of_lost_run_is_shown_in_full_once(plan: Plan | None) -> None:
-    why = "no end record; supervisor-0 (pid 9391) and worker-0 (pid 9393) gone for 2 min 18 s, after nothing"
+    why = "no end event; supervisor-0 (pid 9391) and worker-0 (pid 9393) gone for 2 min 18 s, after nothing"
 
     async def script(pilot: AppPilot) -> None:
         head = " ".join(" ".join(text(pilot.app.screen).splitlines()[:4]).split())

@@ -132,7 +132,7 @@ def test_alarms_are_in_the_header() -> None:
     said = header_text(made.diverged())
     for part in (
         "30 NaN/inf from core 3, step 301",
-        "1 damaged region, 2 records lost",
+        "1 damaged region, 2 events lost",
         "12 steps dropped",
         "7 recompiles",
     ):

@@ -1,6 +1,6 @@
 """One cached state as a file: the state of a process after part of its journal, and the offset at which to continue.
 
-    RUN/places/PROCESS-NUMBER.place     NUMBER is the sequence number of the last record in the state
+    RUN/places/PROCESS-NUMBER.place     NUMBER is the sequence number of the last event in the state
 
 The first line is the head, as JSON; then follows the state as `tputui.cache.state_codec` encodes it. The journals are
 authoritative: a file that is damaged, written by another version, or does not match its journal is refused with the
@@ -69,14 +69,14 @@ class Head(_Version, frozen=True, kw_only=True):
     offset: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)]
     """Offset in the journal at which to continue, in bytes."""
     next_seq: _Count
-    """Number of the record at the offset. In a sealed journal a frame begins there, whose first records may be in the
+    """Number of the event at the offset. In a sealed journal a frame begins there, whose first events may be in the
     state."""
     last_seq: _Count
-    """Number of the last record in the state."""
+    """Number of the last event in the state."""
     newest_t: float
-    """Newest unix time of the records in the state."""
+    """Newest unix time of the events in the state."""
     journal_id: str | None
-    """Journal id of the records in the state; records with another id are not read after them."""
+    """Journal id of the events in the state; events with another id are not read after them."""
     before: _Crc
     """CRC-32 of the last `BEFORE_BYTES` bytes of the journal before the offset, or of all of them."""
     bytes: _Count
@@ -165,7 +165,7 @@ def check_fit(run_dir: Path, head: Head) -> None:
 def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
     """Writes a cache file atomically; returns its size in bytes.
 
-    `bookmark` is after the last record of `state`, and nothing before it is damaged. Raises `NotCacheable` if the state
+    `bookmark` is after the last event of `state`, and nothing before it is damaged. Raises `NotCacheable` if the state
     cannot be encoded, and `OSError`.
     """
     content = state_codec.encode(state)
@@ -203,7 +203,7 @@ def retarget(run_dir: Path, path: Path, bookmark: Bookmark) -> None:
 
 
 def path_of(run_dir: Path, writer: str, last_seq: int) -> Path:
-    """Path of the cache file after record `last_seq` of a process."""
+    """Path of the cache file after event `last_seq` of a process."""
     return run_dir / CACHE_DIR / f"{writer}-{last_seq:016d}{SUFFIX}"
 
 

@@ -56,7 +56,7 @@ class _Kept(NamedTuple):
 
 
 class _Followed:
-    """A journal and the state after the records read so far."""
+    """A journal and the state after the events read so far."""
 
     def __init__(self, path: Path, writer: str) -> None:
         self.tail = Tail(path)
@@ -146,7 +146,7 @@ class CacheWriter:
         followed = self._followed.get(writer)
         for kept in followed.kept if followed else ():
             path = cache_file.path_of(self._run_dir, writer, kept.last_seq)
-            # The last frame that begins with a record in the state, or with the one after; records in both are
+            # The last frame that begins with an event in the state, or with the one after; events in both are
             # skipped by their number.
             frame = next(frame for frame in reversed(frames) if frame.first_seq <= kept.last_seq + 1)
             try:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class CachedState(NamedTuple):
-    """The state of a process after the records before a bookmark. Fork it before applying events."""
+    """The state of a process after the events before a bookmark. Fork it before applying events."""
 
     bookmark: Bookmark
     state: ProcessState
     newest_t: float
-    """Newest unix time of those records."""
+    """Newest unix time of those events."""
 
 
 class _CacheFile(NamedTuple):
@@ -39,9 +39,9 @@ class StateCache:
         self._kept: dict[str, list[_CacheFile]] | None = None
 
     def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
-        """The newest cached state of each process whose records are not newer than the unix time `t`.
+        """The newest cached state of each process whose events are not newer than the unix time `t`.
 
-        A process is left out unless that state contains records after the number in `beyond`.
+        A process is left out unless that state contains events after the number in `beyond`.
         """
         if self._kept is None:
             self._kept = _heads(self._run_dir)
@@ -73,7 +73,7 @@ class StateCache:
 
 
 def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
-    """Readable cache files by process, in order of their records."""
+    """Readable cache files by process, in order of their events."""
     if not (run_dir / CACHE_DIR).is_dir():
         return {}
     # Imported only if there are cache files: the import takes longer than reading a short run.

@@ -110,7 +110,7 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     newest = values.newest.items()
     _need(
         all(name == each.metric and each.n == 1 and makes_sense(each) for name, each in newest),
-        "its newest record makes no sense",
+        "its newest event makes no sense",
     )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
     for series in values.series.values():

@@ -1,4 +1,4 @@
-"""Verifies cache files for `tputui check`: reduces every record once more and compares the states byte by byte.
+"""Verifies cache files for `tputui check`: reduces every event once more and compares the states byte by byte.
 
 Opening a run trusts a cache file that matches its journal; forged states are found here.
 """
@@ -29,7 +29,7 @@ class CacheFinding(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A valid cache file whose records have not been reduced yet."""
+    """A valid cache file whose events have not been reduced yet."""
 
     path: Path
     digest: bytes
@@ -37,7 +37,7 @@ class _Waiting(NamedTuple):
 
 
 class CacheVerifier:
-    """Reduces every record of a run, in order for each process."""
+    """Reduces every event of a run, in order for each process."""
 
     def __init__(self, run_dir: Path) -> None:
         self._findings: list[CacheFinding] = []
@@ -47,7 +47,7 @@ class CacheVerifier:
             self._look(run_dir, path)
 
     def take(self, writer: str, seq: int, event: Event) -> None:
-        """Applies a record."""
+        """Applies an event."""
         waiting = self._waiting.get(writer)
         if not waiting:
             return
@@ -58,10 +58,10 @@ class CacheVerifier:
             self._compare(place, state)
 
     def findings(self) -> list[CacheFinding]:
-        """The results by file name, after all records were applied."""
+        """The results by file name, after all events were applied."""
         for waiting in self._waiting.values():
             for place in waiting.values():
-                self._report(place.path, "the journal has no record with its number")
+                self._report(place.path, "the journal has no event with its number")
             waiting.clear()
         return sorted(self._findings)
 

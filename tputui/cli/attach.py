@@ -23,7 +23,7 @@ EXIT_CODES = exit_codes(
     USAGE="no such run, or no run is running",
     FAILED="the run failed",
     STOPPED="the run was stopped on request",
-    LOST="the processes of the run are gone without an end record",
+    LOST="the processes of the run are gone without an end event",
 )
 
 EARLIER_LINES = 20

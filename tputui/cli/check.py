@@ -152,7 +152,7 @@ def is_alive(reading: Reading) -> bool | None:
 
 
 def _is_over(readings: list[Reading], state: RunState) -> bool:
-    """Whether an end record was read, or no process of the run is known to be alive."""
+    """Whether an end event was read, or no process of the run is known to be alive."""
     ended = any(writer.run_ended or writer.training_ended for writer in state.processes.values())
     return ended or not any(is_alive(reading) for reading in readings)
 
@@ -167,7 +167,7 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         if reading.dropped_steps:
             say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
         if reading.name.startswith("supervisor-") and not reading.ended and not is_alive(reading):
-            say(f"{inert(reading.journal)}: no end record: the supervisor was killed, or the last events are missing")
+            say(f"{inert(reading.journal)}: no end event: the supervisor was killed, or the last events are missing")
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
     records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)

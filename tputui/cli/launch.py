@@ -199,7 +199,7 @@ def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
 def wait_settled(supervisor: subprocess.Popen[bytes]) -> None:
     """Waits up to `SUPERVISOR_EXIT_S` until the supervisor of a run that has ended is gone.
 
-    It seals journals after the end record, and a script that continues after the command expects them sealed.
+    It seals journals after the end event, and a script that continues after the command expects them sealed.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):
         supervisor.wait(SUPERVISOR_EXIT_S)

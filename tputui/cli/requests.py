@@ -123,7 +123,7 @@ def _print_receipts(session: Session, run_dir: Path, request: requests.Request, 
     deadline = time.monotonic() + wait_s
     pause = Pause()
     while True:
-        # Read before the events, so that a receipt written together with the end record is not missed.
+        # Read before the events, so that a receipt written together with the end event is not missed.
         settled = session.settled
         for entry in _new_events(session):
             receipt = _receipt(entry.event, request.id)

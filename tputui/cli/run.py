@@ -26,7 +26,7 @@ EXIT_CODES = exit_codes(
     USAGE="the command line or the configuration is not valid; nothing was created",
     FAILED="training failed",
     STOPPED="training was stopped on request",
-    LOST="the processes of the run are gone without an end record",
+    LOST="the processes of the run are gone without an end event",
     ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
 )
 

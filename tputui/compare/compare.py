@@ -211,10 +211,10 @@ def _trouble(snapshot: Snapshot) -> str | None:
 
 def _peak_memory(snapshot: Snapshot) -> PeakMemory:
     """The peak over the run, as reported by the device if it does."""
-    told = [max(core.peak_bytes, core.used_bytes) for core in snapshot.memory.hbm or []]
-    told += [point.hbm_used_bytes for point in snapshot.memory_history if point.hbm_used_bytes is not None]
-    if told:
-        return PeakMemory(bytes=max(told), of="HBM", reason=None)
+    peaks = [max(core.peak_bytes, core.used_bytes) for core in snapshot.memory.hbm or []]
+    peaks += [point.hbm_used_bytes for point in snapshot.memory_history if point.hbm_used_bytes is not None]
+    if peaks:
+        return PeakMemory(bytes=max(peaks), of="HBM", reason=None)
     reason = snapshot.memory.hbm_reason or "no memory of the device was read"
     resident = [point.rss_bytes for point in snapshot.memory_history if point.rss_bytes is not None]
     resident += [sum(process.rss_bytes for process in snapshot.memory.processes)] if snapshot.memory.processes else []

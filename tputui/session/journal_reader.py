@@ -31,7 +31,7 @@ class CachedStates:
     def __init__(
         self, most: int = STATES_MAX, spacing_bytes: int = SPACING_BYTES, on_disk: StateCache | None = None
     ) -> None:
-        """`on_disk`: the states that the supervisor saved; None to read every record."""
+        """`on_disk`: the states that the supervisor saved; None to read every event."""
         self.on_disk = on_disk
         self._most = most
         self._spacing_bytes = spacing_bytes
@@ -50,9 +50,9 @@ class CachedStates:
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}
 
     def before(self, t: float, beyond: Mapping[str, int] | None = None) -> dict[str, CachedState]:
-        """The newest state of each process whose records are not newer than the unix time `t`.
+        """The newest state of each process whose events are not newer than the unix time `t`.
 
-        A process is left out unless that state contains records after the number in `beyond`.
+        A process is left out unless that state contains events after the number in `beyond`.
         """
         beyond, found = beyond or {}, dict[str, CachedState]()
         for name, kept in self._kept.items():
@@ -126,7 +126,7 @@ class JournalReader:
             self.caught_up = True
             return []
         except OSError as error:
-            # Records that were read but not returned are lost with this reader; a new one reads them again, and those
+            # Events that were read but not returned are lost with this reader; a new one reads them again, and those
             # already applied are ignored.
             self.trouble = f"the run cannot be read: {error.strerror or error}: {error.filename or self._run_dir}"
             self._merge.close()
@@ -159,7 +159,7 @@ class JournalReader:
         self.state.processes = {name: cached_state.state.fork() for name, cached_state in cached.items()}
 
     def _skip(self, moment: float) -> None:
-        """Skips records that stored states before a moment already contain."""
+        """Skips events that stored states before a moment already contain."""
         ahead = self._cached.before(moment, {name: writer.last_seq for name, writer in self.state.processes.items()})
         if not ahead:
             return

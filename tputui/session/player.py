@@ -1,6 +1,6 @@
 """Controls which moment of a run is shown, and finds the time range of a recording.
 
-The range is found by reading the first and the last record of each journal, so that opening a long run is fast.
+The range is found by reading the first and the last event of each journal, so that opening a long run is fast.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def reach_of(spans: list[JournalSpan]) -> Reach:
 
 
 def spans(run_dir: Path) -> list[JournalSpan]:
-    """The time range of each journal; journals without a readable record are left out."""
+    """The time range of each journal; journals without a readable event are left out."""
     found: list[JournalSpan] = []
     try:
         paths = list(rundir.journal_paths(run_dir))
@@ -242,7 +242,7 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
 
 
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
-    """Times of a few records spread over a journal, in order, which show whether the clock was set back."""
+    """Times of a few events spread over a journal, in order, which show whether the clock was set back."""
     found: list[float] = []
     fd = open_plain(path)
     try:
@@ -259,7 +259,7 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
 
 
 def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
-    """Time range of a journal in which the clock was set back; reads every record."""
+    """Time range of a journal in which the clock was set back; reads every event."""
     newest_t, set_back_s = start, 0.0
     with contextlib.closing(tail):
         for record in records_of(tail):

@@ -32,11 +32,10 @@ WATCH_S = 5.0
 
 
 class Session:
-    """A run that is looked at. Not for use from two threads at once.
+    """An opened run. Not thread-safe.
 
-    A recorded run has one reader, read up to the moment that its player plays. A run that is followed has one that is
-    read to the newest event always, and while a person looks back a second one, read up to that moment; so nothing has
-    to be made up for on the way back to now.
+    A recorded run has one reader, which reads up to the moment of the player. A followed run has one reader that always
+    reads to the newest event, and a second one while a past moment is shown, so that the present stays up to date.
     """
 
     def __init__(
@@ -255,7 +254,7 @@ class Session:
         return now, liveness
 
     def _alive_at_moment(self, reader: JournalReader) -> dict[str, bool | None]:
-        """By writer: whether it had more to say after the moment of a reader, or else lives now."""
+        """By writer: whether it has events after the moment of a reader, or else is alive now."""
         if self._recorded:
             return {name: reader.moment < self._last_words.get(name, reader.moment) for name in reader.state.processes}
         found: dict[str, bool | None] = {}
@@ -284,16 +283,17 @@ class Session:
 
 
 def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:
-    """What is told of a run as far as it was read; judged as of now it would be told lost until its end is read."""
+    """The time and liveness to use while the run is being read: by the present time, it would look lost until the end
+    is read."""
     times = [writer.newest_t for writer in state.processes.values() if writer.newest_t is not None]
     now = min(times, default=now)
     return now, assess(state, dict.fromkeys(state.processes, True), now)
 
 
 def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | None = None) -> list[Damage]:
-    """Why the run's manifest cannot be read, or what it says that the run did not record, as a region of its file.
+    """Damage of the run's manifest: why it cannot be read, or how it contradicts the run.
 
-    `manifest` is what was read of it before.
+    `manifest`: the manifest, if it was read before.
     """
     lost: int | None = 0
     try:

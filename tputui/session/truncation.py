@@ -1,7 +1,7 @@
 """Detects truncated, missing or foreign journals, and a manifest that contradicts them.
 
 A file that was cut between two lines, or removed, looks valid by itself, so journals are checked against one another.
-Only proven losses are reported: a killed process writes no end record, and then nothing is missing.
+Only proven losses are reported: a killed process writes no end event, and then nothing is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[D
     """Journals, or ends of journals, that are provably missing, after everything was read.
 
     `files`: journals by process. `known`: damage found in them; a damaged end is not reported twice. `over`: an end
-    record was read, or no process of the run is alive.
+    event was read, or no process of the run is alive.
     """
     if not over:
         return []
@@ -109,7 +109,7 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
 
 
 def _last_word_was_heard(supervisor: ProcessState) -> bool:
-    """Whether the supervisor proves that the training process wrote its end record.
+    """Whether the supervisor proves that the training process wrote its end event.
 
     An exit code other than 0 proves nothing: a process that fails early exits without one.
     """

@@ -66,7 +66,7 @@ class AllCoreSeries(StateStruct, dict=True):
     """Columns that may be stored."""
     columns: Annotated[list[CoreSeries], msgspec.Meta(max_length=COLUMNS_MAX)] = msgspec.field(default_factory=list)
     count: Count = 0
-    """Records added."""
+    """Events added."""
     stride: AtLeastOne = 1
     """Steps that a column may span."""
     last: Int = 0
@@ -104,7 +104,7 @@ class AllCoreSeries(StateStruct, dict=True):
 
     @property
     def width(self) -> int:
-        """Number of cores; 0 before the first record."""
+        """Number of cores; 0 before the first event."""
         return len(self.columns[-1].means) if self.columns else 0
 
     def take(
@@ -113,7 +113,7 @@ class AllCoreSeries(StateStruct, dict=True):
         values: Sequence[float] | None,
         decode: Callable[[StepsRecorded], Sequence[float] | None],
     ) -> None:
-        """Adds a record. `values`: [n * cores], if they were decoded anyway; otherwise `decode` is called when they are
+        """Adds an event. `values`: [n * cores], if they were decoded anyway; otherwise `decode` is called when they are
         needed, and returns None if they cannot be decoded."""
         self.count += 1
         size = record.n * record.cores

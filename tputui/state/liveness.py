@@ -2,7 +2,7 @@
 
 The time and the liveness of the processes are arguments. The first rule that applies:
 
-1. An end record was read: its outcome. The supervisor's record counts, or else that of the training processes.
+1. An end event was read: its outcome. The supervisor's event counts, or else that of the training processes.
 2. A process of the run is alive: running, starting or stalled.
 3. The processes are on another host: they count as alive while their newest event is recent.
 4. Otherwise the run is lost, since its newest event.
@@ -57,7 +57,7 @@ class Liveness(NamedTuple):
     reason: str
     """One sentence, without a full stop."""
     ended_t: float | None
-    """Time of the end record."""
+    """Time of the end event."""
     exit_code: int | None
     """As the supervisor reported it."""
     stalled: Mapping[str, str]
@@ -88,7 +88,7 @@ def _lives(process: ProcessState, alive: Alive, now: float) -> bool:
 
 
 def _end(state: RunState) -> Liveness | None:
-    """The condition by the end records; None if no end record counts yet."""
+    """The condition by the end events; None if no end event counts yet."""
     closed = [w.run_ended for w in state.supervisors if w.run_ended]
     failed = [record for record in closed if record.outcome == "failed"]
     if failed or (closed and state.supervisors[0].run_ended):
@@ -159,7 +159,7 @@ def _going_on(state: RunState, workers: list[ProcessState], living: frozenset[st
 def _no_events(now: float, created: float | None) -> Liveness:
     if created is not None and now - created <= FIRST_WORD_S:
         return _condition("starting", "started; no process has written anything yet")
-    return _condition("lost", "no process left a readable record")
+    return _condition("lost", "no process left a readable event")
 
 
 def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> Liveness:
@@ -260,9 +260,9 @@ def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     if any(alive.get(process.name) is None for process in state.processes.values()):
         host = next((w.opened.host for w in state.in_order if w.opened), "another host")
         return (
-            f"no end record and no heartbeat for {silent_s}{after}; its processes ran on {host}, not visible from here"
+            f"no end event and no heartbeat for {silent_s}{after}; its processes ran on {host}, not visible from here"
         )
-    return f"no end record; {_names(silent)} gone for {silent_s}{after}"
+    return f"no end event; {_names(silent)} gone for {silent_s}{after}"
 
 
 def _names(processes: list[ProcessState]) -> str:

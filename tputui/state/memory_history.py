@@ -62,9 +62,9 @@ def combined(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
 
     Each sample of a process is combined with the newest samples of the others.
     """
-    told = [usage.samples.items for usage in usages if usage.samples.items]
-    of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(told)))
-    parts = [downsample(samples, Sample.join, of_each) for samples in told]
+    series = [usage.samples.items for usage in usages if usage.samples.items]
+    of_each = max(_OF_EACH_LEAST, _SAMPLES_MAX // max(1, len(series)))
+    parts = [downsample(samples, Sample.join, of_each) for samples in series]
     newest: dict[int, Sample] = {}
     points: list[MemoryPoint] = []
     in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)

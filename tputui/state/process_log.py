@@ -41,7 +41,7 @@ class Marks(StateStruct):
 
     of_kind: dict[MarkKind, Recent[Mark]] = msgspec.field(default_factory=dict)
     was_bad: Annotated[list[Metric], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(default_factory=list)
-    """Metrics whose newest record had NaN or infinite values."""
+    """Metrics whose newest event had NaN or infinite values."""
 
     def add(self, kind: MarkKind, t: float, step: int, text: str, core: int | None = None) -> None:
         """Adds a mark, unless its time is not finite. At step 0 the timeline derives the step from the time."""
@@ -144,7 +144,7 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
 
     def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
-        what = f"{event.num_records} records ({event.num_steps} steps)"
+        what = f"{event.num_records} events ({event.num_steps} steps)"
         text = event.why or f"the disk was too slow; {what} were dropped so that training could continue"
         self.warn(event.t, f"{self.name}: {text}", step)
 
@@ -204,7 +204,7 @@ class ProcessLog(StateStruct, dict=True):
 
     def _failure_reported(self, event: ev.FailureReported, step: int) -> None:
         if event.path:
-            self.add_line(event.t, f"the first failure is told in {event.path}", "error")
+            self.add_line(event.t, f"the first failure is described in {event.path}", "error")
         if event.silent:
             text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.message}"
             self.add_line(event.t, text, "error")

@@ -22,12 +22,12 @@ _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
 def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
     """Answers to the newest request for stacks; None if none was answered."""
-    told = [taken for writer in state.in_order for taken in writer.stacks.values()]
-    newest = max((taken.request for taken in told), default=None)
+    all_stacks = [taken for writer in state.in_order for taken in writer.stacks.values()]
+    newest = max((taken.request for taken in all_stacks), default=None)
     if newest is None:
         return None
     answers: dict[str, ev.StacksTaken] = {}
-    for taken in told:
+    for taken in all_stacks:
         # The own report of a process counts more than stacks fetched by a signal.
         if taken.request == newest and (taken.process not in answers or not taken.by_signal):
             answers[taken.process] = taken

@@ -175,7 +175,7 @@ class ProcessState(StateStruct):
         else:
             event = self._in_time(event)
         if lost:
-            text = f"{self.name}: {lost} records before this are missing from its journal"
+            text = f"{self.name}: {lost} events before this are missing from its journal"
             self.log.warn(event.t, text, self.steps_done)
         kind = type(event)
         handler, write = _HANDLERS.get(kind), LOGGED.get(kind)
@@ -389,7 +389,7 @@ class ProcessState(StateStruct):
         self.run_ended = self._timed(event)
 
     def _timed(self, event: EndT) -> EndT:
-        """The end record, at the newest time if its own is invalid: views compute durations up to it."""
+        """The end event, at the newest time if its own is invalid: views compute durations up to it."""
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
 
 

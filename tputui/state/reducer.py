@@ -23,9 +23,9 @@ class RunState:
         self._memo: dict[str, tuple[object, Any]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
-        """Applies record `seq` of the journal called `writer`.
+        """Applies event `seq` of the journal called `writer`.
 
-        Records of one journal come in order; one that was applied before is ignored. Never raises.
+        Events of one journal come in order; one that was applied before is ignored. Never raises.
         """
         state = self.processes.get(writer)
         if state is None:

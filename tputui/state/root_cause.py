@@ -45,8 +45,8 @@ class Death(NamedTuple):
 
 def first(state: RunState) -> Death | None:
     """The first failure that a process reported, of itself or of another one; None if there is none."""
-    told = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
-    causes = [death for death in told if death.event.error != PEER_LOST] or told
+    failures = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
+    causes = [death for death in failures if death.event.error != PEER_LOST] or failures
     return min(causes, key=lambda death: death.event.t, default=None)
 
 

@@ -1,7 +1,7 @@
 """A series of values over steps, bounded in memory however long the run.
 
 Consecutive steps are stored as pieces with their minimum, maximum and mean, so a one-step spike or a single NaN is
-never lost. If there are too many pieces, neighbours are joined in pairs. The result depends on the records alone, not
+never lost. If there are too many pieces, neighbours are joined in pairs. The result depends on the events alone, not
 on how they arrived.
 """
 
@@ -27,7 +27,7 @@ PIECES_OF_ALL_MAX = 8_192
 PIECES_LEAST = 128
 """... this many per host."""
 DECODED_VALUES_MAX = 2_000_000
-"""Values decoded for one series: about 0.2 s of work. Later records are added by their summary."""
+"""Values decoded for one series: about 0.2 s of work. Later events are added by their summary."""
 
 
 class Piece(NamedTuple):
@@ -79,7 +79,7 @@ class Series(StateStruct, dict=True):
     pieces_max: Annotated[int, msgspec.Meta(ge=PIECES_LEAST, le=PIECES_MAX)] = PIECES_MAX
     pieces: Annotated[list[Piece], msgspec.Meta(max_length=PIECES_MAX)] = msgspec.field(default_factory=list)
     count: Count = 0
-    """Records added."""
+    """Events added."""
     stride: AtLeastOne = 1
     """Steps that a piece may span."""
     decoded: Count = 0
@@ -89,11 +89,11 @@ class Series(StateStruct, dict=True):
         self._segments: list[tuple[Piece, Segment]] = []
 
     def wants_values(self, record: StepsRecorded) -> bool:
-        """Whether the record spans at least two pieces, so that its values are worth decoding."""
+        """Whether the event spans at least two pieces, so that its values are worth decoding."""
         return record.n >= 2 * self.stride and self.decoded + record.n * record.cores <= DECODED_VALUES_MAX
 
     def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
-        """Adds a record: by its values, [n * cores], if given, else by its summary."""
+        """Adds an event: by its values, [n * cores], if given, else by its summary."""
         self.count += 1
         if values is None or record.n < 2 * self.stride:
             self._push(_summary(record))

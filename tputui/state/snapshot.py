@@ -26,7 +26,7 @@ from tputui.telemetry import events as ev
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
 """`starting`: alive, no step yet. `stalled`: alive, but silent or without progress for longer than its phase allows.
-`lost`: no end record and no living process."""
+`lost`: no end event and no living process."""
 
 ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
 
@@ -353,7 +353,7 @@ class DamageView(msgspec.Struct, frozen=True, kw_only=True):
 
     regions: list[DamageRegion]
     lost_records: int
-    """Lost records, as far as known from sequence numbers."""
+    """Lost events, as far as known from sequence numbers."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -375,7 +375,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     newest_fact: float | None
     started: float | None
     ended: float | None
-    """Time of the end record."""
+    """Time of the end event."""
     epoch: int
     epoch_step: int
     steps: int
@@ -415,7 +415,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     troubles: list[str] = []
     """Why the viewer cannot see all of the run: its directory is gone, or a file cannot be read."""
     num_senseless: int = 0
-    """Records left out because they contradict themselves."""
+    """Events left out because they contradict themselves."""
     core_columns: list[CoreColumn] = []
     """Each core's loss, in order of steps; at most 512 columns however long the run."""
     outlier: OutlierView | None = None

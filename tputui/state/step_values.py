@@ -1,6 +1,6 @@
 """The values of every step and core that one process reported: series, newest steps, NaN and infinite values.
 
-Records are decoded only when their values are needed; why one cannot be decoded is stored as a sentence, never raised.
+Events are decoded only when their values are needed; why one cannot be decoded is stored as a sentence, never raised.
 Bounded however long the run. No files and no clock here.
 """
 
@@ -24,7 +24,7 @@ from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 RECORD_VALUES_MAX = 1 << 24
-"""More values than the longest journal line can contain; a record that claims more is invalid."""
+"""More values than the longest journal line can contain; an event that claims more is invalid."""
 UNREADABLE_MAX = 64
 RECENT_ROWS_MAX = 64
 """Newest steps whose loss per core is stored, for the outlier test; fewer with many cores ..."""
@@ -36,7 +36,7 @@ CORES_MAX = 1 << 16
 
 
 class BadValue(NamedTuple):
-    """A NaN or infinite value; `column` is its place in the row of a record."""
+    """A NaN or infinite value; `column` is its place in the row of an event."""
 
     step: Int
     column: Count
@@ -45,7 +45,7 @@ class BadValue(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The loss of every core in one step; values: [cores], by column of the record."""
+    """The loss of every core in one step; values: [cores], by column of the event."""
 
     step: Int
     values: FloatArray
@@ -58,7 +58,7 @@ class StepValues(StateStruct, dict=True):
     newest: Annotated[dict[Metric, StepsRecorded], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(
         default_factory=dict
     )
-    """The newest record, by metric."""
+    """The newest event, by metric."""
     columns: AllCoreSeries = msgspec.field(default_factory=AllCoreSeries)
     """The loss of each core."""
     non_finite: Annotated[list[BadValue], msgspec.Meta(max_length=NON_FINITE_MAX)] = msgspec.field(default_factory=list)
@@ -66,7 +66,7 @@ class StepValues(StateStruct, dict=True):
     unreadable: Annotated[dict[Count, Text], msgspec.Meta(max_length=UNREADABLE_MAX)] = msgspec.field(
         default_factory=dict
     )
-    """Why a record cannot be decoded, by its sequence number."""
+    """Why an event cannot be decoded, by its sequence number."""
     recent: Annotated[list[Row], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
     """The newest steps of the loss that were decoded; `recent_rows` adds those still pending."""
 
@@ -74,9 +74,9 @@ class StepValues(StateStruct, dict=True):
         self.topology: TopologyDeclared | None = None
         """Set by the state of the process, which owns it."""
         self._pending: deque[StepsRecorded] = deque()
-        """Records after the newest of `recent`, not decoded yet."""
+        """Events after the newest of `recent`, not decoded yet."""
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
-        """The record whose newest row was decoded last, and that row."""
+        """The event whose newest row was decoded last, and that row."""
 
     def fork(self) -> Self:
         """An independent copy."""
@@ -92,7 +92,7 @@ class StepValues(StateStruct, dict=True):
             )
 
     def take(self, seq: int, event: StepsRecorded, log: ProcessLog, newest_t: float | None) -> None:
-        """Adds a valid record. `newest_t` (unix time) replaces a time that is not finite."""
+        """Adds a valid event. `newest_t` (unix time) replaces a time that is not finite."""
         if event.metric not in self.series:
             if len(self.series) >= METRICS_MAX:
                 return
@@ -119,7 +119,7 @@ class StepValues(StateStruct, dict=True):
         return self.cores_of(num_columns)[column]
 
     def cores_of(self, num_columns: int) -> Sequence[int]:
-        """Global core index of each column of a record with `num_columns` columns."""
+        """Global core index of each column of an event with `num_columns` columns."""
         if self.topology is not None and len(self.topology.cores) == num_columns:
             return self.topology.cores
         return range(num_columns)
@@ -154,7 +154,7 @@ class StepValues(StateStruct, dict=True):
         return self.recent
 
     def normalize(self) -> None:
-        """Reduces the newest records to their last step and decodes pending ones.
+        """Reduces the newest events to their last step and decodes pending ones.
 
         Afterwards equal values have equal encodings, whether or not they were shown, and however a journal stores them.
         """
@@ -163,7 +163,7 @@ class StepValues(StateStruct, dict=True):
             self.newest[metric] = _last_step(record, self.newest_row(metric))
 
     def _forget_rows(self, most: int) -> None:
-        """Drops records before they are decoded if the newest `most` steps do not need them."""
+        """Drops events before they are decoded if the newest `most` steps do not need them."""
         num_rows = sum(record.n for record in self._pending)
         if num_rows >= most:
             self.recent = []
@@ -199,7 +199,7 @@ class StepValues(StateStruct, dict=True):
 
 
 def _last_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorded:
-    """The last step of a record as a record of its own; row: [cores], or None if it cannot be decoded."""
+    """The last step of an event as an event of its own; row: [cores], or None if it cannot be decoded."""
     last = record.first + record.n - 1
     if row is None:
         return msgspec.structs.replace(record, first=last, n=1, bad=min(record.bad, record.cores), block="")
@@ -215,7 +215,7 @@ def _rows_most(num_cores: int) -> int:
 
 
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
-    """Whether the counts of a record are consistent and within the limits."""
+    """Whether the counts of an event are consistent and within the limits."""
     if isinstance(event, TopologyDeclared):
         known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
         return 0 <= event.num_cores <= CORES_MAX and known

@@ -121,7 +121,7 @@ def _end(state: RunState, liveness: Liveness) -> list[Mark]:
         text = f"run {liveness.condition}: {liveness.reason}"
         return [Mark(t=liveness.ended_t, step=step, kind="end", text=text, core=None)]
     if liveness.condition == "lost" and state.newest_t is not None:
-        text = "newest event of the run; it has no end record"
+        text = "newest event of the run; it has no end event"
         return [Mark(t=state.newest_t, step=step, kind="end", text=text, core=None)]
     return []
 
@@ -250,7 +250,7 @@ def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:
     lost = sum(region.lost_records or 0 for region in all_regions)
     for process in state.in_order:
         for seq, why in process.values.unreadable.items():
-            reason = f"record {seq}: {why}"
+            reason = f"event {seq}: {why}"
             all_regions.append(DamageRegion(journal=process.name, start=0, end=0, reason=reason, lost_records=0))
     return DamageView(regions=all_regions, lost_records=lost)
 

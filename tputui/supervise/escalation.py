@@ -37,7 +37,7 @@ class Timing(NamedTuple):
     stall_grace_s: float = 120.0
     """From the request to save and stop after a stall to the request to stop at once."""
     end_record_s: float = 30.0
-    """How long to retry writing the end record if the disk refuses it."""
+    """How long to retry writing the end event if the disk refuses it."""
 
 
 class Escalation:

@@ -15,7 +15,7 @@ _LAST_LINES = 3
 
 
 class RunEnding(NamedTuple):
-    """Outcome, exit code and reason for the end record."""
+    """Outcome, exit code and reason for the end event."""
 
     outcome: Outcome
     exit_code: ExitCode
@@ -83,7 +83,7 @@ def _failure_reason(end: WorkerEnd, failure: FailureRaised | None, last_lines: S
     if failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
         reason = "the training process gave up"
     elif end.returncode >= 0:
-        reason = f"the training process ended with {returncode_text(end.returncode)} without an end record"
+        reason = f"the training process ended with {returncode_text(end.returncode)} without an end event"
     if failure is not None:
         reason += f": {failure.error}: {failure.message.partition(chr(10))[0]}"
     elif last_lines:

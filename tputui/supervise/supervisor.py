@@ -1,4 +1,4 @@
-"""Supervises one training process: a loop from its start to the end record of the run.
+"""Supervises one training process: a loop from its start to the end event of the run.
 
 The loop wakes several times a second and on signals. It writes events to the journal and acts on requests, stalls and
 timeouts. It reads no configuration except the manifest, and imports no torch.
@@ -200,7 +200,7 @@ class Supervisor:
             self._reporter.emit(receipt)
 
     def _end(self, ending: outcome.RunEnding) -> ExitCode:
-        """Writes the end record, closes the files and seals the journals. Returns the exit code of the run."""
+        """Writes the end event, closes the files and seals the journals. Returns the exit code of the run."""
         self._reporter.emit(
             ev.RunEnded(
                 t=time.time(),
@@ -211,7 +211,7 @@ class Supervisor:
             )
         )
         if not self._reporter.flush(self._timing.end_record_s):
-            _log_line(f"the end record could not be written: {self._reporter.failure}")
+            _log_line(f"the end event could not be written: {self._reporter.failure}")
         self._reporter.close()
         self._worker_state.close()
         self._log.close()

@@ -13,7 +13,7 @@ from tputui.telemetry import safe_open
 
 FILE = "model.json"
 LAYERS_MAX = 2_000
-"""Layers that are listed; a network with more is counted in full."""
+"""Maximum number of layers listed; the totals include all."""
 BYTES_MAX = 2**22
 _RULE = "-"
 
@@ -26,9 +26,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """Name of its class."""
     shapes: list[list[int]] | None = None
-    """Shapes of the tensors that its first call returned, the batch first; None where it was not called."""
+    """Shapes of the tensors that its first call returned, batch dimension first; None if it was not called."""
     parameters: int = 0
-    """Its own, without those of modules inside."""
+    """Number of its own parameters, without those of modules inside."""
     trainable: int = 0
     """Those of them that the optimizer changes."""
 
@@ -48,7 +48,7 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoTable(Exception):
-    """There is no table; the text says why."""
+    """There is no table; the message is the reason."""
 
 
 def read(run_dir: Path) -> LayerTable:
@@ -66,7 +66,7 @@ def read(run_dir: Path) -> LayerTable:
 
 
 def text(table: LayerTable) -> str:
-    """The table for a person."""
+    """The table as text."""
     rows = [("layer", "type", "output", "parameters", "trainable")]
     rows += [
         (

@@ -26,7 +26,7 @@ DISCOVERY_INTERVAL_S = 0.5
 
 
 class JournalEvent(NamedTuple):
-    """A record with the name of the process that wrote it."""
+    """An event with its number and the name of the process that wrote it."""
 
     writer: str
     seq: int
@@ -34,21 +34,21 @@ class JournalEvent(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What was read of a journal before a place in it."""
+    """What was read of a journal before a position in it."""
 
     newest_t: float | None = None
-    """Newest time in the run."""
+    """Newest run time."""
     set_back_s: float = 0.0
-    """By how much the clock was set back."""
+    """Seconds by which the clock was set back."""
     last_seq: int = -1
-    """Number of the last record."""
+    """Number of the last event."""
 
 
 class _Timed(NamedTuple):
-    """A fact with its time in the run."""
+    """An event with its run time."""
 
     t: float
-    fact: JournalEvent
+    event: JournalEvent
 
 
 class RecordTail(Protocol):
@@ -67,7 +67,7 @@ class RecordTail(Protocol):
 
 
 class _Cursor:
-    """A tail with the records that were read and not handed out."""
+    """A journal with the events that were read but not returned yet."""
 
     def __init__(self, writer: str, tail: RecordTail) -> None:
         self.writer = writer
@@ -77,14 +77,14 @@ class _Cursor:
 
     @property
     def caught_up(self) -> bool:
-        """Whether what comes next is known, or there is nothing more."""
+        """Whether the next event is known, or there is none."""
         offset, size = self.tail.position
         return bool(self.waiting) or offset >= size
 
     def take(self, until: float) -> Iterator[_Timed]:
-        """Hands out the records up to `until`, reading at most one more chunk."""
+        """Returns the events up to `until`, reading at most one more chunk."""
         if not self.waiting:
-            # In a sealed journal reading goes on where a frame begins, some of which may have been read before.
+            # A sealed journal is read on from the start of a frame, of which some events may have been read before.
             last_seq = self.reached.last_seq
             self.waiting.extend(self._timed(record) for record in self.tail.read() if record.seq > last_seq)
         while self.waiting and not self.waiting[0].t > until:
@@ -102,7 +102,7 @@ class _Cursor:
 
 
 class Merge:
-    """The facts of a run's journals."""
+    """Reads the events of all journals of a run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -112,31 +112,31 @@ class Merge:
         self._changed = 0
 
     def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[JournalEvent], bool]:
-        """Facts up to the time `until`, and whether there is certainly nothing more for now.
+        """Events up to the time `until`, and whether there is certainly nothing more for now.
 
-        Stops after about `budget_s`, so that a long run opens piece by piece. Within a call the facts are in order
+        Stops after about `budget_s`, so that a long run opens piece by piece. Within a call the events are in order
         of time.
         """
         deadline = time.monotonic() + budget_s
         self._discover()
-        facts: list[JournalEvent] = []
+        events: list[JournalEvent] = []
         while True:
             rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
-            facts.extend(timed.fact for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
+            events.extend(timed.event for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
             quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
             if quiet or time.monotonic() >= deadline:
-                return facts, quiet
+                return events, quiet
 
     def bookmarks(self) -> dict[str, Bookmark]:
-        """By writer: the place in its journal up to which records were handed out; not of one that holds some back."""
+        """Bookmarks after the events returned so far, by writer; without writers that have unreturned events."""
         return {name: cursor.tail.bookmark for name, cursor in self._cursors.items() if not cursor.waiting}
 
     def go_to(self, places: Mapping[str, Bookmark], reached: Mapping[str, Reached]) -> set[str]:
-        """Hands out each writer's records from a place on, whatever was handed out before.
+        """Continues each writer's journal at a bookmark, whatever was returned before.
 
-        `reached` tells what was read before each place that is not the start.
-        Returns the writers for which that was done: a place of another file than the one that is read, which may
-        have been sealed since, is none. Raises `OSError` where the directory cannot be read.
+        `reached` describes what was read before each bookmark that is not the start. Returns the writers that were
+        moved: a bookmark of another file is ignored, since the journal may have been sealed. Raises `OSError` if the
+        directory cannot be read.
         """
         self._discover()
         moved: set[str] = set()
@@ -150,7 +150,7 @@ class Merge:
         return moved
 
     def damage(self, *, final: bool) -> list[Damage]:
-        """Damaged regions met so far. `final` says that no writer lives, so that half lines are damage too."""
+        """Damaged regions found so far. `final`: no writer is alive, so incomplete lines are damage as well."""
         regions = [region for cursor in self._cursors.values() for region in cursor.tail.regions(final=final)]
         return regions + list(self._unopened.values())
 
@@ -163,8 +163,8 @@ class Merge:
 
     def _discover(self) -> None:
         now = time.monotonic()
-        # A journal that a short-lived process has just made must be found before its run counts as read; times of
-        # directories are coarse, so an unchanged one is looked through now and then as well.
+        # The new journal of a short-lived process must be found before its run counts as read. Modification times of
+        # directories are coarse, so an unchanged directory is also listed now and then.
         changed = self._run_dir.stat().st_mtime_ns
         if changed == self._changed and now - self._looked_at < DISCOVERY_INTERVAL_S:
             return
@@ -174,7 +174,7 @@ class Merge:
                 self._open(writer, path)
 
     def _open(self, writer: str, path: Path) -> None:
-        """Opens a journal that was found. One that cannot be opened is told, and costs no other."""
+        """Opens a journal. One that cannot be opened is reported as damage and does not affect others."""
         try:
             tail = open_tail(path)
         except FileNotFoundError:
@@ -183,7 +183,7 @@ class Merge:
                 return
             if path.name.endswith(rundir.SEALED_SUFFIX):
                 return  # the run's directory is being removed
-            # Sealed between the look and the opening: the sealed one stands beside before the plain one goes.
+            # It was sealed in between: the sealed journal exists before the plain one is removed.
             self._open(writer, path.with_name(f"{writer}{rundir.SEALED_SUFFIX}"))
         except OSError as error:
             self._unopened[writer] = Damage(path.name, 0, 0, f"it cannot be opened: {error.strerror}", None)
@@ -193,19 +193,19 @@ class Merge:
 
 
 def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> RecordTail:
-    """Opens a journal, plain or sealed; `keep` is given what it is read from. Raises `OSError`."""
+    """Opens a journal, plain or sealed. Calls `keep` with the bytes of everything valid. Raises `OSError`."""
     return CompressedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
 
 
 def head_of(path: Path) -> JournalOpened | None:
-    """The head of a journal; None where it cannot be told. Raises `OSError`."""
+    """The head of a journal; None if it cannot be read. Raises `OSError`."""
     with contextlib.closing(open_tail(path)) as tail:
         first = next((record.event for record in records_of(tail)), None)
     return first if isinstance(first, JournalOpened) else None
 
 
 def records_of(tail: RecordTail) -> Iterator[Record]:
-    """The sound records of a journal, as far as it went when this began. Raises `OSError`."""
+    """The valid events of a journal up to its size at the start of the call. Raises `OSError`."""
     offset, size = tail.position
     while offset < size:
         yield from tail.read()

@@ -11,25 +11,25 @@ from collections.abc import Iterable
 from typing import Any
 
 MASK = "[redacted]"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
 _NAMES = (
     *("password", "passwd", "passphrase", "secret", "credential", "credentials", "authorization", "apikey"),
     *("accesskey", "secretkey", "privatekey", "sessionkey", "apitoken", "accesstoken", "authtoken"),
     *("bearertoken", "refreshtoken", "webhookurl", "connectionstring"),
 )
-"""Ends of a name, its words joined, whose value is a secret, whatever it looks like: `PGPASSWORD`, `wandb_api_key`."""
+"""A name that ends like this, with its words joined, always has a secret value: `PGPASSWORD`, `wandb_api_key`."""
 
 _VAGUE_NAMES = {"token": 1, "pat": 1, "pwd": 1, "auth": 3, "key": 3, "pass": 3}
-"""Last words of a name whose value is a secret where it is long and changes between letters and digits so often, as
-what is drawn at random does: `pad_token = "<pad>"` and `label_key = "diagnosis_code_2019"` are none."""
+"""A name with this last word has a secret value only if the value looks random: long, with at least this many changes
+between letters and digits. `pad_token = "<pad>"` and `label_key = "diagnosis_code_2019"` are not secrets."""
 
 _RANDOM = re.compile(r"[A-Za-z0-9_\-.+/=~]{16,}")
 _CHANGES = re.compile(r"[A-Za-z](?=[0-9])|[0-9](?=[A-Za-z])")
 
 _SCHEME = r"(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]{0,20}://"
 _TEXT_CHARS_MAX = 1 << 20
-"""A longer text is looked through in pieces of this, so that none takes long."""
+"""Longer texts are searched in pieces of this size, so that no search takes long."""
 
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9_])(?:"
@@ -42,16 +42,16 @@ _SHAPES = re.compile(
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
     r")"
 )
-"""Tokens that tell by their first letters what they are: of model hubs, code hosts, clouds, chats; JWT; PEM keys."""
+"""Tokens with a known prefix (of model hubs, code hosts, clouds and chats), JWTs and PEM keys."""
 
 _IN_ADDRESS = re.compile(rf"({_SCHEME})(?:[^\s/@:]{{0,200}}:[^\s/?#\"'<>]{{1,500}}|[^\s/@:]{{16,500}})@")
-"""`scheme://user:password@` up to the last `@` of the host part, and a long user alone, which is a token."""
+"""`scheme://user:password@` up to the last `@` of the host part; also a long user name alone, which is a token."""
 
 _IN_QUERY = re.compile(
     r"([?&](?:[A-Za-z0-9_\-]{0,40}(?:token|secret|password|api_?key|signature|credential)|sig)=)[^&\s#'\"]+",
     re.IGNORECASE,
 )
-"""`?token=...` and the like, signed addresses of clouds among them."""
+"""`?token=...` and similar query parameters, including those of signed cloud URLs."""
 
 _IN_HEADER = re.compile(
     r"(?P<name>authorization\W{1,6})?(?P<kind>(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})"
@@ -65,7 +65,7 @@ _ASSIGNED = re.compile(
     r"(?:(?<![A-Za-z0-9_.\-])|(?<=\x1b\[m)|(?<=[0-9;]m))(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{0,80})"
     rf"(?P<mark>\\{{0,8}}[\"']?\]?{_BLANKS}(?:=>|:=|==?|:){_BLANKS})(?=[^ \t\r\n])"
 )
-"""A name and what assigns to it: `NAME=`, `NAME: `, `'NAME': `, `\\"NAME\\": `, coloured or not. The value follows."""
+"""A name and an assignment: `NAME=`, `NAME: `, `'NAME': `, `\\"NAME\\": `, coloured or not. The value follows."""
 
 _VALUE = re.compile(
     r"(?P<before>[bBrRuUfF]{0,2})(?:"
@@ -73,23 +73,23 @@ _VALUE = re.compile(
     r"|(?P<escaped>\\{1,8}[\"'])(?:(?!(?P=escaped)).){0,10000}(?P=escaped)?)"
     r"|(?P<bare>[^\s\"',;&\x1b]{1,10000})"
 )
-"""The value of an assignment: in quotes, blanks included, or up to a blank. A quote without end ends with the line."""
+"""The value of an assignment: a quoted text, or everything up to a blank. An unclosed quote ends with the line."""
 
 _MAY_BE_SECRET = re.compile(rf"(?:{'|'.join([*_NAMES, *_VAGUE_NAMES])})$")
 
 _NO_SECRETS = frozenset({"true", "false", "none", "null", "str", "bytes", "int", "float", "bool", "optional"})
-"""Bare values that are none, whatever they are assigned to: flags, and types in lines of code."""
+"""Unquoted values that are never secrets: flags, and types in lines of code."""
 
 _HINTS = (
     *("pass", "secret", "token", "key", "auth", "cred", "bearer", "basic", "://", "pwd", "webhook", "connection"),
     *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat", "glpat", "sk-", "k_live", "k_test", "akia", "asia"),
     *("aiza", "ya29", "xox", "pypi-", "npm_", "eyj", "sig="),
 )
-"""What a text must hold, in small letters, to be looked at closely; most hold none of it."""
+"""Only texts that contain one of these, in lower case, are searched further; most contain none."""
 
 
 def names_secret(name: str, value: str) -> bool:
-    """Whether a value is a secret by what it is called."""
+    """Whether a value is a secret, by its name."""
     if not value or value == MASK:
         return False
     words = [part.lower() for part in _words(name)]
@@ -102,7 +102,7 @@ def names_secret(name: str, value: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """A text with what looks like a secret in it masked: tokens, PEM keys, credentials in addresses, `password=...`."""
+    """The text with its secrets masked: tokens, PEM keys, credentials in URLs, `password=...`."""
     small = text.lower()
     if not any(hint in small for hint in _HINTS):
         return text
@@ -117,7 +117,7 @@ def masked_text(text: str) -> str:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """A plain value, nested as it may be, with the secrets in it masked."""
+    """A plain value, possibly nested, with its secrets masked."""
     if isinstance(value, dict):
         return {key: masked(item, str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -130,7 +130,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def masked_argv(words: Iterable[str]) -> list[str]:
-    """A command line with the secrets in it masked: `--password X`, `--set data.token=X`, `NAME=X`, addresses."""
+    """A command line with its secrets masked: `--password X`, `--set data.token=X`, `NAME=X`, URLs."""
     found: list[str] = []
     name = ""
     for word in words:
@@ -166,7 +166,7 @@ def _words(name: str) -> list[str]:
 
 
 def _masked_header(found: re.Match[str]) -> str:
-    """`Bearer TOKEN` without the token; left as it is if that reads like a word and no header is named."""
+    """`Bearer TOKEN` with the token masked; unchanged if it looks like a word and no header is named."""
     value = found["value"]
     if not (found["name"] or _CHANGES.search(value) or value.endswith("=")):
         return found[0]
@@ -174,12 +174,12 @@ def _masked_header(found: re.Match[str]) -> str:
 
 
 def _masked_assignments(text: str) -> str:
-    """The text with the values of secret names masked. A value of another name is looked through like any text."""
+    """The text with the values of secret names masked. Values of other names are searched like any text."""
     parts: list[str] = []
     done = place = 0
     while (found := _ASSIGNED.search(text, place)) is not None:
         place = found.end()
-        # Asked of the name alone first: to look at every value would take long where there is one in another.
+        # Check the name first: matching every value would be slow for nested assignments.
         may_be = _MAY_BE_SECRET.search("".join(_words(found["name"])).lower())
         value = _VALUE.match(text, place) if may_be else None
         if value is not None and (masked := _masked_value(found["name"], value)) is not None:
@@ -189,7 +189,7 @@ def _masked_assignments(text: str) -> str:
 
 
 def _masked_value(name: str, found: re.Match[str]) -> str | None:
-    """What stands in the place of a value; None where it is no secret."""
+    """The masked value; None if it is not a secret."""
     if bare := found["bare"]:
         is_secret = bare.lower() not in _NO_SECRETS and not bare.startswith("//") and names_secret(name, bare)
         return MASK if is_secret else None

@@ -23,15 +23,15 @@ from tputui.telemetry.safe_open import data_extents, open_plain, read_small
 
 _COPY_BYTES = 1 << 20
 REPORT = "repair.json"
-"""File in the copy that tells what was damaged."""
+"""File in the copy that lists the damage."""
 
 
 class NothingReadable(Exception):
-    """Neither a record nor the manifest can be read, so there is nothing that a copy could be of."""
+    """Neither an event nor the manifest can be read, so there is nothing to copy."""
 
 
 class RepairedRun(NamedTuple):
-    """What stands in the copy."""
+    """The contents of a repaired copy."""
 
     num_records: int
     num_journals: int
@@ -41,15 +41,15 @@ class RepairedRun(NamedTuple):
     """Files that are not in the copy, each with the reason; relative to the run directory."""
 
 
-class RebuiltManifest:
-    """What the journals told on the way that a manifest is rebuilt from."""
+class ManifestEvents:
+    """The events from which a missing manifest is rebuilt."""
 
     def __init__(self) -> None:
         self.started: ev.RunStarted | None = None
         self.opened: ev.JournalOpened | None = None
 
     def take(self, event: ev.Event) -> None:
-        """Looks at a record."""
+        """Stores the event if it is the first one of its kind."""
         if isinstance(event, ev.RunStarted) and self.started is None:
             self.started = event
         elif isinstance(event, ev.JournalOpened) and self.opened is None:
@@ -57,10 +57,9 @@ class RebuiltManifest:
 
 
 def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
-    """Makes the sound copy `target` of a run, whole or not at all, with `report` in it.
+    """Writes a repaired copy of a run to `target`, completely or not at all, together with `report`.
 
-    Raises `NothingReadable`, `FileExistsError` where `target` stands already, and any other `OSError` where nothing
-    can be made there.
+    Raises `NothingReadable`, `FileExistsError` if `target` exists, and other `OSError`s if it cannot be written.
     """
     staging = target.with_name(f".{target.name}.{os.getpid()}")
     staging.mkdir(mode=0o700)
@@ -81,26 +80,26 @@ def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
 def _fill(run_dir: Path, into: Path) -> RepairedRun:
     for name in (rundir.REQUESTS, rundir.CHECKPOINTS):
         (into / name).mkdir(mode=0o700)
-    found, num_records, num_journals, left_out = RebuiltManifest(), 0, 0, list[str]()
+    manifest_events, num_records, num_journals, left_out = ManifestEvents(), 0, 0, list[str]()
     journals = {path.name: path for _, path in rundir.journal_paths(run_dir)}
     for name, path in journals.items():
-        copied, why = _copy_journal(path, into / name, found)
+        copied, why = _copy_journal(path, into / name, manifest_events)
         num_records += copied
         num_journals += copied > 0
         if why:
             left_out.append(f"{name}: {why}")
     left_out += _copy_others(run_dir, into, {MANIFEST, REPORT, *journals})
-    return RepairedRun(num_records, num_journals, _copy_manifest(run_dir, into, found), left_out)
+    return RepairedRun(num_records, num_journals, _copy_manifest(run_dir, into, manifest_events), left_out)
 
 
-def _copy_journal(path: Path, target: Path, found: RebuiltManifest) -> tuple[int, str]:
-    """Copies what can be read; returns how many records that is, and why it is not all of the file."""
+def _copy_journal(path: Path, target: Path, manifest_events: ManifestEvents) -> tuple[int, str]:
+    """Copies all readable events; returns their number, and why nothing more could be read ("" if all was read)."""
     count, why = 0, ""
     with _created(target) as fd:
         try:
             with contextlib.closing(open_tail(path, lambda content: _write_all(fd, content))) as tail:
                 for record in records_of(tail):
-                    found.take(record.event)
+                    manifest_events.take(record.event)
                     count += 1
         except OSError as error:
             if error.filename is not None and Path(error.filename) == target:
@@ -113,36 +112,36 @@ def _copy_journal(path: Path, target: Path, found: RebuiltManifest) -> tuple[int
     return count, why
 
 
-def _copy_manifest(run_dir: Path, into: Path, found: RebuiltManifest) -> str:
-    """The manifest as it is, or as the journals tell it."""
+def _copy_manifest(run_dir: Path, into: Path, manifest_events: ManifestEvents) -> str:
+    """Copies the manifest, or rebuilds it from the journals; returns `kept`, `rebuilt` or `missing`."""
     with contextlib.suppress(rundir.RunNotFound):
         rundir.read_manifest(run_dir)
         _write(into / MANIFEST, read_small(run_dir / MANIFEST, rundir.MANIFEST_BYTES_MAX))
         return "kept"
-    if found.started is None:
+    if manifest_events.started is None:
         return "missing"
     rebuilt = Manifest(
-        run=found.started.run,
-        # A time that is none cannot be written as one.
-        created=found.started.t if math.isfinite(found.started.t) else 0.0,
-        version=found.opened.version if found.opened else "",
+        run=manifest_events.started.run,
+        # JSON cannot represent a time that is not finite.
+        created=manifest_events.started.t if math.isfinite(manifest_events.started.t) else 0.0,
+        version=manifest_events.opened.version if manifest_events.opened else "",
         config_path="",
-        config=found.started.config,
-        argv=found.started.argv,
+        config=manifest_events.started.config,
+        argv=manifest_events.started.argv,
         cwd="",
-        resume_from=found.started.resumed_from,
+        resume_from=manifest_events.started.resumed_from,
     )
     _write(into / MANIFEST, rundir.encode_manifest(rebuilt))
     return "rebuilt"
 
 
 def _copy_others(run_dir: Path, into: Path, done: set[str]) -> list[str]:
-    """Copies every other plain file, or links it; returns what is none, or cannot be read, with the reason."""
+    """Copies or links every other regular file; returns the files that were left out, with the reason."""
     left_out: list[str] = []
     for path in _walk(run_dir):
         place = path.relative_to(run_dir)
         if place.parts[0] == rundir.CACHE_DIR:
-            continue  # they tell of journals that the copy does not have
+            continue  # the cached states belong to the original journals
         if str(place) in done or (path.name.startswith(".") and path.name.endswith(".tmp")):
             continue
         target = into / place
@@ -156,7 +155,7 @@ def _copy_others(run_dir: Path, into: Path, done: set[str]) -> list[str]:
             except PermissionError:
                 left_out.append(f"{place}: it cannot be read")
         elif not stat.S_ISDIR(mode):
-            left_out.append(f"{place}: it is not a plain file of the run")
+            left_out.append(f"{place}: it is not a regular file of the run")
     return left_out
 
 
@@ -167,18 +166,18 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _stays_inside(link: Path, run_dir: Path) -> bool:
-    """Whether a link of the run leads to a file of it, and will in a copy."""
+    """Whether a symbolic link points to a file of the run, and so will in a copy."""
     leads_to = Path(os.readlink(link))
     try:
         return not leads_to.is_absolute() and (link.parent / leads_to).resolve().is_relative_to(run_dir.resolve())
     except (OSError, RuntimeError):
-        return False  # it leads in a circle
+        return False  # the link is circular
 
 
 def _link_or_copy(path: Path, target: Path, *, link: bool) -> None:
-    """A copy of a file, or with `link` a further name of it, where the disk has links and the file is not another's.
+    """Copies a file; with `link`, makes a hard link if the file system and the owner of the file allow it.
 
-    Only what is never written in place may be linked: checkpoints are.
+    Only files that are never written in place may be linked, such as checkpoints.
     """
     if link:
         with contextlib.suppress(OSError):
@@ -187,7 +186,7 @@ def _link_or_copy(path: Path, target: Path, *, link: bool) -> None:
     source = open_plain(path)
     try:
         with _created(target) as fd:
-            # Holes stay holes: a file of a terabyte may take no room at all.
+            # Preserve holes: a file of a terabyte may take no space on disk.
             for start, end in data_extents(source):
                 os.lseek(fd, start, os.SEEK_SET)
                 while start < end and (chunk := os.pread(source, min(_COPY_BYTES, end - start), start)):
@@ -207,7 +206,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _created(path: Path) -> Iterator[int]:
-    """A new file of the owner alone, open for writing; an error of the disk names it."""
+    """A new file, readable only by its owner and open for writing. An `OSError` inside the block names the file."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         yield fd

@@ -41,20 +41,21 @@ from tputui.telemetry.rundir import this_process
 from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
 
 QUEUE_BYTES_MAX = 16 << 20
-"""Facts waiting for the disk: beyond this the oldest droppable ones go. 20 s of 8 cores at 1,000 steps/s is 0.6 MB."""
+"""Maximum size of the queue; above it the oldest droppable events are dropped. 20 s of 8 cores at 1,000 steps/s take
+0.6 MB."""
 RECORD_BYTES_MAX = 4 << 20
-"""Raw values of one record; more become several. The longest line that is read holds three times that."""
+"""Maximum size of the raw values in one event; more are split. The longest valid line holds three times as many."""
 TEXT_CHARS_MAX = 262_144
-"""A longer text of an event, such as a message that prints a whole tensor, is cut."""
+"""Longer texts of an event, such as a message that prints a whole tensor, are truncated."""
 DRAIN_INTERVAL_S = 0.1
 _REST_S = 0.01
-"""Least pause between two writes, where a disk is too slow for that."""
+"""Minimum pause between two writes if the disk is slow."""
 _EVENT_BYTES = 512
-"""What an event other than raw steps is taken to weigh."""
+"""Assumed size of an event other than raw steps."""
 
 
 class Reporter:
-    """Takes facts from any thread of one process and keeps them in that process's journal."""
+    """Writes the events of one process to its journal. Thread-safe."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Reporter:
         clock: Callable[[], float] = time.time,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
     ) -> None:
-        """Creates the journal `ROLE-HOST.jsonl`. Raises `FileExistsError` where there is one already."""
+        """Creates the journal `ROLE-HOST.jsonl`. Raises `FileExistsError` if it exists."""
         self.writer = f"{role}-{host_index}"
         self.clock = clock
         self._journal = JournalWriter(run_dir / f"{self.writer}{SUFFIX}")
@@ -85,13 +86,13 @@ class Reporter:
         self._thread.start()
 
     def emit(self, event: Event) -> None:
-        """Records a fact."""
+        """Queues an event to be written."""
         self._put(event, _EVENT_BYTES)
 
     def record_steps(self, first: int, values: Any, cores: int, metric: str = "loss") -> None:
         """Records the per-core values of consecutive steps.
 
-        `values` lends C-contiguous float32 memory, [steps, cores], such as a numpy array; it is copied at once.
+        `values`: [steps, cores], C-contiguous float32 memory such as a numpy array; copied before this returns.
         """
         try:
             raw = float32_bytes(values)
@@ -100,7 +101,7 @@ class Reporter:
             return
         row_bytes = FLOAT_BYTES * cores
         if not 0 < row_bytes <= RECORD_BYTES_MAX or len(raw) % row_bytes:
-            self._warn(f"the {metric} of the steps from {first} could not be recorded: not {cores} values a step")
+            self._warn(f"the {metric} of the steps from {first} could not be recorded: not {cores} values per step")
             return
         piece = RECORD_BYTES_MAX // row_bytes * row_bytes
         for place in range(0, len(raw), piece):
@@ -108,13 +109,13 @@ class Reporter:
             self._put_steps(RawSteps(self.clock(), first + place // row_bytes, cores, metric, rows))
 
     def step_log(self, cores: int, metric: str = "loss") -> StepLog:
-        """A log of per-core values that are on the host already, one call a step."""
+        """A log for per-core values that are already on the host, called once per step."""
         log = StepLog(self._put_steps, self.clock, cores, metric)
         self._logs.append(log)
         return log
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Waits until everything emitted so far was written; False where the disk did not take it in time."""
+        """Waits until everything emitted so far is written; returns False on timeout."""
         self._flush_logs()
         deadline = time.monotonic() + timeout_s
         with self._drained:
@@ -123,7 +124,7 @@ class Reporter:
         return not self._is_behind()
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Writes what is left and ends the thread; False where the disk did not take everything in time."""
+        """Writes the rest of the queue and stops the thread; returns False on timeout."""
         self._flush_logs()
         self._closing.set()
         self._thread.join(timeout_s)
@@ -134,13 +135,13 @@ class Reporter:
 
     @property
     def num_unwritten(self) -> int:
-        """Facts that are queued, dropped or half written and that no journal holds; 0 where the disk took all."""
+        """Number of events that are not in the journal because they are queued, dropped or partly written."""
         with self._lock:
             return len(self._queue) + self._dropped_records + self._journal.num_unsent
 
     @property
     def failure(self) -> str | None:
-        """Why the newest write failed, or None where it did not."""
+        """Why the newest write failed; None if it succeeded."""
         return self._failure
 
     def _head(self, run_dir: Path, role: str) -> JournalOpened:
@@ -178,7 +179,7 @@ class Reporter:
                 self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drops droppable facts, oldest first, until half the room is free again."""
+        """Drops droppable events, oldest first, until the queue is half empty."""
         kept: deque[Event | RawSteps] = deque()
         while self._queue and self._queue_bytes > self._queue_bytes_max // 2:
             item = self._queue.popleft()
@@ -198,7 +199,7 @@ class Reporter:
 
     def _drain_until_closed(self) -> None:
         due = time.monotonic() + DRAIN_INTERVAL_S
-        # By when the last one was due, not by when it was done: who watches is to have ten of them a second.
+        # Scheduled by when the last write was due, not by when it finished, so that viewers get ten per second.
         while not self._closing.wait(max(due - time.monotonic(), _REST_S)):
             due = max(due, time.monotonic() - DRAIN_INTERVAL_S) + DRAIN_INTERVAL_S
             for log in self._logs:
@@ -211,7 +212,7 @@ class Reporter:
             log.flush()
 
     def _drain(self) -> None:
-        """Writes what is queued. What the disk refuses stays queued, or in the journal's hands."""
+        """Writes the queue. After an error, unwritten events stay in the queue or in the `JournalWriter`."""
         try:
             self._journal.push()
             with self._lock:
@@ -234,18 +235,18 @@ class Reporter:
 
 
 def _as_event(item: Event | RawSteps) -> Event:
-    """What is written of a queued fact. Whatever a caller put into it, the facts after it are written too."""
+    """The event to write for a queued item; a warning if the item is invalid, so that later ones are still written."""
     try:
         if isinstance(item, RawSteps):
             return item.to_event()
         return _without_secrets(item)
-    except Exception as error:  # noqa: BLE001, RUF100 - it would end the thread that writes, and told it is
+    except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
         why = repr(error)[:WHY_CHARS_MAX]
         return WarningRaised(t=item.t, text=f"a {type(item).__name__} could not be written: {why}")
 
 
 def _without_secrets(event: Event) -> Event:
-    """The event with secrets masked in the fields in which words of users, commands and libraries stand."""
+    """The event with secrets masked in fields that contain text of users, commands and libraries."""
     if isinstance(event, LogWritten):
         line = redaction.masked_text(event.line)
         return event if line is event.line else msgspec.structs.replace(event, line=line)
@@ -264,7 +265,7 @@ def _without_secrets(event: Event) -> Event:
 
 
 def _masked(text: str) -> str:
-    """A text of any length with secrets masked. Cut first: masking 50 MB takes longer than a process has to end."""
+    """The text with secrets masked. Truncated first: masking 50 MB takes longer than a process has to exit."""
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]} ... {len(text) - TEXT_CHARS_MAX} characters are left out"
     return redaction.masked_text(text)
@@ -278,4 +279,4 @@ _WORDS: dict[type[Event], str] = {
     TrainingEnded: "reason",
     RunEnded: "reason",
 }
-"""Fields with the words of users and libraries, of events that have one such field."""
+"""The field with text of users or libraries, by event type, if the type has exactly one."""

@@ -1,7 +1,7 @@
-"""Requests to a run and their receipts, as files beside the journals.
+"""Requests to a run, as files in its directory.
 
-A viewer writes `requests/ID.json`, whole or not at all; the processes of the run look there and answer in their
-journals with receipts: seen, then applied or refused. Nothing here waits for an answer.
+A viewer writes `requests/ID.json` atomically. The processes of the run poll that directory and answer with events in
+their journals: seen, then applied or refused. Nothing here waits for an answer.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from tputui.telemetry.rundir import REQUESTS, write_atomically
 from tputui.telemetry.safe_open import read_small
 
 REQUEST_BYTES_MAX = 64 << 10
-"""A longer file is no request."""
+"""Maximum size of a request file."""
 STRENGTH: dict[RequestKind, int] = {"stacks": 0, "checkpoint": 0, "stop_after_epoch": 1, "stop": 2, "stop_now": 3}
-"""Of several requests to stop the strongest counts."""
+"""Of several requests to stop, the strongest one counts."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asked of a run."""
+    """A request to a run."""
 
     id: str
     """Sorts by time; unique within the run."""
     kind: RequestKind
-    """What is asked."""
+    """The requested action."""
     t: float
     """Unix time in seconds."""
     by: str
-    """Who asks: a command, the screen, a signal."""
+    """Origin of the request: a command, the screen, a signal."""
 
 
 def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float) -> Request:
-    """Writes a request. Raises `OSError`, for instance where the directory is another user's."""
+    """Writes a request. Raises `OSError`, for example if the directory belongs to another user."""
     request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by)
     write_atomically(run_dir / REQUESTS / f"{request.id}.json", msgspec.json.encode(request))
     return request
 
 
 def read_all(run_dir: Path) -> list[Request]:
-    """Every request of the run, oldest first. A file that is no request is passed over."""
+    """Every request of the run, oldest first. Invalid files are ignored."""
     return [request for name in _names(run_dir) if (request := _read(run_dir, name)) is not None]
 
 
 class Inbox:
-    """The requests of a run that were not handed out yet."""
+    """Returns each request to a run once."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._handed_out: set[str] = set()
 
     def poll(self) -> list[Request]:
-        """Requests that came since the last call, oldest first."""
+        """The requests since the last call, oldest first."""
         fresh = [name for name in _names(self._run_dir) if name not in self._handed_out]
         self._handed_out.update(fresh)
         return [request for name in fresh if (request := _read(self._run_dir, name)) is not None]
 
 
 def _names(run_dir: Path) -> list[str]:
-    """Names of the requests there are; none where the directory cannot be read, which must not end training."""
+    """Names of the request files; empty if the directory cannot be read, which must not stop training."""
     try:
         names = os.listdir(run_dir / REQUESTS)
     except OSError:

@@ -1,15 +1,15 @@
 """A run's directory: names, manifest, liveness, listing.
 
     RUN/
-      run.json             what was asked for: configuration, command, time; written before anything starts
-      ROLE-HOST.jsonl      a journal a writing process: supervisor-0, worker-0, ...
-      rank-N.jsonl         the same of a further training process: its heartbeat and what broke in it
-      worker-HOST.log      what the training process printed, byte for byte
-      requests/ID.json     what a person asked of the run
-      places/              what the journals add up to, so that a long run opens at once
+      run.json             manifest: configuration, command, time; written before any process starts
+      ROLE-HOST.jsonl      one journal per process: supervisor-0, worker-0, ...
+      rank-N.jsonl         journal of an additional training process: its heartbeats and failures
+      worker-HOST.log      output of the training process, byte for byte
+      requests/ID.json     requests of users
+      places/              cached reducer states, so that a long run opens at once
       checkpoints/         step-N.pt, last.pt, best.pt
 
-The directory is its owner's alone (0700). Must not read journals.
+The directory is accessible only by its owner (0700). Must not read journals.
 """
 
 from __future__ import annotations
@@ -39,51 +39,51 @@ REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
 CACHE_DIR = "places"
 MANIFEST_BYTES_MAX = 16 << 20
-"""A longer file is no manifest."""
+"""Maximum size of a manifest file."""
 SEALED_SUFFIX = SUFFIX + ".zst"
 RUNS_DIR_VARIABLE = "TPUTUI_RUNS"
 DEFAULT_RUNS_DIR = "runs"
 RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
-"""Directory of the run that a process belongs to, told to the callbacks in it."""
+"""Environment variable with the directory of the run, for callbacks in the training process."""
 
 _CHECKSUM = b',\n  "checksum": "%08x"\n}'
-"""How a manifest ends: with the CRC-32 of every byte before this."""
+"""End of a manifest: the CRC-32 of every byte before it."""
 _CHECKED_END = re.compile(rb',\n  "checksum": "([0-9a-f]{8})"\n}\s*\Z')
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class RunNotFound(Exception):
-    """No such run; the text says where it was looked for and what to do."""
+    """There is no such run; the message contains the searched directory and what to do."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, written once before anything starts."""
+    """The configuration and command of a run, written once before any process starts."""
 
     run: str
     """Name of the run."""
     created: float
     """Unix time in seconds."""
     version: str
-    """Version of tputui that made it."""
+    """Version of tputui that created the run."""
     config_path: str
-    """Configuration file, as it was named."""
+    """Configuration file, as given on the command line."""
     config: dict[str, Any]
-    """The whole configuration, defaults filled in."""
+    """The whole configuration, including defaults."""
     argv: list[str]
-    """The command as it was typed."""
+    """The command line of the user."""
     cwd: str
-    """Directory it was typed in; a user's own modules are looked for there."""
+    """Working directory of the command; the user's modules are imported from there."""
     resume_from: str | None = None
-    """Checkpoint file to go on from."""
+    """Checkpoint file to resume from."""
 
     @property
     def resume_path(self) -> Path | None:
-        """Where that file lies; a relative name starts in `cwd`."""
+        """Path of that file; a relative one is relative to `cwd`."""
         return Path(self.cwd, self.resume_from) if self.resume_from else None
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
-    """A process, told apart from a later one with the same number."""
+    """Identifies a process, even if its pid is reused later."""
 
     host: str
     host_id: str
@@ -92,15 +92,15 @@ class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -> Path:
-    """Where runs live: `--runs-dir`, else `$TPUTUI_RUNS`, else `./runs`."""
+    """The directory of all runs: `--runs-dir`, else `$TPUTUI_RUNS`, else `./runs`."""
     return Path(flag or environment.get(RUNS_DIR_VARIABLE) or DEFAULT_RUNS_DIR)
 
 
 def create(parent: Path, manifest: Manifest) -> Path:
-    """Makes a new run directory named after `manifest.run`, whole or not at all. Secrets in it are masked.
+    """Creates the directory of a run, named `manifest.run`, completely or not at all. Masks secrets in the manifest.
 
-    Raises `FileExistsError` where the name is taken, any other `OSError` where nothing can be made there, and
-    `UnicodeEncodeError` where a path in the manifest is not UTF-8.
+    Raises `FileExistsError` if the name is taken, other `OSError`s if nothing can be created there, and
+    `UnicodeEncodeError` if a path in the manifest is not UTF-8.
     """
     manifest = msgspec.structs.replace(
         manifest, config=redaction.masked(manifest.config), argv=redaction.masked_argv(manifest.argv)
@@ -110,7 +110,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        # Not that the name is taken: another name would not help.
+        # Not `FileExistsError`: another name would not help.
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(parent)) from None
     staging = parent / f".{manifest.run}.{os.getpid()}"
     try:
@@ -123,7 +123,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
         staging.rename(run_dir)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        # Another process was faster: a directory cannot be renamed onto one that is not empty.
+        # Another process created it first: a directory cannot be renamed to a non-empty one.
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(run_dir) from None
         raise
@@ -131,7 +131,7 @@ def create(parent: Path, manifest: Manifest) -> Path:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as it is written: JSON whose last field is a checksum of all before it."""
+    """Encodes a manifest as JSON; the last field is a checksum of everything before it."""
     body = msgspec.json.format(msgspec.json.encode(manifest)).removesuffix(b"\n}")
     return body + _CHECKSUM % zlib.crc32(body)
 
@@ -139,15 +139,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def held(run_dir: Path) -> Path:
     """A path to a run's directory that stays valid in this process if the directory is renamed or moved.
 
-    Goes through a descriptor that is never closed: for a process that belongs to the run as long as it lives. Raises
-    `OSError`.
+    Uses a file descriptor that is never closed, so it is meant for processes of the run itself. Raises `OSError`.
     """
     path = Path(f"/proc/self/fd/{os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}")
     return path if path.is_dir() else run_dir
 
 
 def read_manifest(run_dir: Path) -> Manifest:
-    """What was asked for. Raises `RunNotFound` where the directory holds no readable manifest."""
+    """The manifest of a run. Raises `RunNotFound` if the directory contains no readable one."""
     try:
         content = read_small(run_dir / MANIFEST, MANIFEST_BYTES_MAX)
         _check_sum(content)
@@ -162,7 +161,7 @@ def read_manifest(run_dir: Path) -> Manifest:
 
 
 def manifest_if_readable(run_dir: Path) -> Manifest | None:
-    """What was asked for; None if the directory holds no readable manifest."""
+    """The manifest of a run; None if the directory contains no readable one."""
     try:
         return read_manifest(run_dir)
     except RunNotFound:
@@ -170,22 +169,22 @@ def manifest_if_readable(run_dir: Path) -> Manifest | None:
 
 
 def _check_sum(content: bytes) -> None:
-    """Raises `ValueError` where a manifest is not what was written. Older versions wrote no checksum."""
+    """Raises `ValueError` if a manifest was changed. Older versions wrote no checksum."""
     end = _CHECKED_END.search(content)
     if end is not None:
         if int(end[1], 16) != zlib.crc32(content[: end.start()]):
             raise ValueError("its checksum does not match")
     elif msgspec.json.decode(content, type=dict[str, msgspec.Raw]).keys() - set(Manifest.__struct_fields__):
-        raise ValueError("it has fields of no version that writes no checksum")
+        raise ValueError("it has no checksum, but fields of a version that writes one")
 
 
 def is_name(text: str) -> bool:
-    """Whether a run may be called so: letters, digits, dots, dashes, underscores; no path."""
+    """Whether a name is valid for a run: letters, digits, dots, dashes and underscores, no path."""
     return _NAME.fullmatch(text) is not None
 
 
 def find(name: str, parent: Path) -> Path:
-    """The directory of the run called `name` in `parent`, or at the path `name`. Raises `RunNotFound`."""
+    """The directory of the run `name` in `parent`, or of the run at the path `name`. Raises `RunNotFound`."""
     for candidate in ([parent / name] if is_name(name) else []) + [Path(name)]:
         if candidate.is_dir() and is_run(candidate):
             return candidate
@@ -193,7 +192,7 @@ def find(name: str, parent: Path) -> Path:
 
 
 def why_shut(run_dir: Path) -> str | None:
-    """Why this user may not look into a directory, and what to do; None where they may."""
+    """Why the user cannot read a directory, and what to do; None if it can be read."""
     if os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True):
         return None
     try:
@@ -211,9 +210,9 @@ def is_run(path: Path) -> bool:
 
 
 def listing(parent: Path) -> list[Path]:
-    """Directories of the runs in `parent`, newest first by name, which begins with the time of the start.
+    """Directories of the runs in `parent`, newest first by name, which begins with the start time.
 
-    A directory of another user, which cannot be looked into, is among them.
+    Includes directories of other users that cannot be read.
     """
     if not parent.is_dir():
         return []
@@ -229,7 +228,7 @@ def _may_be_run(path: Path) -> bool:
 
 
 def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Writer name and file of every journal, the plain one where there is a sealed one too."""
+    """Writer name and path of every journal; the plain one if there is a sealed one as well."""
     found: dict[str, Path] = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
@@ -242,7 +241,7 @@ def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a small file so that a reader sees all of it or none of it."""
+    """Writes a small file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -262,22 +261,22 @@ def this_process() -> ProcessId:
 
 
 def clear_half_written(run_dir: Path) -> None:
-    """Removes what writers of checkpoints that are gone left of files that never were whole."""
+    """Removes incomplete checkpoint files of processes that have exited."""
     for path in (run_dir / CHECKPOINTS).glob(".*.tmp"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def process_of(head: JournalOpened) -> ProcessId:
-    """The process that writes a journal with this head."""
+    """The process that writes the journal with this head."""
     return ProcessId(host=head.host, host_id=head.host_id, pid=head.pid, pid_started=head.pid_started)
 
 
 @functools.cache
 def host_id() -> str:
-    """Identity of the booted host and its process namespace; the host's name where the system does not tell.
+    """Identity of the booted host and its process namespace; the host name if the system provides none.
 
-    Kept, since it stays what it is while a process lives, and a viewer asks ten times a second for each writer.
+    Cached, because it is constant and viewers need it ten times a second for each process.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -287,7 +286,7 @@ def host_id() -> str:
 
 
 def start_ticks(pid: int) -> int:
-    """Start time of a process in clock ticks since boot; 0 where there is none or the system does not tell."""
+    """Start time of a process in clock ticks since boot; 0 if there is no such process or it is unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -297,7 +296,7 @@ def start_ticks(pid: int) -> int:
 
 
 def is_alive(process: ProcessId) -> bool | None:
-    """Whether the process lives; None where this host cannot know, since the process is another host's."""
+    """Whether the process is alive; None if it is on another host, so that this host cannot know."""
     if process.host_id != host_id():
         return None
     if process.pid_started:

@@ -14,9 +14,9 @@ EXTENTS_MAX = 4_096
 
 
 def open_plain(path: Path) -> int:
-    """Opens a plain file for reading. Raises `OSError`, also where it is a pipe, a device or a directory.
+    """Opens a regular file for reading. Raises `OSError`, also for a pipe, a device or a directory.
 
-    Looked at before it is opened: opening a pipe waits for its writer, and opening a device may set it going.
+    The type is checked before the file is opened: opening a pipe would block, and opening a device may start it.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise _not_plain(path)
@@ -28,7 +28,7 @@ def open_plain(path: Path) -> int:
 
 
 def read_small(path: Path, max_bytes: int) -> bytes:
-    """The content of a small plain file. Raises `OSError`, also where it is longer than `max_bytes`."""
+    """The content of a small regular file. Raises `OSError`, also if it is longer than `max_bytes`."""
     fd = open_plain(path)
     with os.fdopen(fd, "rb") as file:
         content = file.read(max_bytes + 1)
@@ -38,16 +38,16 @@ def read_small(path: Path, max_bytes: int) -> bytes:
 
 
 def next_data(fd: int, offset: int) -> int:
-    """Offset of the first byte at or after `offset` that is not in a hole of the file; its size where there is none."""
+    """Offset of the first byte at or after `offset` that is not in a hole; the file size if there is none."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
-        # A disk that knows no holes says so by another error, and then there is none.
+        # A file system without holes raises another error.
         return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
 
 
 def data_extents(fd: int) -> list[tuple[int, int]]:
-    """Begin and end of what a file holds between its holes, the most that are looked for being `EXTENTS_MAX`."""
+    """Start and end of the first `EXTENTS_MAX` regions of a file that are not holes."""
     extents: list[tuple[int, int]] = []
     size, start = os.fstat(fd).st_size, 0
     while (start := next_data(fd, start)) < size:
@@ -65,4 +65,4 @@ def _next_hole(fd: int, offset: int, size: int) -> int:
 
 
 def _not_plain(path: Path) -> OSError:
-    return OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return OSError(errno.EINVAL, "it is not a regular file", str(path))

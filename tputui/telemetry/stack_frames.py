@@ -12,7 +12,7 @@ import tputui
 from tputui.telemetry.events import CodeFrame, FrameOwner, ThreadStack
 
 FRAMES_MAX = 64
-"""Calls kept of a stack, the newest ones."""
+"""Maximum number of calls of a stack; the newest ones are kept."""
 THREADS_MAX = 64
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _HERE = Path(tputui.__file__).resolve().parent
@@ -23,7 +23,7 @@ _CALL = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 def owner_of(file: str) -> FrameOwner:
-    """Whose code a file holds."""
+    """The owner of the code in a file."""
     if file.startswith(_OURS):
         return "tputui"
     if file.startswith("<") or _LIBRARY_FOLDERS.intersection(Path(file).parts) or file.startswith(_PYTHON):
@@ -32,7 +32,7 @@ def owner_of(file: str) -> FrameOwner:
 
 
 def printed(text: str) -> list[ThreadStack]:
-    """The stacks of threads in what `faulthandler` printed; what is none of them is passed over."""
+    """The stacks of all threads in the output of `faulthandler`; other lines are ignored."""
     return list(_printed(text))[:THREADS_MAX]
 
 

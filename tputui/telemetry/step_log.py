@@ -1,7 +1,7 @@
-"""Per-core values of steps on their way into a journal.
+"""Buffers the per-core values of steps before they are written to a journal.
 
-`StepLog` is what a loop calls once a step with values that are on the host already; `RawSteps` carries a buffer of
-them to the reporter's thread, which packs it. Must not touch files.
+A training loop calls `StepLog.log` once per step with values that are already on the host. `RawSteps` passes a buffer
+of them to the reporter's thread, which encodes it. Must not access files.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tputui.telemetry.events import StepsRecorded
 FLOAT_BYTES = 4
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 BUFFER_BYTES = 1 << 16
-"""Presized buffer of a `StepLog`; it holds at least one step however wide."""
+"""Size of the buffer of a `StepLog`; it always holds at least one step."""
 INTERVAL_S = 0.5
-"""A buffer is handed over when it is full or this old; a fact must be on screen within 1.5 s."""
+"""A buffer is passed on when it is full or this old; values must be on screen within 1.5 s."""
 
 
 class RawSteps:
-    """Values of consecutive steps, [steps][cores] float32, not packed yet."""
+    """Values of consecutive steps, [steps][cores] float32, not encoded yet."""
 
     __slots__ = ("cores", "first", "metric", "raw", "recycle", "t")
 
@@ -46,20 +46,20 @@ class RawSteps:
         self.metric = metric
         self.raw = raw
         self.recycle = recycle
-        """Gives the memory of `raw` back to its owner, once it was packed or dropped."""
+        """Returns the memory of `raw` to its owner after it was encoded or dropped."""
 
     @property
     def num_steps(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.raw) // FLOAT_BYTES // self.cores
 
     def release(self) -> None:
-        """Says that `raw` is not needed any more."""
+        """Releases `raw` for reuse."""
         if self.recycle:
             self.recycle()
 
     def to_event(self) -> StepsRecorded:
-        """Packs and summarises, and releases the memory; done off the training thread."""
+        """Encodes and summarises the values, and releases the memory. Not called on the training thread."""
         values = struct.unpack(f"<{len(self.raw) // FLOAT_BYTES}f", self.raw)
         mean, least, greatest, bad = float_blocks.summarise(values)
         event = StepsRecorded(
@@ -79,10 +79,10 @@ class RawSteps:
 
 
 class StepLog:
-    """Per-core values that are on the host already, gathered to one record a report.
+    """Gathers per-core values that are already on the host into one event per report.
 
-    For loops of any framework: a call costs a copy into a presized buffer. One thread calls `log`; the reporter's
-    calls `flush_if_due`, so that the last steps before a pause do not wait for the next one.
+    For loops of any framework: a call only copies into a preallocated buffer. One thread calls `log`; the reporter's
+    thread calls `flush_if_due`, so that the last steps before a pause are written without waiting for the next step.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class StepLog:
         self._flushed_at = clock()
 
     def log(self, step: int, values: Any) -> None:
-        """Records the values of one step, one a core: a list or tuple of floats, or float32 memory such as a numpy
-        array's. Never raises: what is no number is recorded as NaN."""
+        """Records the values of one step: [cores], a list or tuple of floats, or float32 memory such as that of a numpy
+        array. Never raises: values that are not numbers are recorded as NaN."""
         with self._lock:
             if step != self._next and self._used:
                 self._flush()
@@ -125,12 +125,12 @@ class StepLog:
                 self._flush()
 
     def flush(self) -> None:
-        """Hands over what was gathered."""
+        """Passes the gathered values on."""
         with self._lock:
             self._flush()
 
     def flush_if_due(self) -> None:
-        """Hands over what has waited its time."""
+        """Passes the gathered values on if they have waited long enough."""
         if self._used and self._clock() - self._flushed_at >= INTERVAL_S:
             self.flush()
 
@@ -140,7 +140,7 @@ class StepLog:
             return
         full, spare = self._buffer, self._spare
         self._put(RawSteps(now, self._first, self._cores, self._metric, full[: self._used], lambda: spare.append(full)))
-        # Fresh memory costs more in page faults than the copy itself, so buffers go round.
+        # Page faults of new memory take longer than the copy itself, so buffers are reused.
         self._buffer = spare.popleft() if spare else memoryview(bytearray(self._size))
         self._used = 0
 
@@ -148,7 +148,7 @@ class StepLog:
 def float32_bytes(values: Any) -> bytes:
     """A copy of float32 memory, or of memory of another number type converted to it.
 
-    Raises `TypeError` where `values` lends no C-contiguous memory of numbers.
+    Raises `TypeError` if `values` does not provide C-contiguous memory of numbers.
     """
     view = memoryview(values)
     if view.format in {"f", "<f", "B"}:
@@ -158,7 +158,7 @@ def float32_bytes(values: Any) -> bytes:
 
 
 def _as_row(values: Any, cores: int) -> list[float]:
-    """Takes what has another number type; what is no number at all is NaN, what float32 cannot hold is infinite."""
+    """Converts values of other types to [cores] floats: NaN if not a number, infinite if beyond float32."""
     row = [math.nan] * cores
     with contextlib.suppress(TypeError):
         for place, value in zip(range(cores), values, strict=False):

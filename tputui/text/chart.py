@@ -18,10 +18,10 @@ def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) 
     Below the chart are the steps, and marks for NaN or infinite values. No lines if there is nothing to draw.
     """
     columns = _columns(segments, width - _LABEL_WIDTH - 2)
-    told = [column for column in columns if column is not None and column.num_values]
-    if not told:
+    present = [column for column in columns if column is not None and column.num_values]
+    if not present:
         return []
-    low, high = min(column.min for column in told), max(column.max for column in told)
+    low, high = min(column.min for column in present), max(column.max for column in present)
     rows = [[" "] * len(columns) for _ in range(height)]
     for place, column in enumerate(columns):
         if column is None or not column.num_values:

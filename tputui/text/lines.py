@@ -39,8 +39,8 @@ class _Waiting(NamedTuple):
 class LineWriter:
     """Turns events, one at a time, into lines. Control characters are escaped.
 
-    The line of a report shows a single step: losses, meters and pace of the same step. Meters are in a record of their
-    own, so the line waits for that record.
+    The line of a report shows a single step: losses, meters and pace of the same step. Meters are in an event of their
+    own, so the line waits for that event.
     """
 
     def __init__(self, *, timestamps: bool = False) -> None:
@@ -207,7 +207,7 @@ class LineWriter:
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:
-    """The last lines of a run: troubles, damage, and its state if it has no end record."""
+    """The last lines of a run: troubles, damage, and its state if it has no end event."""
     lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         lines.append(f"warning: {snapshot.topology.device_warning}")

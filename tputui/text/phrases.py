@@ -36,8 +36,8 @@ def reads_a_step(xla: XlaView) -> str:
 
 
 def damage(region: DamageRegion) -> str:
-    """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 record)`."""
+    """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 event lost)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = region.lost_records
-    cost = "" if lost is None else f" ({lost} record{'' if lost == 1 else 's'} lost)"
+    cost = "" if lost is None else f" ({lost} event{'' if lost == 1 else 's'} lost)"
     return f"{region.journal}{where}: {region.reason}{cost}"

@@ -144,12 +144,12 @@ def _cores(snapshot: Snapshot) -> list[str]:
             _row(f"core {core.core}", core.host, f"loss {fmt.number(core.loss)}", f"step {core.step}", core.condition)
             for core in snapshot.cores
         ]
-    told = sorted((core for core in snapshot.cores if core.loss is not None and math.isfinite(core.loss)), key=_loss)
-    if not told:
+    finite = sorted((core for core in snapshot.cores if core.loss is not None and math.isfinite(core.loss)), key=_loss)
+    if not finite:
         return [_row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
-    low, high = told[0], told[-1]
+    low, high = finite[0], finite[-1]
     spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
-    return [_row("loss", spread, f"{len(told)} of {len(snapshot.cores)} cores are finite")]
+    return [_row("loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
 
 
 def _loss(core: Any) -> float:
@@ -254,7 +254,7 @@ def _wrong(snapshot: Snapshot) -> list[str]:
     if snapshot.dropped_steps:
         lines.append(_row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
     if snapshot.num_senseless:
-        lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} records that contradict themselves"))
+        lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} events that contradict themselves"))
     head = snapshot.topology.device_warning if snapshot.topology is not None else None
     lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings) if text != head]
     lines += [_row("damage", phrases.damage(region)) for region in snapshot.damage.regions]

@@ -145,7 +145,7 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
         found.append(Alarm(f"core {odd.core}", f"core {odd.core} {side} the others since step {odd.first_step:,}"))
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
-        lost = f", {fmt.count(snapshot.damage.lost_records)} records lost" if snapshot.damage.lost_records else ""
+        lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""
         found.append(Alarm(f"damage {regions}", f"{regions} damaged region{'s' if regions > 1 else ''}{lost}"))
     if snapshot.skipped.count:
         found.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
