@@ -101,5 +101,5 @@ def test_partial_escape_sequence_sets_no_colour(codes: list[int]) -> None:
 
 def test_filter_without_restrictions_changes_nothing() -> None:
     data = "\x1b[38;2;1;2;3m\u2714"
-    assert OutputFilter().passed(data) is data
-    assert OutputFilter(ascii_only=True, colour=False).passed(data) == "+"
+    assert OutputFilter().apply(data) is data
+    assert OutputFilter(ascii_only=True, colour=False).apply(data) == "+"

@@ -61,7 +61,7 @@ def test_t_cycles_themes_and_saves_the_choice() -> None:
             await pilot.press("t")
             assert app.theme == theme.name
             assert views.get("theme", "") == theme.name
-            assert f"theme: {title}; u takes it back" in text(app.screen)
+            assert f"theme: {title}; u undoes it" in text(app.screen)
 
     drive(app, script)
 
@@ -92,13 +92,13 @@ def test_only_mono_removes_colour() -> None:
     app = app_of()
 
     async def script(pilot: AppPilot) -> None:
-        assert app.gate.colour
+        assert app.output_filter.colour
         await pilot.press("t", "t", "t")
         assert app.theme == MONO.name
-        assert not app.gate.colour
+        assert not app.output_filter.colour
         assert draws_characters(app)
         await pilot.press("t")
-        assert app.gate.colour
+        assert app.output_filter.colour
         assert not draws_characters(app)
 
     drive(app, script)
@@ -113,7 +113,7 @@ def test_no_color_stays_mono(monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("t")
         assert app.theme == MONO.name
-        assert not app.gate.colour
+        assert not app.output_filter.colour
         assert "NO_COLOR asks for no colour" in text(app.screen)
         assert views.get("theme", "") == LIGHT.name
 
@@ -328,7 +328,7 @@ def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("e", "t")
-        await until(pilot, lambda: "export: nothing was written: No such file" in text(app.screen))
+        await until(pilot, lambda: "export failed: No such file" in text(app.screen))
 
     drive(app, script, size=(200, 50))
 
@@ -532,7 +532,7 @@ def test_help_is_searched_as_one_types() -> None:
         assert isinstance(pilot.app.screen, HelpScreen)
         assert "leave this screen" in text(pilot.app.screen)
         await pilot.press("slash", "z", "z", "z")
-        assert "no key does 'zzz'" in text(pilot.app.screen)
+        assert "no match for 'zzz'" in text(pilot.app.screen)
         await pilot.press("escape", "escape")
         assert isinstance(pilot.app.screen, MonitorScreen)
 
@@ -545,10 +545,10 @@ def test_every_screen_has_the_common_keys() -> None:
         for name, value in vars(keymap).items()
         if name.isupper() and name[0] != "_" and isinstance(value, tuple)
     }
-    of_panels = {"LOG", "HANDS", "TYPING"}  # parts of the map of a screen
+    of_panels = {"LOG", "COMMON", "TYPING"}  # parts of the map of a screen
     assert {"MONITOR", "RUNS", "PICTURES"} <= set(maps)
     for name in set(maps) - of_panels:
-        assert set(keymap.HANDS) <= set(maps[name]), name
+        assert set(keymap.COMMON) <= set(maps[name]), name
 
 
 def test_keys_of_a_screen_are_unique() -> None:
@@ -648,7 +648,7 @@ def test_view_settings_are_saved_while_open(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await pilot.press("t")
-        app._keep()
+        app._autosave()
         await until(pilot, path.exists)
 
     drive(app, script)

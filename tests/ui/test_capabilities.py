@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.ui.terminal.capabilities import Capabilities, knows_unicode, looks_of
+from tputui.ui.terminal.capabilities import Capabilities, capabilities_of, supports_unicode
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
 
@@ -31,10 +31,10 @@ UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
     ],
 )
 def test_which_terminals_know_more_than_ascii(environ: dict[str, str], known: bool) -> None:
-    assert knows_unicode(environ) is known
+    assert supports_unicode(environ) is known
 
 
 def test_capabilities_by_environment() -> None:
-    assert looks_of(UTF8) == Capabilities(ascii_only=False, colour=True)
-    assert looks_of(UTF8, ascii_only=True) == Capabilities(ascii_only=True, colour=True)
-    assert looks_of({**UTF8, "NO_COLOR": ""}) == Capabilities(ascii_only=False, colour=False)
+    assert capabilities_of(UTF8) == Capabilities(ascii_only=False, colour=True)
+    assert capabilities_of(UTF8, ascii_only=True) == Capabilities(ascii_only=True, colour=True)
+    assert capabilities_of({**UTF8, "NO_COLOR": ""}) == Capabilities(ascii_only=False, colour=False)

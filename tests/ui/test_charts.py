@@ -86,7 +86,7 @@ def test_smoothed_chart_keeps_the_raw_range_visible() -> None:
     assert smooth != rough
     chart = LossChart()
     scene = chart.visible(whole_of(made.running()), ChartView(smoothing=5))
-    assert "as measured" in text([loss.curve_legend(scene, 0.5, 8, 0, 90)])
+    assert "raw" in text([loss.curve_legend(scene, 0.5, 8, 0, 90)])
 
 
 # The x axis.
@@ -123,7 +123,7 @@ def test_epoch_axis_uses_the_starts_of_epochs() -> None:
 
 def test_unavailable_axis_states_reason_and_shows_steps() -> None:
     snapshot = made.changed(made.running(), plan=None, epoch_starts=[], started=None)
-    for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "examples")):
+    for kind, why in (("epoch", "epoch"), ("time", "times"), ("examples", "batch size")):
         assert why in axis_info_of(snapshot).why_not(kind, snapshot.loss)  # type: ignore[arg-type]
     assert drawn(snapshot, ChartView(x="examples")) == drawn(snapshot, ChartView())
 
@@ -341,7 +341,7 @@ def test_log_axis_counts_hidden_points() -> None:
 
 def test_small_charts_show_a_core_or_state_group_size() -> None:
     chart = LossChart()
-    for cores, note in ((8, "a core in each"), (2048, "cores in each")):
+    for cores, note in ((8, "1 core per chart"), (2048, "cores per chart")):
         found = chart.draw(chart.visible(whole_of(made.running(cores)), ChartView(kind="multiples")), 120, 30)
         assert found is not None
         assert note in found.notes[0]
@@ -486,7 +486,7 @@ def test_low_core_is_an_outlier_but_a_spike_is_not() -> None:
 
 def test_non_finite_cores_are_named_without_outlier() -> None:
     assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: NaN or inf in sight"
-    assert "no core stands out" in text([loss.odd_core(None, 8, 100)])
+    assert "no outlier" in text([loss.odd_core(None, 8, 100)])
     assert loss.odd_core(None, 1, 100) == []
 
 

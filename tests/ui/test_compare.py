@@ -192,9 +192,9 @@ def test_run_without_an_axis_states_reason() -> None:
     one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
     found = curves_of([one, paces.run("b")], CompareView(2)._replace(x="examples"))
     assert [curve.label for curve in found.curves] == ["B"]
-    assert found.missing == [("A", "the examples of a step are not known yet")]
+    assert found.missing == [("A", "batch size not known yet")]
     neither = part([one, one], x="examples")
-    assert "A: the examples of a step are not known yet" in drawn(ComparedCurvesPanel, neither)
+    assert "A: batch size not known yet" in drawn(ComparedCurvesPanel, neither)
 
 
 def test_smoothing_keeps_raw_curve_of_selected_run() -> None:

@@ -208,7 +208,7 @@ def test_growing_repeats_pixels() -> None:
 
 def test_large_picture_is_downscaled_with_its_aspect() -> None:
     shown = decode(png(Image.new("RGB", (1024, 512), GREEN)))
-    assert (shown.width, shown.height) == (image_files.KEPT_PX, image_files.KEPT_PX // 2)
+    assert (shown.width, shown.height) == (image_files.CACHED_PX, image_files.CACHED_PX // 2)
     assert set(colours(shown)) == {GREEN}
     assert decode(png(Image.new("L", (1, 2048)))).width == 1
 

@@ -81,7 +81,7 @@ def test_plus_and_minus_change_smoothing_shown_in_frame() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("plus", "plus", "equals_sign")
         assert "EMA 0.9" in shown(pilot)
-        assert "as measured" in shown(pilot)
+        assert "\u2500\u2500 raw" in shown(pilot)
         await pilot.press("minus")
         assert "EMA 0.8" in shown(pilot)
         await pilot.press("minus", "minus", "minus")
@@ -494,14 +494,14 @@ def test_a_jump_to_an_event_pauses_a_playing_replay(tmp_path: Path) -> None:
 def test_jump_between_events_mentions_downsampling() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("N")
-        await until(pilot, lambda: "older events are thinned out, 10 of 603 kept" in shown(pilot))
+        await until(pilot, lambda: "only 10 of 603 events are available" in shown(pilot))
 
     drive(monitor(made.changed(made.running(), num_marks=603)), script, size=WIDE)
 
     async def whole(pilot: AppPilot) -> None:
         await pilot.press("N")
         await until(pilot, lambda: "epoch 3 began" in shown(pilot))
-        assert "thinned" not in shown(pilot)
+        assert "are available" not in shown(pilot)
 
     drive(monitor(made.running()), whole, size=WIDE)
 
@@ -509,7 +509,7 @@ def test_jump_between_events_mentions_downsampling() -> None:
 def test_ctrl_c_shows_how_to_leave() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: "Ctrl-C does not leave: q leaves this screen, ctrl+q all" in shown(pilot))
+        await until(pilot, lambda: "Ctrl-C does not quit: q leaves this screen, ctrl+q all" in shown(pilot))
         await pilot.press("7", "slash", "ctrl+c")
         await until(pilot, lambda: "Ctrl-C does not leave" in shown(pilot))
         assert pilot.app.screen.query_one(LogPanel).as_text() is not None

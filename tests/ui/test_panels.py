@@ -174,7 +174,7 @@ def request(**changes: Any) -> RequestView:
 
 def test_receipts() -> None:
     asked = request(state="requested", seen_phase=None)
-    assert status_text.receipt(asked, []) == "checkpoint: asked for; the run has not answered yet"
+    assert status_text.receipt(asked, []) == "checkpoint: requested; no answer from the run yet"
     assert status_text.receipt(request(state="seen"), []) == "checkpoint: seen while evaluating"
     refused = request(state="refused", why="it ends already", kind="stop_now")
     assert status_text.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"

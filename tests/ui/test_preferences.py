@@ -96,7 +96,7 @@ def test_bad_content_is_ignored_and_reported_once(path: Path, content: bytes) ->
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     views = Views.opened(path)
-    assert "the view as you left it is ignored" in views.notice
+    assert "view settings ignored" in views.notice
     assert str(path) in views.notice
     assert views.get("theme", "x") == "x"
     assert path.read_bytes() == content
@@ -119,7 +119,7 @@ def test_unwritable_location_is_reported(tmp_path: Path) -> None:
     views.notice = ""
     views.set("theme", "x")
     views.write()
-    assert "the view is not kept" in views.notice
+    assert "view settings not saved" in views.notice
 
 
 @given(values=st.dictionaries(st.text(min_size=1), VALUES, max_size=5))

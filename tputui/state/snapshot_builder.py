@@ -1,6 +1,6 @@
-"""Combines what the writers said with what the viewer knows, to one `Snapshot`.
+"""Builds a `Snapshot` from the state of a run and the context of the viewer.
 
-Pure: the moment, the liveness of processes, request files and damage come in as `ViewerContext`.
+Pure: the current time, the liveness of processes, request files and damage are passed as `ViewerContext`.
 """
 
 from __future__ import annotations
@@ -37,62 +37,62 @@ from tputui.state.snapshot import (
 from tputui.telemetry.events import HbmReading, MeterReading, Phase, ProgressReported, Split, StepPrograms
 
 _COLUMNS_JUDGED = 32
-"""More than an outlier needs to be named by columns alone."""
+"""Number of newest columns searched for an outlier; more than needed to find one."""
 
 
 class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a viewer knows besides the journals."""
+    """What the viewer knows besides the journals."""
 
     now: float
-    """Unix time in seconds of the moment that is looked at."""
+    """Unix time in seconds of the moment shown."""
     run: str
     """Name of the run's directory."""
     dir: str
     """The run's directory."""
     alive: Mapping[str, bool | None] = {}
-    """By writer: whether its process lives; None where it cannot be known."""
+    """By writer: whether its process is alive; None if unknown."""
     created: float | None = None
-    """When the run was asked for, by its manifest."""
+    """Unix time of the launch, from the manifest."""
     config: dict[str, Any] | None = None
-    """The configuration, by its manifest; None where that cannot be read."""
+    """The configuration, from the manifest; None if that cannot be read."""
     requests: list[RequestView] = []
     """The request files."""
     damage: list[DamageRegion] = []
-    """What of the journals cannot be read."""
+    """The unreadable regions of the journals."""
     troubles: list[str] = []
-    """What keeps the viewer from seeing all of the run."""
+    """Problems that prevent the viewer from reading all of the run."""
 
 
-def build_snapshot(state: RunState, around: ViewerContext, verdict: Liveness | None = None) -> Snapshot:
-    """Everything that is true of the run at the moment `around.now`.
+def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness | None = None) -> Snapshot:
+    """The snapshot of the run at the moment `context.now`.
 
-    `verdict` is what `assess` says then, where the caller has it already.
+    `liveness` is the result of `assess` for that moment, if the caller already has it.
     """
-    now = around.now
-    verdict = verdict or assess(state, around.alive, now, around.created)
+    now = context.now
+    liveness = liveness or assess(state, context.alive, now, context.created)
     run_started = next((w.run_started for w in state.supervisors if w.run_started), None)
-    # What the run itself recorded comes first: of what the manifest says no record proves that the run took it.
-    config = run_started.config if run_started else around.config or {}
+    # The configuration recorded by the run comes first: the manifest does not prove that the run used it.
+    config = run_started.config if run_started else context.config or {}
     plan, epochs = plan_of(state), epochs_of(state)
     progress = history.newest_progress(state)
     epoch, epoch_step = _place(state, plan, epochs, progress)
     steps = max((w.steps_done for w in state.workers), default=0) or (plan.first_step - 1 if plan else 0)
     first = state.workers[0] if state.workers else None
-    phase, phase_s = phase_of(first, verdict, now) if first else (None, 0.0)
+    phase, phase_s = phase_of(first, liveness, now) if first else (None, 0.0)
     bad, num_bad = timeline.non_finite(state)
-    running = verdict.condition == "running"
-    requests = timeline.requests(state, around.requests)
+    running = liveness.condition == "running"
+    requests = timeline.requests(state, context.requests)
     loss = _loss(state)
-    marks, num_marks = timeline.marks(state, plan, loss, requests, verdict)
-    cores = cores_of(state, verdict, now)
+    marks, num_marks = timeline.marks(state, plan, loss, requests, liveness)
+    cores = cores_of(state, liveness, now)
     core_columns = _core_columns(state, cores)
     return Snapshot(
         now=now,
-        run=around.run,
-        dir=around.dir,
-        created=around.created,
-        condition=verdict.condition,
-        condition_reason=verdict.reason,
+        run=context.run,
+        dir=context.dir,
+        created=context.created,
+        condition=liveness.condition,
+        condition_reason=liveness.reason,
         config=config,
         topology=topology_of(state),
         plan=plan,
@@ -100,7 +100,7 @@ def build_snapshot(state: RunState, around: ViewerContext, verdict: Liveness | N
         phase_s=phase_s,
         newest_fact=state.newest_t,
         started=state.first_t,
-        ended=verdict.ended_t,
+        ended=liveness.ended_t,
         epoch=epoch,
         epoch_step=epoch_step,
         steps=steps,
@@ -124,12 +124,12 @@ def build_snapshot(state: RunState, around: ViewerContext, verdict: Liveness | N
         pictures=timeline.pictures(state),
         warnings=[text for w in state.in_order for text in w.log.warnings],
         failure=root_cause.failure(state),
-        exit_code=verdict.exit_code,
+        exit_code=liveness.exit_code,
         logs=timeline.logs(state),
         loss=loss,
-        damage=timeline.damage(state, around.damage),
+        damage=timeline.damage(state, context.damage),
         newer_format=timeline.newer_format(state),
-        troubles=around.troubles,
+        troubles=context.troubles,
         core_columns=core_columns,
         outlier=_outlier(state, core_columns),
         marks=marks,
@@ -213,63 +213,63 @@ def _place(
 
 
 def topology_of(state: RunState) -> Topology | None:
-    """How the cores run one program, by the first host that told."""
-    told = next((w.topology for w in state.workers if w.topology), None)
-    if told is None:
+    """Strategy, device and cores, from the first host that reported them."""
+    topology = next((w.topology for w in state.workers if w.topology), None)
+    if topology is None:
         return None
     return Topology(
-        strategy=told.strategy,
-        device=told.device,
-        device_reason=told.device_reason,
-        num_cores=told.num_cores,
-        num_hosts=told.num_hosts,
-        device_warning=told.device_warning,
+        strategy=topology.strategy,
+        device=topology.device,
+        device_reason=topology.device_reason,
+        num_cores=topology.num_cores,
+        num_hosts=topology.num_hosts,
+        device_warning=topology.device_warning,
     )
 
 
 def plan_of(state: RunState) -> Plan | None:
-    """What is to be trained, by the first host that told."""
-    told = next((w.plan for w in state.workers if w.plan), None)
-    if told is None:
+    """Task, steps and batch sizes, from the first host that reported them."""
+    plan = next((w.plan for w in state.workers if w.plan), None)
+    if plan is None:
         return None
     return Plan(
-        task=told.task,
-        num_epochs=told.num_epochs,
-        steps_per_epoch=told.steps_per_epoch,
-        total_steps=told.num_epochs * told.steps_per_epoch,
-        first_step=told.first_step,
-        batch_per_core=told.batch_per_core,
-        global_batch=told.global_batch,
-        train_examples=told.train_examples,
-        valid_examples=told.valid_examples,
-        num_parameters=told.num_parameters,
-        precision=told.precision,
-        lr=told.lr,
-        lr_rule=told.lr_rule,
+        task=plan.task,
+        num_epochs=plan.num_epochs,
+        steps_per_epoch=plan.steps_per_epoch,
+        total_steps=plan.num_epochs * plan.steps_per_epoch,
+        first_step=plan.first_step,
+        batch_per_core=plan.batch_per_core,
+        global_batch=plan.global_batch,
+        train_examples=plan.train_examples,
+        valid_examples=plan.valid_examples,
+        num_parameters=plan.num_parameters,
+        precision=plan.precision,
+        lr=plan.lr,
+        lr_rule=plan.lr_rule,
     )
 
 
-def phase_of(worker: ProcessState, verdict: Liveness, now: float) -> tuple[Phase | None, float]:
-    """What a worker is doing and for how many seconds: until `now` while it lives, else until its last word."""
+def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phase | None, float]:
+    """The phase of a worker and its age in seconds: until `now` while it is alive, else until its last event."""
     beat = worker.beat
     if beat is None:
         return None, 0.0
-    lives = worker.name in verdict.living and worker.training_ended is None and verdict.condition not in ENDED
+    lives = worker.name in liveness.living and worker.training_ended is None and liveness.condition not in ENDED
     until = now if lives else worker.newest_t
     return beat.phase, lasts_s(beat, until if until is not None else beat.t)
 
 
-def cores_of(state: RunState, verdict: Liveness, now: float) -> list[CoreView]:
-    """Every core that was declared or has a value, in order."""
+def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:
+    """All cores that were declared or have values, in order."""
     ranks = {core: rank for rank in state.ranks if rank.topology for core in rank.topology.cores}
-    views = [view for worker in state.workers for view in _cores_of(worker, ranks, verdict, now)]
+    views = [view for worker in state.workers for view in _cores_of(worker, ranks, liveness, now)]
     return sorted(views, key=lambda view: view.core)
 
 
 def _cores_of(
-    worker: ProcessState, ranks: Mapping[int, ProcessState], verdict: Liveness, now: float
+    worker: ProcessState, ranks: Mapping[int, ProcessState], liveness: Liveness, now: float
 ) -> Iterable[CoreView]:
-    """The cores whose losses a worker records; what a core does is told by the process that drives it."""
+    """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
     record = worker.values.newest.get("loss")
     row = worker.values.newest_row()
     declared = worker.topology.cores if worker.topology else []
@@ -277,13 +277,13 @@ def _cores_of(
     indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
     host = worker.opened.host if worker.opened else ""
     step, stepped = record.first + record.n - 1 if record else 0, worker.stepped
-    # By process, since one may drive thousands of cores and this is told ten times a second.
+    # Cached by process, since one may drive thousands of cores and this runs ten times a second.
     known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
     for column, core in enumerate(indices):
         drives = ranks.get(core, worker)
         if drives.name not in known:
-            does = _core_condition(drives, verdict, stepped=stepped)
-            known[drives.name] = (does, *phase_of(drives, verdict, now))
+            does = _core_condition(drives, liveness, stepped=stepped)
+            known[drives.name] = (does, *phase_of(drives, liveness, now))
         condition, phase, phase_s = known[drives.name]
         yield CoreView(
             core=core,
@@ -296,10 +296,10 @@ def _cores_of(
         )
 
 
-def _core_condition(worker: ProcessState, verdict: Liveness, *, stepped: bool) -> CoreCondition:
-    if verdict.condition in ENDED or worker.training_ended is not None or worker.name not in verdict.living:
+def _core_condition(worker: ProcessState, liveness: Liveness, *, stepped: bool) -> CoreCondition:
+    if liveness.condition in ENDED or worker.training_ended is not None or worker.name not in liveness.living:
         return "ended"
-    if worker.name in verdict.stalled:
+    if worker.name in liveness.stalled:
         return "stalled"
     return "running" if stepped else "starting"
 
@@ -310,8 +310,8 @@ def meters_of(state: RunState, epochs: list[EpochView]) -> list[MeterView]:
 
 
 def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[MeterView]:
-    told = [w.meters[split] for w in state.workers if split in w.meters]
-    newest = max(told, key=lambda report: (report.epoch, report.step), default=None)
+    reports = [w.meters[split] for w in state.workers if split in w.meters]
+    newest = max(reports, key=lambda report: (report.epoch, report.step), default=None)
     ended = next((view for view in reversed(epochs) if (view.train if split == "train" else view.valid)), None)
     epoch, readings = 0, dict[str, MeterReading]()
     if ended is not None:
@@ -326,7 +326,7 @@ def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[M
 
 
 def epochs_of(state: RunState) -> list[EpochView]:
-    """The epochs that ended, in order, each by the first host that told."""
+    """The completed epochs, in order, each from the first host that reported it."""
     found: dict[int, EpochView] = {}
     for worker in state.workers:
         for number, event in worker.epochs.items():
@@ -348,47 +348,48 @@ def epochs_of(state: RunState) -> list[EpochView]:
 
 def xla_of(state: RunState) -> XlaView | None:
     """The runtime's counters, summed over the processes."""
-    told = [w.xla for w in state.workers if w.xla]
-    if not told:
+    counters = [w.xla for w in state.workers if w.xla]
+    if not counters:
         return None
     fallbacks: Counter[str] = Counter()
-    for one in told:
+    for one in counters:
         fallbacks.update(one.fallbacks)
+    steps = [one.steps for one in counters if one.steps is not None]
     return XlaView(
-        compiles=sum(one.compiles for one in told),
-        compile_s=sum(one.compile_s for one in told),
-        recompiles=sum(one.recompiles for one in told),
-        executes=sum(one.executes for one in told),
-        execute_s=sum(one.execute_s for one in told),
-        transfers_to_device=sum(one.transfers_to_device for one in told),
-        transfers_from_device=sum(one.transfers_from_device for one in told),
-        bytes_to_device=sum(one.bytes_to_device for one in told),
-        bytes_from_device=sum(one.bytes_from_device for one in told),
+        compiles=sum(one.compiles for one in counters),
+        compile_s=sum(one.compile_s for one in counters),
+        recompiles=sum(one.recompiles for one in counters),
+        executes=sum(one.executes for one in counters),
+        execute_s=sum(one.execute_s for one in counters),
+        transfers_to_device=sum(one.transfers_to_device for one in counters),
+        transfers_from_device=sum(one.transfers_from_device for one in counters),
+        bytes_to_device=sum(one.bytes_to_device for one in counters),
+        bytes_from_device=sum(one.bytes_from_device for one in counters),
         fallbacks=dict(sorted(fallbacks.items())),
-        engine_reads=sum(one.engine_reads for one in told),
-        scalar_reads=sum(one.scalar_reads for one in told),
-        steps=_steps([one.steps for one in told if one.steps is not None]) if all(one.steps for one in told) else None,
+        engine_reads=sum(one.engine_reads for one in counters),
+        scalar_reads=sum(one.scalar_reads for one in counters),
+        steps=_steps(steps) if len(steps) == len(counters) else None,
     )
 
 
-def _steps(told: list[StepPrograms]) -> StepPrograms:
+def _steps(counters: list[StepPrograms]) -> StepPrograms:
     """The steps of all processes together."""
     return StepPrograms(
-        steps=sum(one.steps for one in told),
-        executes=sum(one.executes for one in told),
-        expected_executes=sum(one.expected_executes for one in told),
-        scalar_reads=sum(one.scalar_reads for one in told),
+        steps=sum(one.steps for one in counters),
+        executes=sum(one.executes for one in counters),
+        expected_executes=sum(one.expected_executes for one in counters),
+        scalar_reads=sum(one.scalar_reads for one in counters),
     )
 
 
 def memory_of(state: RunState) -> MemoryView:
-    """Device memory of every core that tells it; host memory summed over the hosts, CPU use their mean."""
-    told = [w.memory for w in state.workers if w.memory]
-    readings: list[HbmReading] = [reading for one in told for reading in one.hbm or ()]
+    """Device memory of every core that reports it; host memory summed over the hosts, CPU usage averaged over them."""
+    reports = [w.memory for w in state.workers if w.memory]
+    readings: list[HbmReading] = [reading for one in reports for reading in one.hbm or ()]
     reason = None
     if not readings:
-        unread = "the run did not say why it cannot be read" if told else "the run has not told its device memory yet"
-        reason = next((one.hbm_reason for one in told if one.hbm_reason), unread)
+        unread = "no reason given" if reports else "device memory not reported yet"
+        reason = next((one.hbm_reason for one in reports if one.hbm_reason), unread)
     hosts = [w.host for w in state.in_order if w.host]
     return MemoryView(
         hbm=sorted(readings, key=lambda reading: reading.core) if readings else None,

@@ -42,12 +42,12 @@ def marks(
 ) -> tuple[list[Mark], int]:
     """The timeline marks in order of time, and the number of all marks, including those not stored."""
     key = tuple(process.log.marks.count for process in state.in_order)
-    told, placeless, count = state.memoized("marks", key, lambda: _process_marks(state))
-    others = [*placeless, *_of_requests(state, requests), *_end(state, liveness)]
+    with_step, without_step, count = state.memoized("marks", key, lambda: _process_marks(state))
+    others = [*without_step, *_of_requests(state, requests), *_end(state, liveness)]
     if not others:
-        return told, count
+        return with_step, count
     placed = _placed(others, plan, loss)
-    return sorted([*told, *placed], key=lambda mark: mark.t), count + len(others) - len(placeless)
+    return sorted([*with_step, *placed], key=lambda mark: mark.t), count + len(others) - len(without_step)
 
 
 def epoch_starts(state: RunState) -> list[EpochStart]:
@@ -62,21 +62,21 @@ def epoch_starts(state: RunState) -> list[EpochStart]:
 def _process_marks(state: RunState) -> tuple[list[Mark], list[Mark], int]:
     """The marks of all processes: those with a step, those without one, and the number of all marks."""
     found: dict[tuple[str, str, int], tuple[str, list[Mark]]] = {}
-    heard: set[MarkKind] = set()
+    reported: set[MarkKind] = set()
     count = 0
     for process in [*state.workers, *state.ranks, *state.supervisors]:
         of_kind = process.log.marks.of_kind
-        for kind, kept in of_kind.items():
-            if kind in heard:
+        for kind, stored in of_kind.items():
+            if kind in reported:
                 continue
-            count += kept.count
-            for mark in kept.items:
-                said_by, same = found.setdefault((kind, mark.text, mark.step), (process.name, []))
-                if said_by == process.name:
+            count += stored.count
+            for mark in stored.items:
+                writer, same = found.setdefault((kind, mark.text, mark.step), (process.name, []))
+                if writer == process.name:
                     same.append(mark)
                 else:
                     count -= 1  # another host reported the same
-        heard.update(kind for kind in of_kind if kind in ALIKE)
+        reported.update(kind for kind in of_kind if kind in ALIKE)
     every = sorted((mark for _, same in found.values() for mark in same), key=lambda mark: mark.t)
     return [mark for mark in every if mark.step], [mark for mark in every if not mark.step], count
 
@@ -131,7 +131,7 @@ SKIPPED_SHOWN = 100
 
 
 def checkpoints(state: RunState) -> list[CheckpointView]:
-    """What was saved and not removed since, oldest first; a file that several hosts told of stands once."""
+    """The saved checkpoints that still exist, oldest first; a file reported by several hosts counts once."""
     removed = {path: event.t for process in state.in_order for path, event in process.dropped_checkpoints.items()}
     found: dict[tuple[str, int], CheckpointView] = {}
     for process in state.in_order:
@@ -154,28 +154,28 @@ def checkpoints(state: RunState) -> list[CheckpointView]:
 
 def skipped(state: RunState) -> SkippedView:
     """The examples that were left out, over all hosts."""
-    told = [process.skipped[-1] for process in state.in_order if process.skipped]
+    newest = [process.skipped[-1] for process in state.in_order if process.skipped]
     examples = [
         SkippedExample(split=event.split, where=event.where, why=event.why)
         for process in state.in_order
         for event in process.skipped[:SKIPPED_SHOWN]
     ]
-    limit = max((event.limit for event in told), default=0)
-    return SkippedView(count=sum(event.skipped for event in told), limit=limit, examples=examples)
+    limit = max((event.limit for event in newest), default=0)
+    return SkippedView(count=sum(event.skipped for event in newest), limit=limit, examples=examples)
 
 
 def pictures(state: RunState) -> PicturesView | None:
     """The newest pictures of predictions."""
-    told = [process.pictures for process in state.in_order if process.pictures]
-    newest = max(told, key=lambda event: (event.epoch, event.t), default=None)
+    reported = [process.pictures for process in state.in_order if process.pictures]
+    newest = max(reported, key=lambda event: (event.epoch, event.t), default=None)
     if newest is None:
         return None
     return PicturesView(epoch=newest.epoch, step=newest.step, pictures=newest.pictures, legend=newest.legend)
 
 
-def requests(state: RunState, asked: Iterable[RequestView]) -> list[RequestView]:
+def requests(state: RunState, submitted: Iterable[RequestView]) -> list[RequestView]:
     """Requests with the receipts of any process, oldest first."""
-    views = {view.id: view for view in asked}
+    views = {view.id: view for view in submitted}
     receipts: dict[str, list[Receipts]] = {}
     for process in state.in_order:
         for request, answer in process.receipts.items():
@@ -185,7 +185,7 @@ def requests(state: RunState, asked: Iterable[RequestView]) -> list[RequestView]
     return sorted(views.values(), key=lambda view: (view.t, view.id))
 
 
-def _with_receipts(request: str, asked: RequestView | None, answers: list[Receipts]) -> RequestView:
+def _with_receipts(request: str, submitted: RequestView | None, answers: list[Receipts]) -> RequestView:
     seen = next((answer.seen for answer in answers if answer.seen), None)
     applied = next((answer.applied for answer in answers if answer.applied), None)
     refused = next((answer.refused for answer in answers if answer.refused), None) if applied is None else None
@@ -195,8 +195,8 @@ def _with_receipts(request: str, asked: RequestView | None, answers: list[Receip
         id=request,
         kind=first.kind,
         state="applied" if applied else "refused" if refused else "seen",
-        t=asked.t if asked else first.t,
-        by=asked.by if asked else None,
+        t=submitted.t if submitted else first.t,
+        by=submitted.by if submitted else None,
         seen_phase=seen.phase if seen else None,
         applied_step=applied.step if applied else None,
         path=applied.path if applied else None,
@@ -233,15 +233,15 @@ def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:
 
 
 def _without_repeats(lines: list[LogLine]) -> list[LogLine]:
-    said: set[str] = set()
-    kept: list[LogLine] = []
+    seen: set[str] = set()
+    unique: list[LogLine] = []
     for line in lines:
         if line.source == TOOL and line.level == "info":
-            if line.text in said:
+            if line.text in seen:
                 continue
-            said.add(line.text)
-        kept.append(line)
-    return kept
+            seen.add(line.text)
+        unique.append(line)
+    return unique
 
 
 def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:

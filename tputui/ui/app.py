@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from tputui.ui.base.preferences import Views, state_path
 from tputui.ui.base_app import BaseApp
-from tputui.ui.terminal.capabilities import Capabilities, looks_of
+from tputui.ui.terminal.capabilities import Capabilities, capabilities_of
 from tputui.ui.terminal.hangup import ending_with_it
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
     def _open(self) -> None:
         self.push_screen(self._open_screen(), self.exit)
-        self.call_after_refresh(self.keep_views)
+        self.call_after_refresh(self.start_autosave)
         if self._alone:
             self.call_after_refresh(relax_garbage_collector)
 
@@ -143,7 +143,7 @@ def _run(
     views = Views.opened(state_path(os.environ))
     if options.reset_view:
         views.reset()
-    looks = looks_of(os.environ, ascii_only=options.ascii_only)
+    looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
     with ending_with_it():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)

@@ -13,7 +13,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base.keymap import Key
 from tputui.ui.base.palette import grade
 from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.bars import NoticeBar
 from tputui.ui.widgets.line_input import EditedText, press, spans
 from tputui.ui.widgets.overlay import Overlay
@@ -22,28 +22,28 @@ from tputui.ui.widgets.panel import Drawing, Panel
 _KEY_WIDTH = 12
 
 
-class Told(NamedTuple):
-    """A key, or a group of them where `sentence` is empty."""
+class HelpLine(NamedTuple):
+    """A key, or the title of a group if `sentence` is empty."""
 
     shown: str
     sentence: str
     word: str = ""
-    """What the footer calls it, by which it is found too."""
+    """Its word in the footer, searched too."""
     also: str = ""
-    """Other words by which it is found."""
+    """Other words that find it."""
 
 
 class HelpPart(NamedTuple):
-    """What the panel shows."""
+    """The content of the panel."""
 
-    lines: tuple[Told, ...]
+    lines: tuple[HelpLine, ...]
     typed: EditedText | None = None
-    """What is searched for; None where nothing is."""
+    """The search text; None without a search."""
     is_typing: bool = False
 
 
 class HelpPanel(Panel[HelpPart]):
-    """Keys with what they do."""
+    """Lists the keys and their actions."""
 
     key = "?"
     name_shown = "help"
@@ -51,11 +51,11 @@ class HelpPanel(Panel[HelpPart]):
 
     @staticmethod
     def pick(snapshot: Snapshot) -> HelpPart:
-        """Nothing of a snapshot is help."""
+        """Empty: the help does not depend on a snapshot."""
         return HelpPart(())
 
     def draw(self, part: HelpPart, width: int, height: int) -> Drawing:
-        """A line a key, those alone that are searched for."""
+        """A line for each key that matches the search."""
         found = matching(part.lines, part.typed.text if part.typed is not None else "")
         rows: list[Line] = []
         for shown, sentence, *_ in found:
@@ -63,14 +63,14 @@ class HelpPanel(Panel[HelpPart]):
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
             first, *rest = wrap(sentence, max(width - _KEY_WIDTH - 3, 10))
-            rows.append([Span(f"  {keys_told(self.app, shown):<{_KEY_WIDTH}}", "accent"), Span(first)])
+            rows.append([Span(f"  {key_names(self.app, shown):<{_KEY_WIDTH}}", "accent"), Span(first)])
             rows += [[Span(" " * (_KEY_WIDTH + 2)), Span(piece)] for piece in rest]
         if not found and part.typed is not None:
-            rows = paragraph(f"no key does {part.typed.text!r}", width, height)
-        return Drawing(rows, head=_search_line(part, found, width), note="/ finds  esc closes")
+            rows = paragraph(f"no match for {part.typed.text!r}", width, height)
+        return Drawing(rows, head=_search_line(part, found, width), note="/ search  esc close")
 
 
-def _search_line(part: HelpPart, found: Sequence[Told], width: int) -> tuple[Line, ...]:
+def _search_line(part: HelpPart, found: Sequence[HelpLine], width: int) -> tuple[Line, ...]:
     if part.typed is None:
         return ()
     count: Line = [Span(f" [{_num_keys(found)}/{_num_keys(part.lines)}] ", "label")]
@@ -79,15 +79,15 @@ def _search_line(part: HelpPart, found: Sequence[Told], width: int) -> tuple[Lin
     return ([Span(" / ", "accent"), *typed, *count],)
 
 
-def _num_keys(lines: Sequence[Told]) -> int:
+def _num_keys(lines: Sequence[HelpLine]) -> int:
     return sum(1 for line in lines if line.sentence)
 
 
-def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
-    """The keys whose name, sentence, word in the footer or group holds every word of
-    `wanted`, below the heads of their groups; whole words first, of groups as of keys."""
-    groups: list[list[tuple[int, Told]]] = []
-    head = Told("", "")
+def matching(lines: Sequence[HelpLine], wanted: str) -> list[HelpLine]:
+    """The keys that match every word of `wanted`, below the titles of their groups. Groups and keys with whole-word
+    matches come first."""
+    groups: list[list[tuple[int, HelpLine]]] = []
+    head = HelpLine("", "")
     for line in lines:
         if not line.sentence:
             head = line
@@ -101,12 +101,12 @@ def matching(lines: Sequence[Told], wanted: str) -> list[Told]:
     return [line for group in hits for _, line in group]
 
 
-def _best_first(graded: tuple[int, Told]) -> int:
+def _best_first(graded: tuple[int, HelpLine]) -> int:
     return -graded[0]
 
 
 class HelpScreen(Overlay):
-    """Help over the screen that asked for it."""
+    """Shows the help over the screen that opened it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "leave", show=False),
@@ -116,21 +116,21 @@ class HelpScreen(Overlay):
     ]
 
     def __init__(self, keys: Sequence[Key], panels: Sequence[tuple[str, str]] = ()) -> None:
-        """`panels` are their keys, and their names with what they show."""
+        """`panels` are pairs of a key and a description."""
         super().__init__()
         self._part = HelpPart(help_lines(keys, panels))
 
     def compose(self) -> ComposeResult:
-        """The panel, and where sentences go."""
+        """The panel and the notice bar."""
         yield HelpPanel(id="help")
         yield NoticeBar()
 
     def on_mount(self) -> None:
-        """Fills it."""
+        """Show the content."""
         self._show(self._part)
 
     def take_key(self, event: events.Key) -> bool:
-        """While one types, every key is part of what is searched for, or ends it."""
+        """While the user types a search, every key edits or ends it."""
         part = self._part
         if not part.is_typing or part.typed is None:
             return False
@@ -145,11 +145,11 @@ class HelpScreen(Overlay):
         return True
 
     def action_find(self) -> None:
-        """Begins to search."""
+        """Start a search."""
         self._show(self._part._replace(typed=self._part.typed or EditedText.of(""), is_typing=True))
 
     def action_leave(self) -> None:
-        """Ends a search, else the help."""
+        """End the search, else close the help."""
         if self._part.typed is not None:
             self._show(HelpPart(self._part.lines))
         else:
@@ -160,16 +160,16 @@ class HelpScreen(Overlay):
         self.query_one(HelpPanel).show(part)
 
 
-def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[Told, ...]:
-    """The keys by group, the panels with what they show among those of the group `panels`."""
-    found: list[Told] = []
+def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[HelpLine, ...]:
+    """The keys by group; the group `panels` includes the descriptions of the panels."""
+    found: list[HelpLine] = []
     for group in dict.fromkeys(key.group for key in keys):
-        found.append(Told(group, ""))
+        found.append(HelpLine(group, ""))
         found += [
-            Told(key.shown, key.help, key.footer, f"{key.title} {key.also}")
+            HelpLine(key.shown, key.help, key.footer, f"{key.title} {key.also}")
             for key in keys
             if key.group == group and not key.shown.isdigit()
         ]
         if group == "panels":
-            found += [Told(*panel) for panel in panels]
+            found += [HelpLine(*panel) for panel in panels]
     return tuple(found)

@@ -26,14 +26,14 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 @runtime_checkable
 class HasFigures(Protocol):
-    """A widget that tells the figures behind what it draws."""
+    """A widget that returns the figures behind its drawing."""
 
     def figures(self) -> Figures | None: ...
 
 
 @runtime_checkable
 class HasText(Protocol):
-    """A widget that can be told as text."""
+    """A widget that can be exported as text."""
 
     def as_text(self) -> str: ...
 
@@ -46,7 +46,7 @@ class ShowsRun(Protocol):
 
 
 def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> Figures | None:
-    """The figures behind a widget; None where it has none."""
+    """The figures behind a widget; None if it has none."""
     own = widget.figures() if isinstance(widget, HasFigures) else None
     if own is not None:
         return own
@@ -55,7 +55,7 @@ def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> F
 
 
 def as_csv(table: Figures) -> str:
-    """The table as RFC 4180 has it, lines ended by a newline alone; what is not known is empty."""
+    """The table as CSV (RFC 4180, but lines end with `\\n`); None becomes an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.head)
@@ -64,13 +64,13 @@ def as_csv(table: Figures) -> str:
 
 
 def file_name(run: str, panel: str, form: Form, now: float) -> str:
-    """`RUN-PANEL-20251009-100000.csv`, of harmless characters alone; `now` is unix time."""
+    """`RUN-PANEL-20251009-100000.csv`, with all other characters than `A-Za-z0-9._-` replaced; `now` is unix time."""
     stem = "-".join(_UNFIT.sub("_", part).strip("._") or "x" for part in (run[-100:], panel[-40:]))
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}.{form}"
 
 
 def write_new(directory: Path, name: str, content: str) -> Path:
-    """Writes a file of this name, or with a number where there is one already. Raises `OSError`."""
+    """Write a file of this name, with a number added if it exists. Raises `OSError`."""
     stem, _, form = name.rpartition(".")
     for number in range(1, _NAMES_MAX):
         path = directory / (name if number == 1 else f"{stem}-{number}.{form}")
@@ -87,17 +87,17 @@ Figure = str | int | float | bool | None
 
 
 class Figures(NamedTuple):
-    """A table of figures."""
+    """A table."""
 
     head: tuple[str, ...]
     rows: list[tuple[Figure, ...]]
     part: str = ""
-    """What of the panel it holds, where that is not all: said once it is written."""
+    """Which part of the panel the table covers, if not all; shown once it is written."""
 
 
 def _loss(snapshot: Snapshot) -> Figures:
-    """By step: mean and band of all cores, and each core's mean. Cores are kept by steps of their own, so a row says
-    which of the two it has; where the steps are the same it has both. Cores may be sampled, of fewer steps."""
+    """By step: mean and range over all cores, and the mean of each core. Values per core have steps of their own and
+    may be sampled, so the column `of` names what a row contains: both if the steps are the same."""
     cores = max((len(column.means) for column in snapshot.core_columns), default=0)
     own = tuple(f"core_{core}_mean" for core in range(cores))
     head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite")
@@ -174,7 +174,7 @@ def _xla(snapshot: Snapshot) -> Figures:
 
 
 def _memory(snapshot: Snapshot) -> Figures:
-    """What is used now, then what was."""
+    """Current memory usage, then its history."""
     memory = snapshot.memory
     rows: list[tuple[Figure, ...]] = [
         ("core", reading.core, None, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)

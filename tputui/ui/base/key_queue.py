@@ -1,9 +1,9 @@
-"""Keys, one after the other: what a key does is done before the next one is looked at.
+"""A queue of key presses: the action of a key is finished before the next key is handled.
 
-Textual hands a key from queue to queue, from the widget that has the focus up to the application, and only there looks
-for what it is bound to. Two keys in quick succession are on their way at the same time: the second is seen by a widget
-that the first is about to leave, or it meets a screen that the first is about to close. So keys of our own screens are
-kept here in one queue. Must not know any screen: who wants keys for itself says so by `take_key`.
+Textual passes a key from queue to queue, from the focused widget up to the application, and looks up its binding only
+there. Two keys in quick succession are therefore in flight at the same time: the second one may reach a widget that
+the first one is about to leave, or a screen that the first one is about to close. Keys of our own screens wait in one
+queue instead. Must not know any screen: widgets and screens that handle keys themselves implement `take_key`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ResultT = TypeVar("ResultT")
 
 @runtime_checkable
 class TakesKeys(Protocol):
-    """A widget or a screen that may take keys before they are looked up in the key map."""
+    """A widget or screen that may handle keys before their bindings are looked up."""
 
     def take_key(self, event: events.Key) -> bool:
-        """Whether the key was for this; then it has done what it does."""
+        """Handle a key; returns whether it did."""
         ...
 
 
 class KeyQueueApp(App[ResultT], Generic[ResultT]):
-    """An application whose screens are given their keys in order."""
+    """An application whose screens receive their keys in order."""
 
     class KeyDone(Message):
-        """What a key did is done, and what it asked the widgets for."""
+        """The action of a key is finished, including the callbacks it scheduled."""
 
         def __init__(self, number: int) -> None:
             super().__init__()
@@ -45,10 +45,10 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         self._keys: deque[events.Key] = deque()
         self._num_waits = 0
         self._waits_on: Screen[object] | None = None
-        """The screen that is to finish what the last key asked it for."""
+        """The screen that has not finished the action of the last key."""
 
     async def on_event(self, event: events.Event) -> None:
-        """Keeps keys of our screens in order; leaves all else to the framework, and keys of its own screens too."""
+        """Queue the keys of our screens; Textual handles other events, and the keys of its own screens."""
         is_fresh_key = isinstance(event, events.Key) and not event.is_forwarded
         if not is_fresh_key or isinstance(self.screen, SystemModalScreen):
             await super().on_event(event)
@@ -56,12 +56,12 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         assert isinstance(event, events.Key)
         self.app_focus = True
         self._keys.append(event)
-        # A screen that was closed meanwhile, by whatever, has nothing more to finish.
+        # A screen that was closed meanwhile has nothing left to finish.
         if self._waits_on is not self.screen:
             await self._press_next()
 
     async def on_key_queue_app_key_done(self, message: KeyDone) -> None:
-        """Looks at the next key. What the one before asked to have done later, such as a focus, stood before this."""
+        """Handle the next key. Callbacks of the previous one, such as a change of focus, ran before this message."""
         message.stop()
         if message.number == self._num_waits:
             await self._press_next()
@@ -72,21 +72,21 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
             return
         screen = self.screen
         if screen.is_mounted:
-            asked = [screen.focused, screen]
+            pumps = [screen.focused, screen]
             await self._press(self._keys.popleft())
-            self._wait_for(asked if screen is self.screen else [self.screen])
+            self._wait_for(pumps if screen is self.screen else [self.screen])
         else:
             self._wait_for([screen])
 
     def _wait_for(self, pumps: Sequence[MessagePump | None]) -> None:
-        """Goes on with the next key once these have done what was asked of them so far."""
+        """Continue with the next key once these pumps have processed their current queues."""
         self._waits_on = self.screen
         self._num_waits += 1
-        self._hand_round(pumps, self._num_waits)
+        self._visit(pumps, self._num_waits)
 
-    def _hand_round(self, pumps: Sequence[MessagePump | None], number: int) -> None:
-        for place, pump in enumerate(pumps):
-            if pump is not None and pump.call_later(self._hand_round, pumps[place + 1 :], number):
+    def _visit(self, pumps: Sequence[MessagePump | None], number: int) -> None:
+        for index, pump in enumerate(pumps):
+            if pump is not None and pump.call_later(self._visit, pumps[index + 1 :], number):
                 return
         self.post_message(self.KeyDone(number))
 

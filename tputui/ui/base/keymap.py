@@ -1,4 +1,4 @@
-"""The key map: one place from which bindings, footer and help are made."""
+"""The key map, from which bindings, footer, help and command palette are generated."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Literal, NamedTuple
 from textual.binding import Binding, BindingType
 
 When = Literal["always", "live", "timed"]
-"""`live`: not in a recording. `timed`: where time can be played, in a recording and in a live view that keeps it."""
+"""When a key works. `live`: not in a recording. `timed`: in a recording, and in a live view with a history."""
 
 
 class Key(NamedTuple):
-    """A key, or several that do the same."""
+    """A key, or several keys with the same action."""
 
     keys: str
-    """As the framework names them, parted by commas."""
+    """Key names of Textual, separated by commas."""
     shown: str
-    """As a person reads them."""
+    """Key names shown to the user."""
     action: str
     footer: str
-    """Word in the footer; empty where there is none."""
+    """Word in the footer; empty if the footer does not show the key."""
     help: str
     """Sentence in the help."""
     group: str
     when: When = "always"
     title: str = ""
-    """What the palette calls it, where the sentence needs its neighbours to be understood."""
+    """Title in the palette, if `help` is not clear without its context."""
     also: str = ""
-    """Other words by which a person may look for it."""
+    """Other words that find it."""
 
 
 def on_widget(widget_id: str, action: str) -> str:
-    """An action of the widget with this id on the current screen, whichever widget has the focus."""
+    """An action of the widget with this id on the current screen, regardless of the focus."""
     return f"app.on_widget({widget_id!r}, {action!r})"
 
 
@@ -43,7 +43,7 @@ PLAY_OR_PAUSE = _player("play_or_pause")
 BACK_TO_NOW = _player("back_to_now")
 
 # fmt: off
-# A key in a line or two, so that the map can be read as one.
+# One or two lines per key, so that the map reads as a table.
 _PLAYER: tuple[Key, ...] = (
     Key("space", "space", PLAY_OR_PAUSE, "play/pause", "play or pause; pauses or continues a live view", "time",
         "timed", title="play or pause", also="resume halt"),
@@ -95,7 +95,7 @@ _CHART: tuple[Key, ...] = (
         title="loss chart: cursor to the right", also="read values"),
 )
 
-HANDS: tuple[Key, ...] = (
+COMMON: tuple[Key, ...] = (
     Key("y", "y", "app.copy_panel", "", "copy the selected panel as text to the clipboard", "view", also="yank"),
     Key("e", "e", "app.export_panel", "", "write the selected panel to a file: text, CSV or SVG", "view",
         also="save picture screenshot figures"),
@@ -104,7 +104,7 @@ HANDS: tuple[Key, ...] = (
     Key("u", "u", "app.undo_view", "", "undo the last change of the view", "view", also="back revert"),
     Key("ctrl+p", "ctrl+p", "app.command_palette", "", "find any action by its name", "view"),
 )
-"""What every screen has; the application does it."""
+"""Keys of every screen, handled by the application."""
 
 LOG: tuple[Key, ...] = (
     Key("slash", "/", "search", "", "filter lines by regex while typing; enter keeps it", "log",
@@ -120,7 +120,7 @@ LOG: tuple[Key, ...] = (
     Key("a", "a", "older", "", "load earlier lines", "log",
         title="log: load earlier lines", also="before all earlier"),
 )
-"""In force while the log is selected."""
+"""Active while the log is selected."""
 
 MONITOR: tuple[Key, ...] = (
     Key("q", "q", "leave", "detach", "leave this screen; training continues", "run", also="quit exit close back"),
@@ -170,7 +170,7 @@ MONITOR: tuple[Key, ...] = (
     Key("G,shift+g", "G", _body("follow"), "", "follow the newest rows again", "move",
         title="follow the newest again in the selected panel", also="tail"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
-    *HANDS,
+    *COMMON,
 )
 
 PICTURES: tuple[Key, ...] = (
@@ -185,7 +185,7 @@ PICTURES: tuple[Key, ...] = (
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to the last example", "pictures",
         title="go to the last example"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "pictures"),
-    *HANDS,
+    *COMMON,
 )
 
 RUNS: tuple[Key, ...] = (
@@ -216,7 +216,7 @@ RUNS: tuple[Key, ...] = (
     Key("home,g", "home g", "move(-1000000)", "", "first run", "move", title="go to the first run"),
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "move", title="go to the last run"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
-    *HANDS,
+    *COMMON,
 )
 
 COMPARE: tuple[Key, ...] = (
@@ -270,7 +270,7 @@ COMPARE: tuple[Key, ...] = (
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to its end", "move",
         title="go to the end of the selected panel"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "runs"),
-    *HANDS,
+    *COMMON,
 )
 
 CONFIGS: tuple[Key, ...] = (
@@ -288,10 +288,10 @@ CONFIGS: tuple[Key, ...] = (
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last configuration", "move",
         title="go to the last configuration"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
-    *HANDS,
+    *COMMON,
 )
 
-# No letter: on a field it begins a value.
+# No letters: typing a letter starts editing the field.
 LAUNCH: tuple[Key, ...] = (
     Key("ctrl+s", "ctrl+s", "start", "start", "start the run in the background and open it", "new run",
         also="launch train"),
@@ -321,23 +321,23 @@ LAUNCH: tuple[Key, ...] = (
     Key("ctrl+g", "ctrl+g", "next_problem", "", "next field that is invalid or changed", "move",
         title="go to the next field that is invalid or changed", also="error"),
     Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
-    *HANDS,
+    *COMMON,
 )
 
 
 TYPING: tuple[Key, ...] = (
-    Key("enter", "enter", "", "keep", "keep the text", "fields"),
+    Key("enter", "enter", "", "accept", "accept the text", "fields"),
     Key("escape", "esc", "", "cancel", "restore the old text", "fields"),
 )
-"""Footer while the user types text: every other key is part of the text."""
+"""Footer while the user types; every other key is part of the text."""
 
-_UNFIT: dict[When, str] = {"live": "not possible in a recording", "timed": "this view keeps no time to go back in"}
+_UNFIT: dict[When, str] = {"live": "not possible in a recording", "timed": "this view has no history"}
 
 # fmt: on
 
 
 def bindings(keys: Iterable[Key]) -> list[BindingType]:
-    """The map as bindings."""
+    """Textual bindings of the keys."""
     return [Binding(key.keys, key.action, key.footer or key.help, show=False) for key in keys]
 
 
@@ -349,8 +349,8 @@ def in_force(
     over: bool = False,
     read_only: bool = False,
 ) -> list[Key]:
-    """The keys that do something in a live view, or in a replay; `timed` where time can be played, as in any replay;
-    `over` where the run has ended, whose newest moment is its end; `read_only` where nothing may be asked of it."""
+    """The keys that work in the current view. `timed`: the view has a history, by default in a replay; `over`: the run
+    has ended; `read_only`: the run takes no requests."""
     hidden = _REQUESTS if over or read_only else frozenset[str]()
     fit = [k for k in keys if k.action not in hidden and not why_unfit(k, replaying=replaying, timed=timed)]
     ends = replaying or over
@@ -358,19 +358,19 @@ def in_force(
 
 
 _REQUESTS = frozenset({"checkpoint", "stop"})
-"""Actions that ask the run for something; nothing else changes it."""
+"""Actions that send requests to the run; no other action changes it."""
 
 
 def why_unfit(key: Key, *, replaying: bool, timed: bool | None = None) -> str:
-    """Why a key does nothing in such a view; empty where it does something."""
+    """Why a key does not work in the current view; empty if it does."""
     fits = {"always": True, "live": not replaying, "timed": replaying if timed is None else timed}
     return "" if fits[key.when] else _UNFIT[key.when]
 
 
 def offered(in_force: Iterable[Key], *, in_past: bool, over: bool) -> list[Key]:
-    """Those of the keys in force that a footer has room for: what does nothing at this moment gives way.
+    """The active keys for the footer, without those that do nothing at this moment.
 
-    `in_past` where another moment than now is shown, as in any replay; `over` where the run that is followed has ended.
+    `in_past`: the view shows a past moment, as in any replay; `over`: the followed run has ended.
     """
     hidden = {BACK_TO_NOW} if not in_past else set[str]()
     hidden |= {PLAY_OR_PAUSE} if not (in_past or over) else set()

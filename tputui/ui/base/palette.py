@@ -1,6 +1,6 @@
-"""The command palette: its entries, made from the key map, and a search that prefers whole words.
+"""The command palette: its entries, generated from the key map, and a search that prefers whole words.
 
-Textual's own search matches letters in order anywhere in a title, so that `quit` found events.
+Textual's own search matches letters in order anywhere in a title, so `quit` would match unrelated titles.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.markup import escape
 
-from tputui.ui.base.keymap import HANDS, Key, on_widget
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.base.keymap import COMMON, Key, on_widget
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.terminal.themes import THEMES
 
 _APART = 1e-4
-"""By how much entries of one grade are told apart, so that they keep their order."""
+"""Difference in score between entries of one grade, which preserves their order."""
 
 
 @runtime_checkable
-class Runs(Protocol):
-    """An application that runs entries."""
+class RunsCommands(Protocol):
+    """An application that runs entries of the palette."""
 
     async def run_command(self, command: Command, screen: object) -> None:
-        """Does what the entry says, or tells why not."""
+        """Run an entry, or show why it is not possible now."""
 
 
 class ActionsProvider(Provider):
     """Every action of the screen below the palette."""
 
     async def discover(self) -> Hits:
-        """All of them, in their order."""
+        """All entries, in the order of the key map."""
         for each in self._commands():
             yield DiscoveryHit(Content(each.title), self._run(each), text=each.title, help=self._help(each))
 
     async def search(self, query: str) -> Hits:
-        """Those that have every word of the query."""
-        for place, (points, each) in enumerate(found(list(self._commands()), query)):
-            score = points / (BEST + 1) - place * _APART
+        """The entries that match every word of the query."""
+        for rank, (points, each) in enumerate(found(list(self._commands()), query)):
+            score = points / (BEST + 1) - rank * _APART
             yield Hit(score, Content(each.title), self._run(each), text=each.title, help=self._help(each))
 
     def _commands(self) -> Iterator[Command]:
         return commands(self.screen, self.app.theme)
 
     def _help(self, command: Command) -> str:
-        return escape(keys_told(self.app, command.help))
+        return escape(key_names(self.app, command.help))
 
     def _run(self, command: Command) -> Callable[[], Awaitable[None]]:
-        assert isinstance(self.app, Runs)
+        assert isinstance(self.app, RunsCommands)
         return partial(self.app.run_command, command, self.screen)
 
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A screen that tells its keys."""
+    """A screen with a key map."""
 
     def keys_in_force(self) -> Sequence[Key]:
         """The keys that do something now."""
@@ -67,11 +67,11 @@ class Keyed(Protocol):
 
 
 @runtime_checkable
-class Offers(Protocol):
-    """A screen that tells more than its keys in force."""
+class OffersKeys(Protocol):
+    """A screen that also offers keys that are not possible now."""
 
     def keys_offered(self) -> Sequence[tuple[Key, str]]:
-        """Each key with why it does nothing now; empty where it does something."""
+        """Each key with the reason why it is not possible now, empty if it is."""
 
 
 class Command(NamedTuple):
@@ -80,27 +80,28 @@ class Command(NamedTuple):
     title: str
     help: str
     action: str
-    """As the framework runs it."""
+    """The action string of Textual."""
     word: str = ""
-    """What the footer calls it; of a panel its name."""
+    """Its word in the footer; the name of a panel."""
     also: str = ""
-    """Other words by which it is found."""
-    told: str = ""
-    """What is told of it at length."""
+    """Other words that find it."""
+    details: str = ""
+    """A longer description, searched too."""
     why_not: str = ""
-    """Why it is not possible now; empty where it is."""
+    """Why it is not possible now; empty if it is."""
 
 
 def commands(screen: object, theme: str) -> Iterator[Command]:
-    """The entries for a screen, in the order of its key map; `theme` is the name of the one that is on."""
+    """The entries for a screen, in the order of its key map; `theme` is the name of the current theme."""
     panels = screen.panel_descriptions() if isinstance(screen, Keyed) else ()
     for key, why_not in _keys_of(screen):
-        # A panel's key is told with the panel; the palette need not offer itself.
+        # Panels have entries below; the palette does not offer itself.
         if not key.shown.isdigit() and key.action != "app.command_palette":
             yield _command(key, why_not)
-    for number, told in panels:
-        name = told.partition(":")[0]
-        yield Command(f"Panel {told}", f"{number}  panels", on_widget("body", f"select({number})"), name, "panel", told)
+    for number, description in panels:
+        name = description.partition(":")[0]
+        action = on_widget("body", f"select({number})")
+        yield Command(f"Panel {description}", f"{number}  panels", action, name, "panel", description)
     for title, each in THEMES.items():
         on = " (on now)" if each.name == theme else ""
         shown = f"Theme: {title}{on}"
@@ -108,15 +109,15 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
 
 
 def found(entries: Sequence[Command], wanted: str) -> list[tuple[int, Command]]:
-    """The entries that have every word of `wanted`, the best first, each with its grade; else in their order."""
-    graded = [(grade(wanted, each.word, each.also, f"{each.told} {each.help}"), each) for each in entries]
+    """The entries that match every word of `wanted`, best grade first, else in the order of the key map."""
+    graded = [(grade(wanted, each.word, each.also, f"{each.details} {each.help}"), each) for each in entries]
     return sorted([(points, each) for points, each in graded if points], key=lambda pair: -pair[0])
 
 
 def _keys_of(screen: object) -> Sequence[tuple[Key, str]]:
-    if isinstance(screen, Offers):
+    if isinstance(screen, OffersKeys):
         return screen.keys_offered()
-    return [(key, "") for key in (screen.keys_in_force() if isinstance(screen, Keyed) else HANDS)]
+    return [(key, "") for key in (screen.keys_in_force() if isinstance(screen, Keyed) else COMMON)]
 
 
 def _command(key: Key, why_not: str) -> Command:
@@ -134,21 +135,21 @@ _WORD = re.compile(r"[^\W_]+")
 BEST = 6
 
 
-def grade(wanted: str, word: str, named: str, told: str = "") -> int:
-    """From 0, where a word of `wanted` is nowhere, to `BEST`, where it is the one `word` of the entry; between them
-    whole words of what the entry is `named`, those of what is `told` of it, beginnings of words, parts of words."""
+def grade(wanted: str, word: str, named: str, details: str = "") -> int:
+    """Grade of a match, from 0 (a word of `wanted` is missing) to `BEST` (`wanted` is the `word` of the entry).
+    In between, from high to low: whole words of `named`, whole words of `details`, prefixes, parts of words."""
     parts = wanted.lower().split()
     if parts and " ".join(parts) == word.lower():
         return BEST
     named = f"{word} {named}"
-    return min((_of_part(part, named.lower(), told.lower()) for part in parts), default=BEST)
+    return min((_of_part(part, named.lower(), details.lower()) for part in parts), default=BEST)
 
 
-def _of_part(part: str, named: str, told: str) -> int:
-    for points, text in ((5, named), (4, told)):
+def _of_part(part: str, named: str, details: str) -> int:
+    for points, text in ((5, named), (4, details)):
         if part in _WORD.findall(text) or part in text.split():
             return points
-    for points, text in ((3, named), (2, told)):
+    for points, text in ((3, named), (2, details)):
         if any(word.startswith(part) for word in _WORD.findall(text)):
             return points
-    return 1 if part in named or part in told else 0
+    return 1 if part in named or part in details else 0

@@ -1,7 +1,6 @@
-"""Sentences and signs that several panels share: conditions, phases, why there is nothing yet, receipts. Pure, but for
-the time zone of this machine.
+"""Texts and signs that several panels share: conditions, phases, placeholders, receipts of requests, alarms.
 
-A condition is told by a word and a sign besides its colour, so that no meaning rests on colour alone.
+A condition has a word and a sign besides its colour, so that no meaning rests on colour alone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tputui.ui.render.lines import Tone, clean
 
 
 class Sign(NamedTuple):
-    """How a condition looks."""
+    """The sign, word and tone of a condition."""
 
     mark: str
     word: str
@@ -35,7 +34,7 @@ CONDITIONS: dict[RunCondition, Sign] = {
 
 
 def sign_of(condition: RunCondition, num_non_finite: int) -> Sign:
-    """How the condition of a run looks: from its first NaN or infinite value on a warning, never good."""
+    """The sign of the condition of a run; a warning instead of good once it has NaN or infinite values."""
     sign = CONDITIONS[condition]
     return sign._replace(mark="\u25b2", tone="warn") if num_non_finite and sign.tone == "good" else sign
 
@@ -52,7 +51,7 @@ _STARTING = "starting (imports, building data and model)"
 
 
 def seconds(value: float) -> str:
-    """A length of time that is told again and again: whole seconds, so that it does not flicker."""
+    """A duration that is updated continuously, in whole seconds so that it does not flicker."""
     return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
 
 
@@ -62,21 +61,21 @@ def hidden_columns(number: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A place in a run: `1:02:07`, `02:07`."""
+    """A time in a run: `1:02:07`, `02:07`."""
     whole = int(seconds)
     minutes = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
     return f"{whole // 3600}:{minutes}" if whole >= 3600 else minutes
 
 
 def phase_in_short(phase: Phase | None, phase_s: float) -> str:
-    """The phase in one word, with its age where it takes long enough to be told."""
+    """The phase in one word, with its age from 1 s."""
     if phase is None:
         return ""
     return phase if phase_s < 1 else f"{phase} {seconds(phase_s)}"
 
 
 def phase_with_age(phase: Phase | None, phase_s: float) -> str:
-    """`executing`, or `compiling 94 s` where it takes long enough to be told."""
+    """`executing`, or `compiling 94 s` with its age from 1 s."""
     if phase is None:
         return ""
     words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
@@ -84,24 +83,24 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
 
 
 def nothing_yet(snapshot: Snapshot, what: str) -> str:
-    """Why there is no `what` yet, as a sentence for an empty panel."""
+    """The text of an empty panel: why there is no `what` yet."""
     if snapshot.condition in ENDED:
         return f"no {what}: the run ended before there was one ({snapshot.condition})"
     if snapshot.phase is None:
-        return f"no {what} yet: the worker has not spoken"
+        return f"no {what} yet: no report from the worker"
     doing = _STARTING if snapshot.phase == "starting" else fmt.PHASES[snapshot.phase]
     return f"no {what} yet: the worker is {doing}, {seconds(snapshot.phase_s)}"
 
 
 def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
-    """What became of a request: `checkpoint: seen while evaluating -> applied at step 88, PATH, 353 KiB, 0.05 s`."""
+    """The state of a request: `checkpoint: seen while evaluating -> applied at step 88, PATH, 353 KiB, 0.05 s`."""
     parts = []
     if request.seen_phase is not None:
         parts.append(f"seen while {fmt.PHASES[request.seen_phase]}")
     if request.state == "requested":
-        parts.append("asked for; the run has not answered yet")
+        parts.append("requested; no answer from the run yet")
     elif request.state == "refused":
-        parts.append(f"refused: {clean(request.why or 'no reason was told')}")
+        parts.append(f"refused: {clean(request.why or 'no reason given')}")
     elif request.state == "applied":
         parts.append(", ".join([f"applied at step {fmt.count(request.applied_step)}", *_saved(request, checkpoints)]))
     return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
@@ -123,19 +122,18 @@ def left_out(skipped: SkippedView) -> str:
 
 
 class Alarm(NamedTuple):
-    """Something that is wrong besides the run's condition."""
+    """A problem of a run besides its condition."""
 
     key: str
-    """The same as long as it is the same trouble: what was acknowledged comes back with another key. Empty where it
-    cannot be acknowledged."""
+    """Identifies the problem: an acknowledged alarm returns if its key changes. Empty if it cannot be acknowledged."""
     text: str
 
 
 def alarms(snapshot: Snapshot) -> list[Alarm]:
-    """What is wrong besides the run's condition, each in few words."""
+    """The problems of a run besides its condition."""
     found = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
-        # The whole sentence is in the log; this one is there as long as the run is.
+        # The log has the full message.
         found.append(Alarm("", "NOT ON THE TPU"))
     if snapshot.num_non_finite:
         found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
@@ -161,18 +159,18 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
 
 
 def _first_bad(snapshot: Snapshot) -> str:
-    """Where the values began that are NaN or infinite: ` from core 3, step 22`, ` from all 8 cores, step 1`."""
+    """Origin of the first NaN or infinite values: ` from core 3, step 22`, ` from all 8 cores, step 1`."""
     if not snapshot.non_finite:
         return ""
     step = snapshot.non_finite[0].step
     cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
     number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
-    where = f"{number} cores" if len(cores) > 1 else f"core {snapshot.non_finite[0].core}"
-    return f" from {where}, step {step}"
+    origin = f"{number} cores" if len(cores) > 1 else f"core {snapshot.non_finite[0].core}"
+    return f" from {origin}, step {step}"
 
 
 def time_of_day(t: float) -> str:
-    """A unix time as the clock of this machine shows it; a stranger's run may claim one that no clock has."""
+    """A unix time in local time; a run from an untrusted source may contain an invalid one."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(t))
     except (OverflowError, ValueError, OSError):

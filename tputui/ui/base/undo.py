@@ -1,4 +1,4 @@
-"""Undo of changes of the view, the newest first. Changes of a run are never undone."""
+"""Undo for changes of the view. Changes of a run are never undone."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 CHANGES_MAX = 50
-"""Changes that are remembered; older ones stay as they are."""
+"""Maximum number of changes that can be undone."""
 
 
 class Change(NamedTuple):
-    """A change of the view."""
-
     what: str
-    """What it was, as a person says it: `theme light`."""
+    """Name of the change for the user: `theme light`."""
     take_back: Callable[[], None]
-    """Brings back what was before; must not push a change itself."""
+    """Restores the previous state; must not push a change itself."""
 
 
 class Undo:
@@ -26,13 +24,13 @@ class Undo:
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
 
     def push(self, what: str, take_back: Callable[[], None], *, joins: bool = False) -> None:
-        """Remembers a change that was made; one that joins the newest of its name is taken back with that one."""
+        """Store a change. With `joins`, a change of the same name as the newest one is undone together with it."""
         if joins and self._changes and self._changes[-1].what == what:
             return
         self._changes.append(Change(what, take_back))
 
     def undo(self) -> str | None:
-        """Takes the newest change back and says what it was; None where there is none."""
+        """Undo the newest change and return its name; None if there is none."""
         if not self._changes:
             return None
         change = self._changes.pop()

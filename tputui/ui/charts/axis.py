@@ -12,7 +12,7 @@ from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, Snapshot
 
 _ROOMS = 32
-"""Into so many parts the next power of two is divided by the lengths that have room."""
+"""Number of axis lengths per power of two."""
 
 
 class Scale(NamedTuple):
@@ -23,7 +23,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where the value lies: 0 at `low`, 1 at `high`; a value that a log axis cannot hold lies at 0."""
+        """Position of a value: 0 at `low`, 1 at `high`; on a log axis 0 for values <= 0."""
         low, high = self.low, self.high
         if self.log:
             if value <= 0:
@@ -33,14 +33,14 @@ class Scale(NamedTuple):
 
 
 def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
-    """The scale that holds every finite value, every positive one if `log`; None where there is none."""
-    # The sum of many values is a quick proof that all of them are finite.
-    held = values if math.isfinite(sum(values)) else list(filter(math.isfinite, values))
+    """The scale of all finite values, if `log` of the positive ones; None if there are none."""
+    # A finite sum proves quickly that all values are finite.
+    finite = values if math.isfinite(sum(values)) else list(filter(math.isfinite, values))
     if log:
-        held = [value for value in held if value > 0]
-    if not held:
+        finite = [value for value in finite if value > 0]
+    if not finite:
         return None
-    low, high = min(held), max(held)
+    low, high = min(finite), max(finite)
     if low == high:
         pad = abs(low) * 0.05 or 0.5
         return Scale(low / 1.05, high * 1.05, log) if log else Scale(low - pad, high + pad)
@@ -48,7 +48,7 @@ def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
 
 
 def with_room(length: float) -> float:
-    """A length that holds this one and stays as it is until that has grown by a few per cent: 1/32 to 1/16 of it."""
+    """Round a length up so that the result changes only after the length has grown by 1/32 to 1/16."""
     if not 0.0 < length < math.inf:
         return length
     share, power = math.frexp(length)
@@ -56,7 +56,7 @@ def with_room(length: float) -> float:
 
 
 def ticks(scale: Scale, count: int) -> list[float]:
-    """At most `count` round values within the scale, least first."""
+    """At most `count` round values within the scale, in ascending order."""
     if count < 1 or not scale.high > scale.low:
         return []
     if scale.log and scale.high / scale.low >= 10:
@@ -70,7 +70,7 @@ def ticks(scale: Scale, count: int) -> list[float]:
 
 
 def step_ticks(first: int, last: int, count: int) -> list[int]:
-    """At most `count` round steps from `first` to `last`; `first` and `last` themselves where nothing is round."""
+    """At most `count` round steps from `first` to `last`; `first` and `last` if no step is round."""
     if last <= first:
         return [first]
     found = [int(value) for value in ticks(Scale(first, last), count) if value == int(value)]
@@ -78,7 +78,7 @@ def step_ticks(first: int, last: int, count: int) -> list[int]:
 
 
 def _round_step(least: float) -> float:
-    """The least of 1, 2, 5 times a power of ten that is at least `least`."""
+    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     for factor in (1, 2, 5):
         if factor * power >= least * (1 - 1e-9):
@@ -98,7 +98,7 @@ def _powers(scale: Scale, count: int) -> list[float]:
 
 
 def label(value: float, step: float) -> str:
-    """A tick as text, with the digits that tell it from the next tick `step` away."""
+    """A tick as text, with enough digits to distinguish it from the next tick, `step` away."""
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
@@ -114,29 +114,29 @@ _CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 1
 
 
 class AxisInfo(NamedTuple):
-    """What of a run the axes stand on."""
+    """The properties of a run from which axes are computed."""
 
     epochs: tuple[tuple[int, int], ...] = ()
     """First step and number of every epoch that began, in order."""
     steps_per_epoch: int = 0
-    """0 where nobody told."""
+    """0 if unknown."""
     global_batch: int = 0
-    """Examples of a step; 0 where nobody told."""
+    """Examples per step; 0 if unknown."""
     started: float | None = None
-    """Unix time from which time is counted."""
+    """Unix time of the origin of the time axis."""
     growing: bool = False
-    """Whether steps may still come."""
+    """Whether the run may add steps."""
 
     def why_not(self, kind: XKind, segments: Sequence[Segment]) -> str:
-        """Why an axis cannot be shown; empty where it can."""
+        """Why an axis cannot be shown; empty if it can."""
         if kind == "epoch" and not self.steps_per_epoch and len(self.epochs) < 2:
-            return "the steps of an epoch are not known yet"
+            return "steps per epoch not known yet"
         if kind == "time" and (self.started is None or (segments and not segments[-1].t)):
-            return "the times of the steps are not known"
-        return "the examples of a step are not known yet" if kind == "examples" and not self.global_batch else ""
+            return "step times not known"
+        return "batch size not known yet" if kind == "examples" and not self.global_batch else ""
 
     def epoch_at(self, step: float) -> float:
-        """Epochs that are through after a step: 2.5 in the middle of the third."""
+        """Epochs completed after a step: 2.5 in the middle of the third."""
         at = bisect.bisect_right(self.epochs, (step, 1 << 60)) - 1
         if at < 0:
             return step / self.steps_per_epoch if self.steps_per_epoch else 0.0
@@ -151,7 +151,7 @@ class AxisInfo(NamedTuple):
 
 
 def axis_info_of(snapshot: Snapshot) -> AxisInfo:
-    """What the axes of a run stand on."""
+    """The axis information of a run."""
     plan = snapshot.plan
     return AxisInfo(
         epochs=tuple((start.first_step, start.epoch) for start in snapshot.epoch_starts),
@@ -175,19 +175,19 @@ class XAxis:
         *,
         spare: bool = False,
     ) -> None:
-        """`middles` are the steps in the middle of each segment, where those are known already.
+        """`middles` are the middle steps of the segments, if already computed.
 
-        `spare` leaves a little room for what comes next, so that not every step that comes moves all of the curve.
+        `spare` leaves some room at the right, so that the curve does not move with every new step.
         """
         self.kind = kind
         self.width = width
-        self._grounds = axis_info
+        self._axis_info = axis_info
         self._ends = [segment.last_step for segment in segments] if kind == "time" else []
         self._times = [segment.t for segment in segments] if kind == "time" else []
         if middles is None:
             middles = [(segment.first_step + segment.last_step) / 2 for segment in segments]
         self.xs = self._places(middles)
-        """Where each segment lies on the axis."""
+        """Axis coordinate of each segment."""
         ends = [self.at(segments[0].first_step), self.at(segments[-1].last_step)] if segments else [0.0, 0.0]
         self.low, self.high = ends if kind != "time" or not segments else (self.xs[0], self.xs[-1])
         if spare:
@@ -195,28 +195,28 @@ class XAxis:
         self._dots: list[int] | None = None
 
     def at(self, step: float) -> float:
-        """Where a step lies on the axis."""
+        """The axis coordinate of a step."""
         if self.kind == "epoch":
-            return self._grounds.epoch_at(step)
+            return self._axis_info.epoch_at(step)
         if self.kind == "examples":
-            return step * self._grounds.global_batch
+            return step * self._axis_info.global_batch
         if self.kind == "time" and self.xs:
             return self.xs[min(bisect.bisect_left(self._ends, step), len(self.xs) - 1)]
         return step
 
     def dot(self, x: float) -> int:
-        """The dot column of a place on the axis; may lie outside."""
+        """The dot column of an axis coordinate; may be outside the chart."""
         if self.high <= self.low:
             return self.width // 2
         return round((x - self.low) / (self.high - self.low) * (self.width - 1))
 
     def dots(self) -> list[int]:
-        """The dot column of every segment, from left to right. Not to be changed."""
+        """The dot column of every segment, from left to right. Callers must not modify the list."""
         if self._dots is None:
-            self._dots = self._reckon_dots()
+            self._dots = self._compute_dots()
         return self._dots
 
-    def _reckon_dots(self) -> list[int]:
+    def _compute_dots(self) -> list[int]:
         if self.high <= self.low:
             return [self.width // 2] * len(self.xs)
         scale, low, most = (self.width - 1) / (self.high - self.low), self.low, self.width - 1
@@ -224,14 +224,14 @@ class XAxis:
         return found if self.kind != "time" else [min(max(dot, 0), most) for dot in found]
 
     def nearest(self, dot: int) -> int:
-        """The segment, by number, that is drawn nearest to a dot column; -1 where there is none."""
+        """Index of the segment drawn nearest to a dot column; -1 if there is none."""
         places = self.dots()
         at = bisect.bisect_left(places, dot)
         around = [index for index in (at - 1, at) if 0 <= index < len(places)]
         return min(around, key=lambda index: abs(places[index] - dot), default=-1)
 
     def ticks(self, count: int) -> list[tuple[float, str]]:
-        """At most `count` round places with their names."""
+        """At most `count` round coordinates with their labels."""
         if self.kind == "time":
             return [(value, clock(value, self.high)) for value in _round_times(self.low, self.high, count)]
         if self.kind == "epoch":
@@ -247,7 +247,7 @@ class XAxis:
 
     def _times_from_start(self) -> list[float]:
         """Seconds from the start, never backwards: clocks of two hosts differ a little."""
-        start, latest, found = self._grounds.started or 0.0, 0.0, []
+        start, latest, found = self._axis_info.started or 0.0, 0.0, []
         for t in self._times:
             latest = max(latest, t - start)
             found.append(latest)
@@ -255,7 +255,7 @@ class XAxis:
 
 
 def clock(seconds: float, longest: float) -> str:
-    """A time from the start as an axis spells it: `45 s`, `12:30`, `2:05 h`."""
+    """A time since the start as an axis label: `45 s`, `12:30`, `2:05 h`."""
     whole = round(seconds)
     if longest < 120:
         return f"{seconds:.3g} s"
@@ -265,7 +265,7 @@ def clock(seconds: float, longest: float) -> str:
 
 
 def compact(number: float) -> str:
-    """A count as an axis spells it: `800`, `51.2k`, `1.3M`."""
+    """A count as an axis label: `800`, `51.2k`, `1.3M`."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.4g}{unit}"

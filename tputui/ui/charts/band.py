@@ -47,7 +47,7 @@ def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tu
 
 
 def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
-    """A function that gives the dot row of a value, `dots` high; what lies outside is one row outside."""
+    """A function from a value to its dot row, in an area `dots` high; values outside map to one row outside."""
     form = math.log if scale.log else float
     low, high, most = form(scale.low), form(scale.high), dots - 1
     per = most / (high - low) if high > low else 0.0
@@ -60,7 +60,7 @@ def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
 
 
 def fill_band(canvas: Canvas, found: Sequence[ChartColumn], row: Callable[[float], int]) -> None:
-    """The dots from the least to the greatest value; where no value is finite there is a gap."""
+    """Fill the dots from minimum to maximum; columns without a finite value leave a gap."""
     before: tuple[int, int, int] | None = None
     for column in found:
         if column.mean != column.mean:
@@ -74,7 +74,7 @@ def fill_band(canvas: Canvas, found: Sequence[ChartColumn], row: Callable[[float
 
 
 def _bridge(canvas: Canvas, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
-    """Fills the columns between two that hold values."""
+    """Fill the columns between two columns with values."""
     gap = end[0] - start[0]
     for x in range(start[0] + 1, end[0]):
         share = (x - start[0]) / gap
@@ -82,7 +82,7 @@ def _bridge(canvas: Canvas, start: tuple[int, int, int], end: tuple[int, int, in
 
 
 def trace(canvas: Canvas, points: Sequence[tuple[int, float]], row: Callable[[float], int]) -> None:
-    """A line through points of dot column and value; a value that is not finite is a gap."""
+    """Draw a line through (dot column, value) points; a value that is not finite leaves a gap."""
     before: tuple[int, int] | None = None
     for x, value in points:
         if value - value != 0.0:
@@ -102,7 +102,7 @@ def trace(canvas: Canvas, points: Sequence[tuple[int, float]], row: Callable[[fl
 def trace_core(
     canvas: Canvas, columns: Sequence[CoreColumn], core: int, x_axis: XAxis, row: Callable[[float], int]
 ) -> None:
-    """The line of one core; of several of its columns in one dot column the greatest is shown."""
+    """Draw the line of one core; of several values in one dot column the maximum is drawn."""
     points: dict[int, float] = {}
     for x, column in zip(dots_of(columns, x_axis), columns, strict=True):
         if core < len(column.means):

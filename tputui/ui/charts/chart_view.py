@@ -11,47 +11,47 @@ ViewKind = Literal["band", "overlay", "multiples", "heat"]
 VIEWS: tuple[ViewKind, ...] = get_args(ViewKind)
 
 LEAST_SPAN = 8
-"""Steps that are in sight at the closest."""
+"""Number of visible steps at the maximum zoom."""
 
 ZOOM = 2.0
 ALL_FROM = 0.8
-"""Share of the run from which zooming out shows all of it: a run that grew meanwhile would else never be all in sight
-again, nor followed."""
+"""Zooming out to at least this share of the run shows the whole run. Otherwise a growing run would never be shown whole
+or followed again."""
 PAN = 0.25
-"""Share of what is in sight by which it moves."""
+"""Share of the visible steps by which the window moves."""
 
 
 class Window(NamedTuple):
-    """The part of a run that is in sight."""
+    """The visible part of a run."""
 
     span: int
-    """Steps."""
+    """Number of steps."""
     last: int | None
-    """Last step; None is the newest one, whichever that is."""
+    """Last step; None follows the newest step."""
 
 
 class ChartView(NamedTuple):
-    """How a chart is looked at."""
+    """Kind, axes, smoothing, window and cursor of a chart."""
 
     kind: ViewKind = "band"
     log: bool = False
     smoothing: int = 0
-    """Which of `smooth.WEIGHTS`."""
+    """Index into `columns.WEIGHTS`."""
     x: XKind = "step"
     window: Window | None = None
-    """None is the whole run."""
+    """None shows the whole run."""
     cursor: int | None = None
-    """Step at which values are read; None where there is no cursor."""
+    """Step at which values are shown; None without a cursor."""
     core: int | None = None
-    """A core of the row that is read in the map of cores; None where no row was chosen."""
+    """A core of the selected row of the heat map; None if no row is selected."""
 
     @property
     def weight(self) -> float:
-        """Of the moving average; 0 is none."""
+        """Weight of the moving average; 0 is no smoothing."""
         return WEIGHTS[self.smoothing]
 
     def next_view(self, by: int = 1) -> ChartView:
-        """The next view, or the one before."""
+        """The next kind of chart, or the previous one."""
         return self._replace(kind=VIEWS[(VIEWS.index(self.kind) + by) % len(VIEWS)])
 
     def next_x(self) -> ChartView:
@@ -59,19 +59,19 @@ class ChartView(NamedTuple):
         return self._replace(x=X_KINDS[(X_KINDS.index(self.x) + 1) % len(X_KINDS)])
 
     def smoother(self, by: int) -> ChartView:
-        """More smoothing, or less."""
+        """Increase or decrease the smoothing."""
         return self._replace(smoothing=min(max(self.smoothing + by, 0), len(WEIGHTS) - 1))
 
     def bounds(self, first: int, last: int) -> tuple[int, int]:
-        """First and last step in sight of a run that has steps from `first` to `last`."""
+        """First and last visible step of a run with the steps `first` to `last`."""
         if self.window is None:
             return first, last
         span = min(self.window.span, last - first + 1)
         end = last if self.window.last is None else min(max(self.window.last, first + span - 1), last)
         return end - span + 1, end
 
-    def zoomed(self, closer: bool, at: float | None, first: int, last: int) -> ChartView:
-        """Half of the steps, or twice as many, around the cursor or `at`; the end stays where nothing is given.
+    def zoomed(self, closer: bool, centre: float | None, first: int, last: int) -> ChartView:
+        """Zoom in or out by a factor of two around `centre`, else the cursor, else with the last step fixed.
 
         A window that ends at the newest step keeps following it.
         """
@@ -80,14 +80,14 @@ class ChartView(NamedTuple):
         wanted = max(round(span / ZOOM), LEAST_SPAN) if closer else round(span * ZOOM)
         if wanted >= (last - first + 1) * (1.0 if closer else ALL_FROM):
             return self._replace(window=None)
-        centre = at if at is not None else self.cursor
+        centre = centre if centre is not None else self.cursor
         if centre is None or not low <= centre <= high:
             return self._with_end(high, wanted, first, last)
         share = (centre - low) / max(span - 1, 1)
         return self._with_end(round(centre + (1 - share) * (wanted - 1)), wanted, first, last)
 
     def panned(self, by: int, first: int, last: int) -> ChartView:
-        """A quarter of what is in sight to the right, or to the left."""
+        """Move the window by a quarter of its width, right for positive `by`."""
         if self.window is None:
             return self
         low, high = self.bounds(first, last)
@@ -95,7 +95,7 @@ class ChartView(NamedTuple):
         return self._with_end(high + by * max(round(span * PAN), 1), span, first, last)
 
     def reading(self, step: int | None, first: int, last: int) -> ChartView:
-        """The cursor at a step, and that step in sight."""
+        """Put the cursor at a step and make that step visible; None removes the cursor."""
         if step is None:
             return self._replace(cursor=None, core=None)
         step = min(max(step, first), last)

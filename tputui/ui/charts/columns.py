@@ -14,20 +14,20 @@ from tputui.state.chart_data import Segment
 
 
 class ChartColumn(NamedTuple):
-    """What a dot column of a chart shows."""
+    """The values shown in a dot column of a chart."""
 
     x: int
     """Dot column, from 0 at the left."""
     mean: float
-    """Mean of the finite values; NaN where there is none."""
+    """Mean of the finite values; NaN if there are none."""
     low: float
     high: float
     bad: int
-    """Values that are not finite."""
+    """Number of NaN and infinite values."""
 
 
 def columns(segments: Sequence[Segment], first_step: int, last_step: int, width: int) -> list[ChartColumn]:
-    """The columns that hold a segment, from left to right; a segment, in order, counts at the middle of its steps."""
+    """The columns that contain segments, from left to right. A segment is placed at the middle of its steps."""
     if width < 1:
         return []
     seen = [segment for segment in segments if segment.last_step >= first_step and segment.first_step <= last_step]
@@ -38,24 +38,24 @@ def columns(segments: Sequence[Segment], first_step: int, last_step: int, width:
     return gather(seen, [min(max(round(middle), 0), width - 1) for middle in middles])
 
 
-def gather(segments: Sequence[Segment], places: Sequence[int]) -> list[ChartColumn]:
-    """The columns of segments whose dot columns are `places`; those of one column stand next to each other."""
-    return [_merge(x, segments[start:stop]) for x, start, stop in runs_of(places)]
+def gather(segments: Sequence[Segment], dots: Sequence[int]) -> list[ChartColumn]:
+    """Merge segments by dot column; `dots` contains the column of each segment, in ascending order."""
+    return [_merge(x, segments[start:stop]) for x, start, stop in runs_of(dots)]
 
 
-def runs_of(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours of one place: the place, the number of the first of them, and of the first one after them."""
-    start, count = 0, len(places)
+def runs_of(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal values: the value, the index of the first one, and the index after the last one."""
+    start, count = 0, len(values)
     while start < count:
-        x, stop = places[start], start + 1
-        while stop < count and places[stop] == x:
+        x, stop = values[start], start + 1
+        while stop < count and values[stop] == x:
             stop += 1
         yield x, start, stop
         start = stop
 
 
 def _merge(x: int, group: Sequence[Segment]) -> ChartColumn:
-    """The column at dot column `x` that holds these segments, one at least."""
+    """Merge at least one segment into the column at dot column `x`."""
     if len(group) == 1:
         only = group[0]
         return ChartColumn(x, only.mean, only.min, only.max, only.num_bad)
@@ -67,7 +67,7 @@ def _merge(x: int, group: Sequence[Segment]) -> ChartColumn:
             low, high = min(low, segment.min), max(high, segment.max)
     if not count:
         return ChartColumn(x, math.nan, math.nan, math.nan, bad)
-    # Shares instead of a sum: values near the end of the floats must not overflow.
+    # Weighted shares instead of a sum: values near the largest float must not overflow.
     for segment in group:
         if segment.num_values:
             total += segment.mean * (segment.num_values / count)
@@ -75,45 +75,45 @@ def _merge(x: int, group: Sequence[Segment]) -> ChartColumn:
 
 
 WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
-"""How much of a step's average is what came before: the levels that a person may choose. 0 is no smoothing."""
+"""Weights of the previous average, as selectable by the user. 0 is no smoothing."""
 
 
 def smoothed(segments: Sequence[Segment], weight: float) -> list[float]:
     """The moving average at every segment, in order; NaN until the first finite mean.
 
     A segment of several steps counts for that many steps, so the curve looks the same however coarse the series is.
-    The start is not drawn towards zero. A segment without a finite value leaves the average as it was.
+    The average is bias-corrected. A segment without a finite value does not change it.
     """
     found: list[float] = []
-    average, trust = 0.0, 0.0
+    average, total_weight = 0.0, 0.0
     for segment in segments:
         mean = segment.mean
         if mean - mean == 0.0:
-            kept = weight ** (segment.last_step - segment.first_step + 1)
-            average = kept * average + (1.0 - kept) * mean
-            trust = kept * trust + (1.0 - kept)
-        found.append(average / trust if trust else math.nan)
+            decay = weight ** (segment.last_step - segment.first_step + 1)
+            average = decay * average + (1.0 - decay) * mean
+            total_weight = decay * total_weight + (1.0 - decay)
+        found.append(average / total_weight if total_weight else math.nan)
     return found
 
 
 class ColumnCache:
-    """Figures of the segments that were followed last, a list each: of many together no object has to be asked."""
+    """The values of the current segments as lists, which are faster to merge than segment objects."""
 
     def __init__(self) -> None:
         self.middles: list[float] = []
-        """The step in the middle of each."""
+        """The middle step of each segment."""
         self.lows: list[float] = []
-        """The least value of each; infinite where no value is finite, as is the greatest."""
+        """The minimum of each segment; inf if no value is finite (-inf in `highs`)."""
         self.highs: list[float] = []
         self._means: list[float] = []
         self._counts: list[int] = []
         self._bad_counts: list[int] = []
         self._segments: Sequence[Segment] = ()
         self._columns: dict[tuple[int, int], ChartColumn] = {}
-        """By the numbers of the first segment in it and of the first one after it."""
+        """By the index of the first segment in it and the index after the last one."""
 
     def follow(self, segments: Sequence[Segment]) -> ColumnCache:
-        """Takes in which segments are in sight now; gives itself."""
+        """Switch to the currently visible segments. Returns `self`."""
         same = _same(self._segments, segments)
         if same < max(len(segments), len(self._segments)):
             self._columns = {place: column for place, column in self._columns.items() if place[1] <= same}
@@ -122,15 +122,15 @@ class ColumnCache:
         return self
 
     def merged(self, dots: Sequence[int]) -> list[ChartColumn]:
-        """The columns of the segments whose dot columns are `dots`; those of one column are neighbours."""
-        known, kept, found = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
+        """Merge the segments by dot column; `dots` contains the column of each segment, in ascending order."""
+        known, used, found = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
         for x, start, stop in runs_of(dots):
             column = known.get((start, stop))
             if column is None or column.x != x:
                 column = self._merge(x, start, stop)
-            kept[start, stop] = column
+            used[start, stop] = column
             found.append(column)
-        self._columns = kept
+        self._columns = used
         return found
 
     def _take(self, same: int, new: Sequence[Segment]) -> None:
@@ -148,15 +148,15 @@ class ColumnCache:
         count, bad = sum(counts), sum(self._bad_counts[start:stop])
         if not count:
             return ChartColumn(x, math.nan, math.nan, math.nan, bad)
-        # Shares instead of a sum: values near the end of the floats must not overflow.
+        # Weighted shares instead of a sum: values near the largest float must not overflow.
         total = sum([mean * (one / count) for mean, one in zip(self._means[start:stop], counts, strict=True)])
         return ChartColumn(x, total, min(self.lows[start:stop]), max(self.highs[start:stop]), bad)
 
 
 def _same(before: Sequence[Segment], after: Sequence[Segment]) -> int:
-    """How many segments stand at the start of both."""
+    """Length of the common prefix."""
     same = min(len(before), len(after))
     while same and before[same - 1] is not after[same - 1]:
         same -= 1
-    # As a rule those before are the same objects too, which is quickly said; where they are not, all are taken anew.
+    # Usually all earlier segments are identical objects, which compares quickly; otherwise everything is rebuilt.
     return same if before[:same] == after[:same] else 0

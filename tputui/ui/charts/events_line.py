@@ -13,7 +13,7 @@ from tputui.ui.render.lines import Line, Span, Tone
 
 
 class EventSign(NamedTuple):
-    """How a kind of event looks."""
+    """The sign, tone and name of a kind of event."""
 
     mark: str
     tone: Tone
@@ -34,19 +34,19 @@ SIGNS: dict[str, EventSign] = {
     "end": EventSign("\u25a0", "info", "end"),
     "epoch": EventSign("\u2575", "label", "epoch"),
 }
-"""The gravest first."""
+"""The most severe first."""
 
 KINDS = tuple(SIGNS)
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
 def sign_of(kind: str) -> EventSign:
-    """How an event of a kind looks; a kind of a newer writer is a dot with its own name."""
+    """The sign of a kind of event; an unknown kind is a dot with its own name."""
     return SIGNS.get(kind) or EventSign("\u00b7", "label", kind.replace("_", " "))
 
 
 def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, EventSign]:
-    """The sign of every cell from 0 to `width` that has one; `place` tells the cell of an event."""
+    """The sign of each cell in [0, `width`) that contains events; `place` returns the cell of an event."""
     found: dict[int, str] = {}
     for mark in marks:
         cell = place(mark)
@@ -60,7 +60,7 @@ def _rank(kind: str) -> int:
 
 
 def line_of(signs: dict[int, EventSign], width: int, ground: str = " ") -> Line:
-    """A strip as a line, neighbours of one tone in one span."""
+    """The signs as a line; adjacent cells of one tone share a span."""
     line: Line = []
     text, tone = "", "dim"
     for cell in range(width):
@@ -74,19 +74,19 @@ def line_of(signs: dict[int, EventSign], width: int, ground: str = " ") -> Line:
 
 
 def over(line: Line, signs: dict[int, EventSign]) -> Line:
-    """A line of narrow characters with signs in place of some of them."""
+    """Replaces characters of a line by signs; all characters must be one cell wide."""
     found: Line = []
-    at = 0
+    start = 0
     for span in line:
         rest = 0
-        for cell in sorted(cell for cell in signs if at <= cell < at + len(span.text)):
-            found += [Span(span.text[rest : cell - at], span.tone), Span(signs[cell].mark, signs[cell].tone)]
-            rest = cell - at + 1
+        for cell in sorted(cell for cell in signs if start <= cell < start + len(span.text)):
+            found += [Span(span.text[rest : cell - start], span.tone), Span(signs[cell].mark, signs[cell].tone)]
+            rest = cell - start + 1
         found.append(Span(span.text[rest:], span.tone))
-        at += len(span.text)
+        start += len(span.text)
     return [span for span in found if span.text]
 
 
 def legend() -> str:
-    """Every sign with its word, for the help."""
+    """All signs with their names, for the help."""
     return ", ".join(f"{sign.mark} {sign.word}" for sign in SIGNS.values())

@@ -20,26 +20,26 @@ _STRIP_NAME = "events"
 
 
 class Axes(NamedTuple):
-    """The axes of a chart, and the terminal cells that they leave for its dots."""
+    """The axes of a chart and the terminal cells available for its dots."""
 
     x: XAxis
     y: axis.Scale | None
-    """None if no value is finite, and if rows are not values."""
+    """None if no value is finite, or if rows are not values."""
     labels: Mapping[int, str]
-    """Of the y axis, by row of cells from the top."""
+    """Labels of the y axis, by row of cells from the top."""
     left: int
-    """Cells to the left of the dots, the y axis included."""
+    """Cells to the left of the dots, including the y axis."""
     across: int
-    """Cells of the dots; 0 if the chart has no x axis of its own."""
+    """Width of the dot area in cells; 0 if the chart has no x axis."""
     rows: int
-    """Rows of cells of the dots."""
+    """Height of the dot area in cells."""
 
     def canvas(self) -> Canvas:
         """An empty canvas for the dots."""
         return Canvas(self.across, self.rows)
 
     def cell_of(self, step: float) -> int:
-        """The cell of a step; may be outside."""
+        """The cell of a step; may be outside the chart."""
         return self.x.dot(self.x.at(step)) // DOTS_X
 
 
@@ -59,12 +59,12 @@ def y_labels(scale: axis.Scale | None, rows: int) -> dict[int, str]:
 
 
 def left_of(labels: Mapping[int, str]) -> int:
-    """Cells that the labels take, with the y axis."""
+    """Width in cells of the labels and the y axis."""
     return max([len(text) + 1 for text in labels.values()] + [_LEAST_LEFT]) + 1
 
 
 def sided(body: Sequence[Line], axes: Axes) -> list[Line]:
-    """Rows with the y axis at their left."""
+    """Add the y axis to the left of the rows."""
     return [
         [
             Span(f"{axes.labels.get(row, ''):>{axes.left - 1}}", "label"),
@@ -76,7 +76,7 @@ def sided(body: Sequence[Line], axes: Axes) -> list[Line]:
 
 
 def ruler_lines(axes: Axes, signs: Mapping[int, EventSign], cursor: int | None) -> list[Line]:
-    """The ruler with signs on it, and the ticks below."""
+    """The x axis with signs on it, and the tick labels below."""
     places: dict[int, str] = {}
     for value, name in axes.x.ticks(max(2, axes.across // 9)):
         places[axes.x.dot(value) // DOTS_X] = name
@@ -97,7 +97,7 @@ def strip_line(signs: Mapping[int, EventSign], axes: Axes) -> Line:
 
 
 def bad_signs(dots: Sequence[int]) -> dict[int, EventSign]:
-    """The marks of values that are not finite, by cell."""
+    """Signs of NaN and infinite values, by cell."""
     return {dot // DOTS_X: SIGNS["non_finite"] for dot in dots}
 
 

@@ -22,43 +22,43 @@ from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, Tone
 
 SHADES = " \u2591\u2592\u2593\u2588"
-"""From nothing to all of it."""
+"""Shades from none to full."""
 LOWER = " \u2581\u2582\u2584\u2586"
-"""The same for a core below the median, so that it is told from one above it without colours too."""
+"""Shades for cores below the median, distinguishable from those above it without colours."""
 
 _MOST = len(SHADES) - 1
 _BAD, _NONE = 99, -99
-"""Levels of a cell with a value that is not finite, and of one without a value."""
+"""Levels of a cell with a NaN or infinite value, and of a cell without a value."""
 
 _THICK_MOST = 5
 _SPIKE = 4.0
-"""Times the usual highest loss from which the highest one of all is said where the map does not show it."""
+"""A highest loss above this multiple of the median highest loss is mentioned if the map does not show it."""
 _FAR = 4.0
-"""Times what nine in ten values keep within: beyond that all shades are alike."""
+"""Values above this multiple of the 90th percentile all get the full shade."""
 
 Level = Callable[[float], int]
 
 
 class HeatMemory:
-    """What of each column was reduced already; a run adds a column at a time."""
+    """Caches the reduction of each column; a run adds one column at a time."""
 
     def __init__(self) -> None:
         self._key: tuple[int, bool] = (0, False)
-        self._kept: dict[int, tuple[CoreColumn, list[float]]] = {}
+        self._cache: dict[int, tuple[CoreColumn, list[float]]] = {}
 
     def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range], *, loss: bool) -> list[list[float]]:
-        """For each column, for each group of cores, the share farthest from the median; or the greatest loss."""
+        """By column and group of cores, the largest relative distance from the median, or the maximum loss."""
         key = (len(groups), loss)
-        known = self._kept if key == self._key else {}
-        kept: dict[int, tuple[CoreColumn, list[float]]] = {}
+        known = self._cache if key == self._key else {}
+        reduced: dict[int, tuple[CoreColumn, list[float]]] = {}
         for column in columns:
-            kept[id(column)] = known.get(id(column)) or (column, _reduce(column, groups, loss=loss))
-        self._key, self._kept = key, kept
-        return [kept[id(column)][1] for column in columns]
+            reduced[id(column)] = known.get(id(column)) or (column, _reduce(column, groups, loss=loss))
+        self._key, self._cache = key, reduced
+        return [reduced[id(column)][1] for column in columns]
 
 
 def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Chart:
-    """A row a core or a group of cores, a cell a step or several; the axes and the line of events below."""
+    """A row for each core or group of cores, a cell for one or more steps; axes and line of events below."""
     num_cores = len(data.cores[-1].means) if data.cores else 0
     rows = max(rows_for(height), 1)
     groups = grouped(num_cores, rows)
@@ -67,11 +67,11 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     labels = {index * thick: _label(cores, data.view) for index, cores in enumerate(groups)}
     axes = Axes(x_axis_of(data, (width - left) * DOTS_X), None, labels, left, width - left, rows)
     loss = data.view.log or num_cores < 2
-    held = cells_of(data.cores, axes)
+    columns_of_cells = cells_of(data.cores, axes)
     reduced = memory.reduced(data.cores, groups, loss=loss)
-    cells = [_farthest(reduced[low:high]) for low, high in held]
+    cells = [_farthest(reduced[low:high]) for low, high in columns_of_cells]
     level, note = _level(cells, loss=loss, log=data.view.log)
-    bad = [{core for column in data.cores[low:high] for core in column.bad_cores} for low, high in held]
+    bad = [{core for column in data.cores[low:high] for core in column.bad_cores} for low, high in columns_of_cells]
     levels = [
         [
             _BAD if wrong and not wrong.isdisjoint(cores) else level(cell[row]) if cell else _NONE
@@ -82,16 +82,18 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     guide = cursor_cell(data, axes)
     body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
     body += [[]] * (rows - len(body))
-    each = f"{len(groups[0])} cores a row, the farthest told" if groups and len(groups[0]) > 1 else "a core a row"
+    each = (
+        f"{len(groups[0])} cores per row, showing the farthest" if groups and len(groups[0]) > 1 else "1 core per row"
+    )
     of_lines = [cores for cores in groups for _ in range(thick)]
     notes = (*_spike(data), note, *sampled(data), each)
     return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines)
 
 
 def _spike(data: VisibleData) -> tuple[str, ...]:
-    """The highest loss in sight, where columns are samples or means in which it may be lost; none where it is no spike.
+    """The highest visible loss, if it is a spike that sampled or averaged columns may hide; else empty.
 
-    The curve's segments hold the extremes of every step, though not of which core.
+    The segments of the curve contain the extremes of every step, but not their cores.
     """
     finite = [segment for segment in data.segments if segment.num_values]
     if not finite or not any(column.num_steps > 1 or column.is_sampled for column in data.cores):
@@ -108,27 +110,27 @@ def _spike(data: VisibleData) -> tuple[str, ...]:
 
 
 def _label(cores: range, view: ChartView) -> str:
-    """The first core of a row, with a sign where the row is read."""
+    """The first core of a row, with a sign if the cursor is in the row."""
     return f"\u276f{cores.start}" if view.cursor is not None and view.core in cores else str(cores.start)
 
 
 def thickness(count: int, rows: int) -> int:
-    """Lines of a row of the map: a few cores get several, so that the map fills its room."""
+    """Lines per row of the map: with few cores several, to fill the room."""
     return min(max(rows // max(count, 1), 1), _THICK_MOST)
 
 
 def cells_of(columns: Sequence[CoreColumn], axes: Axes) -> list[tuple[int, int]]:
-    """For every cell up to the last step the columns in it, from and to; each reaches up to where the next begins."""
+    """The range of columns in each cell, up to the last step; a column extends to the start of the next one."""
     across = axes.across
     end = min(axes.cell_of(columns[-1].last_step) + 1, across) if columns else 0
     starts = [min(max(axes.cell_of(column.first_step), 0), across - 1) for column in columns]
-    held = [(0, 0)] * end
+    ranges = [(0, 0)] * end
     for cell, group in itertools.groupby(range(len(columns)), key=starts.__getitem__):
         numbers = list(group)
         stop = starts[numbers[-1] + 1] if numbers[-1] + 1 < len(columns) else end
         for each in range(cell, min(max(stop, cell + 1), end)):
-            held[each] = (numbers[0], numbers[-1] + 1)
-    return held
+            ranges[each] = (numbers[0], numbers[-1] + 1)
+    return ranges
 
 
 def _reduce(column: CoreColumn, groups: Sequence[range], *, loss: bool) -> list[float]:
@@ -153,7 +155,7 @@ def _reduce(column: CoreColumn, groups: Sequence[range], *, loss: bool) -> list[
 
 
 def _farthest(columns: Sequence[list[float]]) -> list[float]:
-    """One column of several, the value farthest from nothing of each row."""
+    """Merge columns: the value with the largest magnitude of each row."""
     found = columns[0] if columns else []
     for column in columns[1:]:
         found = [b if a != a or abs(b) > abs(a) else a for a, b in zip(found, column, strict=True)]
@@ -161,7 +163,7 @@ def _farthest(columns: Sequence[list[float]]) -> list[float]:
 
 
 def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Level, str]:
-    """How a value becomes a shade, negative below the median, and what the shades mean."""
+    """A function from a value to its shade, negative below the median, and the legend of the shades."""
     values = [value for cell in cells for value in cell if value == value]
     if not values:
         return lambda value: _NONE, "no finite value"
@@ -184,7 +186,7 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Leve
 
 
 def _most(values: Sequence[float]) -> tuple[float, str]:
-    """The distance that has the full shade: not the farthest where that would leave all others without any."""
+    """The distance with the full shade: not the largest one if it would leave all others blank."""
     sizes = sorted(map(abs, values))
     usual = _FAR * sizes[len(sizes) * 9 // 10]
     return (usual, " or more") if 0.0 < usual < sizes[-1] else (sizes[-1] or 1.0, "")
@@ -192,7 +194,7 @@ def _most(values: Sequence[float]) -> tuple[float, str]:
 
 def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:
     line: Line = []
-    at = 0
+    start = 0
     for level, run in itertools.groupby(levels):
         count = len(list(run))
         if level == _BAD:
@@ -201,8 +203,8 @@ def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:
             line.append(Span("\u00b7" * count, "dim"))
         else:
             text = (SHADES if level >= 0 else LOWER)[abs(level)] * count
-            if not level and guide is not None and at <= guide < at + count:
-                text = text[: guide - at] + "\u250a" + text[guide - at + 1 :]
+            if not level and guide is not None and start <= guide < start + count:
+                text = text[: guide - start] + "\u250a" + text[guide - start + 1 :]
             line.append(Span(text, above if level >= 0 else "accent"))
-        at += count
+        start += count
     return line

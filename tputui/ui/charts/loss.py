@@ -24,7 +24,7 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
 
 
 class LossChart:
-    """Draws a run; what was judged or reduced once is not worked out again."""
+    """Draws the loss of a run, with caches for the outlier, the heat map and the small multiples."""
 
     def __init__(self) -> None:
         self._columns = ColumnCache()
@@ -34,19 +34,19 @@ class LossChart:
 
     @property
     def complete(self) -> bool:
-        """Whether all there is was looked at; if not, drawing again goes on."""
+        """Whether the outlier search is complete; if not, the next drawing continues it."""
         return self._detector.complete
 
     def visible(self, series: ChartSeries, view: ChartView) -> VisibleData:
-        """What of the run is in sight, smoothed, and the core that stands out there."""
+        """The visible part of the run, smoothed, with its outlier."""
         why_not = series.axis_info.why_not(view.x, series.segments)
         view = view._replace(x="step") if why_not else view
         smooth = smoothed(series.segments, view.weight) if view.weight else []
         data = visible_data(series, view, smooth, self._columns)
-        return data._replace(outlier=_named(series.outlier, self._detector.outlier(data.cores), data.segments))
+        return data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
 
     def draw(self, data: VisibleData, width: int, height: int) -> Chart | None:
-        """The chart; None where there is no room for one."""
+        """The chart; None if there is not enough room."""
         if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not data.segments:
             return None
         if data.view.kind == "overlay":
@@ -58,26 +58,28 @@ class LossChart:
         return band.draw(data, width, height)
 
 
-def _named(now: OutlierView | None, in_sight: OutlierView | None, segments: Sequence[Segment]) -> OutlierView | None:
-    """The core that differs now, as other panels name it, where now is in sight; else the one found in sight."""
+def _shown_outlier(
+    now: OutlierView | None, in_sight: OutlierView | None, segments: Sequence[Segment]
+) -> OutlierView | None:
+    """The current outlier, as in other panels, if the newest step is visible; else the one of the visible steps."""
     if now is None or not segments or now.last_step > segments[-1].last_step:
         return in_sight
     return in_sight if in_sight is not None and in_sight.core == now.core else now
 
 
 def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
-    """What the lines of the chart are; `newest` is the mean of the newest step, where that is in sight."""
+    """The legend of the curves; `newest` is the mean of the newest step if that is visible."""
     cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
     line: Line = [
         Span(" \u2500\u2500 ", "accent"),
         Span(f"smooth {fmt.number(data.smooth[-1])} " if data.smooth else f"{_mean(data, newest)} "),
     ]
     if data.smooth:
-        line += [Span(" \u2500\u2500 ", "label"), Span("as measured ", "label")]
+        line += [Span(" \u2500\u2500 ", "label"), Span("raw ", "label")]
     if data.view.kind == "band":
         line += [
             Span(" \u28ff\u28ff ", "band"),
-            Span(f"least to greatest of {cores} " if width >= 56 else f"{cores} ", "label"),
+            Span(f"min-max over {cores} " if width >= 56 else f"{cores} ", "label"),
         ]
     elif data.view.kind == "overlay":
         line += [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
@@ -87,7 +89,7 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
 
 
 def _mean(data: VisibleData, newest: float | None) -> str:
-    """`mean 0.0039`; of a window that ends earlier, with the steps that the last value is a mean of."""
+    """`mean 0.0039`; if the window ends earlier, with the steps of the last value."""
     last = data.segments[-1]
     if newest is not None:
         return f"mean {fmt.number(newest)}"
@@ -95,41 +97,41 @@ def _mean(data: VisibleData, newest: float | None) -> str:
 
 
 def odd_in_short(outlier: OutlierView | None) -> Line:
-    """Which core stands out, where there is one line for everything."""
+    """The outlier in a few characters, for charts with a one-line legend."""
     if outlier is None:
         return []
     return [Span(f" {chr(0x25B4 if outlier.by > 0 else 0x25BE)} core {outlier.core} {outlier.by:+.3g}", "alert")]
 
 
 def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Sequence[int] = ()) -> Line:
-    """Which core stands out, by how much and where; else the cores `bad` that said what is not finite."""
+    """The outlier, its deviation and its steps; else the cores `bad`, which have NaN or infinite values."""
     if outlier is None and bad:
         more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
         return [Span(f" {NON_FINITE_MARK} core {bad[0]}{more}: NaN or inf in sight", "bad")]
     if outlier is None:
-        return [Span(" no core stands out from the others", "dim")] if num_cores > 1 else []
+        return [Span(" no outlier", "dim")] if num_cores > 1 else []
     sign, side = ("\u25b4", "above") if outlier.by > 0 else ("\u25be", "below")
     steps = f"steps {outlier.first_step:,} to {outlier.last_step:,}"
     if outlier.first_step == outlier.last_step:
         steps = f"step {outlier.first_step:,}"
     by = fmt.number(abs(outlier.by), 3)
     short = f" {sign} core {outlier.core}: {by} {side} the others, {steps}"
-    long = f" {sign} core {outlier.core} stands out most: up to {by} {side} the median core, {steps}"
+    long = f" {sign} outlier: core {outlier.core}, up to {by} {side} the median core, {steps}"
     return [Span(long if len(long) <= width else short, "alert")]
 
 
 def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Line]:
-    """What is under the cursor, in two parts: where it is, and the values there; of the cores of a `row` of the map."""
+    """The position of the cursor, and the values there; in the heat map the values of the cores in `row`."""
     step = data.view.cursor
     if step is None or not data.segments:
         return [], []
-    at = min(bisect.bisect_left(data.segments, step, key=lambda each: each.last_step), len(data.segments) - 1)
-    segment = data.segments[at]
+    index = min(bisect.bisect_left(data.segments, step, key=lambda each: each.last_step), len(data.segments) - 1)
+    segment = data.segments[index]
     column = column_at(data.cores, segment.first_step)
     if row is not None and column is not None and row.stop <= len(column.means):
-        return _where(segment, column, data, step), _of_row(column, row)
-    smooth = data.smooth[at] if data.smooth else None
-    return _where(segment, segment, data, step), _values(segment, column, data, smooth)
+        return _position(segment, column, data, step), _of_row(column, row)
+    smooth = data.smooth[index] if data.smooth else None
+    return _position(segment, segment, data, step), _values(segment, column, data, smooth)
 
 
 def _steps(of: Segment | CoreColumn) -> str:
@@ -138,8 +140,8 @@ def _steps(of: Segment | CoreColumn) -> str:
     return f"steps {of.first_step:,} to {of.last_step:,}"
 
 
-def _where(segment: Segment, read: Segment | CoreColumn, data: VisibleData, step: int) -> Line:
-    """The place of a segment, and the steps that values are told of."""
+def _position(segment: Segment, read: Segment | CoreColumn, data: VisibleData, step: int) -> Line:
+    """Step, epoch, time and examples of a segment; `read` has the steps of the values shown."""
     axis_info = data.axis_info
     line: Line = [Span(f" {_steps(read) if read.last_step > read.first_step else f'step {step:,}'}", "strong")]
     if not axis_info.why_not("epoch", [segment]):
@@ -170,7 +172,7 @@ def _values(segment: Segment, column: CoreColumn | None, data: VisibleData, smoo
 
 
 def _averaged(column: CoreColumn, segment: Segment) -> Line:
-    """Over which steps a core's figure is a mean, where those are not the steps beside it."""
+    """The steps over which the value of a core is averaged, if they differ from those of the segment."""
     if (column.first_step, column.last_step) == (segment.first_step, segment.last_step) and not column.is_sampled:
         return []
     if column.last_step == column.first_step:
@@ -180,7 +182,7 @@ def _averaged(column: CoreColumn, segment: Segment) -> Line:
 
 
 def _of_row(column: CoreColumn, row: range) -> Line:
-    """A core of the map and its loss; of a row of several the core farthest from the median of all."""
+    """A core of the heat map and its loss; in a row of several cores the one farthest from the median of all."""
     finite = sorted(filter(math.isfinite, column.means))
     median = finite[len(finite) // 2] if finite else math.nan
     wrong = [core for core in row if not math.isfinite(column.means[core])]
@@ -219,7 +221,7 @@ def nearest_mark(marks: list[Mark], step: int) -> Line:
 def legend(
     data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
 ) -> list[Line]:
-    """What the lines of the chart are, then which core stands out; both in the first line where room is `short`."""
+    """The legend of the curves, and the outlier; both in the first line if room is `short`."""
     first = curve_legend(data, newest, num_cores, num_non_finite, width)
     odd = odd_in_short(data.outlier)
     if short and odd:
@@ -230,16 +232,16 @@ def legend(
 
 
 def readout(data: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:
-    """Place and values under the cursor, and the nearest event where there is room; `rows` are those of a map."""
-    where, values = cursor_values(data, next((cores for cores in rows if data.view.core in cores), None))
+    """Position and values of the cursor, and the nearest event if there is room; `rows` are those of a heat map."""
+    position, values = cursor_values(data, next((cores for cores in rows if data.view.core in cores), None))
     event = nearest_mark(marks, data.view.cursor or 0)
     if short:
-        return [fit([*where[:1], *values], width)]
-    return [[*where, *event] if width_of(where) + 12 < width else where, values]
+        return [fit([*position[:1], *values], width)]
+    return [[*position, *event] if width_of(position) + 12 < width else position, values]
 
 
 def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
-    """What is not as usual, the most important first, as much as fits; `wanted` is the x axis that was asked for."""
+    """The non-default settings, the most important first, as many as fit; `wanted` is the chosen x axis."""
     view = data.view
     why_not = series.axis_info.why_not(wanted, series.segments)
     hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
@@ -252,9 +254,9 @@ def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XK
         else "",
         *(chart.notes if chart is not None else ()),
     ]
-    said: str = view.kind if view.kind != "band" else ""
+    joined: str = view.kind if view.kind != "band" else ""
     for text in filter(None, parts):
-        longer = f"{said} \u00b7 {text}" if said else text
+        longer = f"{joined} \u00b7 {text}" if joined else text
         if len(longer) < width - 14:
-            said = longer
-    return said
+            joined = longer
+    return joined

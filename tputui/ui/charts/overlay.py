@@ -1,4 +1,4 @@
-"""A line for each core over the mean; of very many cores, those farthest from it."""
+"""A line for each core over the mean; of very many cores only the ones farthest from it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tputui.ui.render.braille import Canvas, Layer
 from tputui.ui.render.lines import Tone
 
 LINES_MAX = 64
-"""More lines than that cannot be told apart, and cost a frame."""
+"""More lines are unreadable and slow to draw."""
 
 _TONES: tuple[Tone, ...] = ("band", "accent", "alert")
 
 _RECENT = 8
-"""Newest columns by which cores are chosen where there are too many."""
+"""Number of newest columns by which cores are chosen if there are too many."""
 
 
 def draw(data: VisibleData, width: int, height: int) -> Chart:

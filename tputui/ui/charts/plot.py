@@ -22,7 +22,7 @@ _AXIS_LINES = 2
 
 
 class Plot(NamedTuple):
-    """A drawn series: for the tests, and for whoever draws on top of it."""
+    """A drawn series with its columns and y axis."""
 
     lines: list[Line]
     columns: list[ChartColumn]
@@ -30,7 +30,7 @@ class Plot(NamedTuple):
 
 
 def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = False) -> Plot:
-    """Draws a series over steps in `width` by `height` cells, axes included."""
+    """Draws a series over steps in `width` by `height` cells, including the axes."""
     rows = height - _AXIS_LINES
     if not segments or rows < 1 or width < 12:
         return Plot([], [], None)
@@ -51,11 +51,11 @@ def plot(segments: Sequence[Segment], width: int, height: int, *, log: bool = Fa
 
 
 LEAST_CHART = 7
-"""Lines from which a chart is worth its axes."""
+"""Minimum number of lines of a chart with axes."""
 
 
 def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
-    """Points of time, step and value, in order, as pieces of a series; each reaches back to the one before."""
+    """Segments from (unix time, step, value) in order of steps; each begins after the previous one."""
     found: list[Segment] = []
     before = 0
     for t, step, value in points:
@@ -68,7 +68,7 @@ def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
 
 
 def chart(series: ChartSeries, view: ChartView, width: int, height: int) -> Chart | None:
-    """A chart of the part that is in sight; None where there is no room for one."""
+    """A chart of the visible part; None if there is not enough room."""
     if height < LEAST_CHART or width < 24 or len(series.segments) < 2:
         return None
     why_not = series.axis_info.why_not(view.x, series.segments)

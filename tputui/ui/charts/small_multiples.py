@@ -29,49 +29,49 @@ from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
 _CHARTS_MOST = 64
-"""More of them cannot be looked through, and cost a frame."""
+"""More charts are unreadable and slow to draw."""
 _SHAPE = 5.0
-"""Cells across for one down that look best."""
+"""Preferred ratio of width to height in cells."""
 
 
 _Span = tuple[float, float, float]
-"""Least, mean and greatest value of some cores."""
+"""Minimum, mean and maximum over some cores."""
 
 
 class MultiplesMemory:
-    """What of each column was reduced already; a run adds a column at a time."""
+    """Caches the reduction of each column; a run adds one column at a time."""
 
     def __init__(self) -> None:
         self._num_groups = 0
-        self._kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+        self._cache: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
 
     def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range]) -> list[list[_Span | None]]:
-        """For each group of cores, what it has in each column; None where no value is finite."""
-        known = self._kept if len(groups) == self._num_groups else {}
-        kept: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
+        """For each group of cores, its span in each column; None if no value is finite."""
+        known = self._cache if len(groups) == self._num_groups else {}
+        reduced: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
         for column in columns:
-            kept[id(column)] = known.get(id(column)) or (column, _reduce(column, groups))
-        self._num_groups, self._kept = len(groups), kept
-        return [list(each) for each in zip(*(kept[id(column)][1] for column in columns), strict=True)]
+            reduced[id(column)] = known.get(id(column)) or (column, _reduce(column, groups))
+        self._num_groups, self._cache = len(groups), reduced
+        return [list(each) for each in zip(*(reduced[id(column)][1] for column in columns), strict=True)]
 
 
 class _Tiling(NamedTuple):
     groups: list[range]
     across: int
-    """Charts beside each other."""
+    """Number of charts per line."""
     width: int
-    """Cells of a chart, its edge and the gap included."""
+    """Width of a chart in cells, including its edge and the gap."""
     rows: int
-    """Rows of dots of a chart; its title comes above."""
+    """Height of a chart in cells, without its title."""
 
 
 def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) -> Chart:
-    """The charts in reading order; below every column of them the line of events."""
+    """The charts in reading order, with a line of events below each column of charts."""
     num_cores = len(data.cores[-1].means) if data.cores else 0
     tiling = _tile(num_cores, width, height - 1)
     if tiling is None:
-        why = "no room for small charts here" if num_cores else "what each core said is not known"
-        return Chart(paragraph(why, width, height), Axes(x_axis_of(data, width * DOTS_X), None, {}, 0, width, 0))
+        reason = "not enough room for small charts" if num_cores else "no values per core"
+        return Chart(paragraph(reason, width, height), Axes(x_axis_of(data, width * DOTS_X), None, {}, 0, width, 0))
     across = tiling.width - 2
     axes = Axes(x_axis_of(data, across * DOTS_X), scale_of(data), {}, 1, across, tiling.rows)
     dots = dots_of(data.cores, axes.x)
@@ -89,14 +89,14 @@ def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) ->
     scale = axes.y
     bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
     size = len(tiling.groups[0])
-    what = f"{bounds}{size} cores in each" if size > 1 else f"{bounds}a core in each"
+    what = f"{bounds}{size} cores per chart" if size > 1 else f"{bounds}1 core per chart"
     strip = [Span(" "), *events_line.line_of(marks_line(data, axes), across), Span(" ")]
     lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
     return Chart(lines, axes, (what, *sampled(data)), hidden_by_log(data), every=tiling.width)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
-    """The tiling with the smallest groups that fits, its charts of the best shape."""
+    """The tiling with the smallest groups that fit and the best shape of chart."""
     for rows in [num_cores // (1 << power) or 1 for power in range(max(num_cores, 1).bit_length() + 1)]:
         if rows > _CHARTS_MOST:
             continue
@@ -119,7 +119,7 @@ def _one(
     points: Sequence[tuple[int, _Span]],
     bad: bool,
 ) -> list[Line]:
-    """A chart: its title, then its rows, each as wide as the tiling says."""
+    """A chart: its title and its rows, each `tiling.width` cells wide."""
     canvas, band = axes.canvas(), axes.canvas()
     odd = data.outlier is not None and data.outlier.core in cores
     if axes.y is not None:
@@ -133,8 +133,8 @@ def _one(
 
 
 def _title(data: VisibleData, cores: range, width: int, *, odd: bool, bad: bool) -> Line:
-    """Which cores, of one its loss, the newest or under the cursor; where there is no room for the one that stands out
-    besides, that one alone."""
+    """The cores of a chart, and for a single core its loss under the cursor, by default the newest. If there is no room
+    for both the cores and the outlier, only the outlier."""
     wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
     if len(cores) == 1:
         cursor = data.view.cursor
@@ -151,7 +151,7 @@ def _title(data: VisibleData, cores: range, width: int, *, odd: bool, bad: bool)
 
 
 def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:
-    """What some cores have in each dot column."""
+    """The spans of some cores by dot column."""
     found: list[tuple[int, _Span]] = []
     for x, span in zip(dots, spans, strict=True):
         if span is None:

@@ -14,7 +14,7 @@ BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
 def sparkline(columns: Sequence[ChartColumn], num_columns: int, width: int) -> Line:
-    """The columns, places 0 to `num_columns` - 1, in `width` cells; every cell between the first and last is filled."""
+    """Draw columns with `x` in [0, `num_columns`) in `width` cells; gaps between the first and last are filled."""
     if not columns or width < 1:
         return [Span(" " * max(width, 0))]
     sums: dict[int, list[float]] = {}
@@ -40,7 +40,7 @@ def evenly(values: Sequence[float], width: int) -> Line:
 
 
 def _line(sums: Mapping[int, Sequence[float]], bad: Collection[int], width: int) -> Line:
-    """A cell for the mean of what it has; `bad` are those with a value that is not finite."""
+    """One character per cell for its mean; `bad` are the cells with a NaN or infinite value."""
     means = _means(sums, width)
     finite = [mean for mean in means if mean is not None]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -57,7 +57,7 @@ def _line(sums: Mapping[int, Sequence[float]], bad: Collection[int], width: int)
 
 
 def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None]:
-    """The mean of each cell, gaps taken from the left."""
+    """The mean of each cell; gaps repeat the cell to the left."""
     means: list[float | None] = []
     newest: float | None = None
     last = max(sums, default=-1)

@@ -1,4 +1,4 @@
-"""What a chart is drawn from: the series of a run, the part in sight, its axes; and the drawn chart."""
+"""The input of a chart: the series of a run, cut to the visible part, and its axes; and the drawn chart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
 
 STRIP_FROM = 9
-"""Lines from which a chart has a line of events of its own; below that the signs stand on the ruler."""
+"""Minimum number of lines of a chart with a separate line of events; smaller charts show the signs on the x axis."""
 
 
 class ChartSeries(NamedTuple):
@@ -33,7 +33,7 @@ class ChartSeries(NamedTuple):
 
 
 class VisibleData(NamedTuple):
-    """The part of the series that is in sight, and how it is viewed."""
+    """The visible part of the series, and the view."""
 
     segments: list[Segment]
     smooth: list[float]
@@ -44,13 +44,13 @@ class VisibleData(NamedTuple):
     view: ChartView
     outlier: OutlierView | None
     columns: ColumnCache
-    """Of the segments. Valid until the cache follows other segments."""
+    """The columns of the segments. Valid until the cache follows other segments."""
 
 
 def visible_data(
     series: ChartSeries, view: ChartView, smooth: list[float] | None = None, cache: ColumnCache | None = None
 ) -> VisibleData:
-    """Cuts a series to the window of a view.
+    """Cut a series to the window of a view.
 
     `smooth` has a value for each segment of the series; `cache` is that of the previous frame.
     """
@@ -72,13 +72,13 @@ class Chart(NamedTuple):
     lines: list[Line]
     axes: Axes
     notes: tuple[str, ...] = ()
-    """For the frame, the most important first."""
+    """Remarks for the frame of the panel, the most important first."""
     hidden: int = 0
     """Points that a logarithmic axis cannot show."""
     rows: Sequence[range] = ()
-    """The cores of each line from the top, in the map; elsewhere a line is no core's."""
+    """In the heat map the cores of each line, from the top; else empty."""
     every: int = 0
-    """Cells after which another chart with the same x axis begins at the right; 0 where there is one alone."""
+    """Distance in cells between charts side by side with the same x axis; 0 for a single chart."""
 
 
 def x_axis_of(data: VisibleData, width: int) -> XAxis:
@@ -132,12 +132,12 @@ def cursor_cell(data: VisibleData, axes: Axes) -> int | None:
 
 
 def scale_of(data: VisibleData) -> axis.Scale | None:
-    """The y axis that holds everything in sight."""
+    """The y axis that covers all visible values."""
     return axis.scale_for(data.columns.lows + data.columns.highs, data.view.log)
 
 
 def sampled(data: VisibleData) -> tuple[str, ...]:
-    """A note on how few of the steps in sight stand for all of them in what is told by core; none where all do."""
+    """A remark on the share of visible steps that the values per core cover; empty if they cover all."""
     seen = sum(column.num_steps for column in data.cores)
     spanned = sum(column.last_step - column.first_step + 1 for column in data.cores)
     return (f"{seen:,} of {spanned:,} steps sampled",) if seen < spanned else ()

@@ -15,7 +15,7 @@ from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, format_value
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_input import EditedText, press, spans
 from tputui.ui.widgets.panel import ListPanel
 
@@ -210,7 +210,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         else:
             value = [_value(part.form, field, values, is_invalid=error is not None, changed=changed)]
         if is_current and field.choices and error is None:
-            note = _choices(part.form, field, keys_told(self.app, "\u2190 \u2192"))
+            note = _choices(part.form, field, key_names(self.app, "\u2190 \u2192"))
         else:
             note = _note(part.form, field, error, changed=changed, room=room - values - 2)
         gap = " " * max(values - width_of(value), 0) + "  "

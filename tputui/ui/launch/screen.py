@@ -280,10 +280,10 @@ class LauncherScreen(Screen[Path | None]):
         message.stop()
         self.query_one(FieldsPanel).focus()
         if self._input_use == "find":
-            self._find(message.text if message.kept else "")
+            self._find(message.text if message.accepted else "")
             return
         self._find(self._search)
-        if message.kept:
+        if message.accepted:
             self._write_file(self._config_dir / message.text.strip(), message.text.strip())
 
     def _free_name(self) -> str:

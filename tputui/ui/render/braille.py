@@ -23,15 +23,15 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bit of the dot at [column][row] within a cell, as Unicode numbers them."""
 
 _ROWS = tuple(left | right for left, right in zip(*_BITS, strict=True))
-"""Both bits of each dot row."""
+"""Bits of each dot row, left and right."""
 
 _GLYPHS = " " + "".join(chr(BLANK + bits) for bits in range(1, 256))
-"""Character of every cell; a space where there is no dot, since some fonts draw the empty one as eight rings."""
+"""Characters by the bits of a cell; a space if empty, since some fonts draw the empty braille character as rings."""
 
 _CELLS = tuple(
     tuple(sum(bit for row, bit in enumerate(bits) if nibble >> row & 1) for nibble in range(16)) for bits in _BITS
 )
-"""Bits of a cell from the four dots of its left, and of its right column."""
+"""Bits of a cell by the four dots of its left and of its right column."""
 
 
 def glyph(bits: int) -> str:
@@ -45,7 +45,7 @@ def text_of(cells: bytes | bytearray) -> str:
 
 
 def _before(rows: Sequence[int], bits: int) -> int:
-    """The dots of the rows before the first one in which a dot of the cell is set."""
+    """The dots of the rows before the first row with a dot."""
     found = 0
     for row in rows:
         if bits & row:
@@ -72,12 +72,12 @@ class Canvas:
         self._inside = (1 << self.dots_y) - 1
 
     def set(self, x: int, y: int) -> None:
-        """Sets a dot."""
+        """Set a dot."""
         if 0 <= x < self.dots_x and 0 <= y < self.dots_y:
             self._columns[x] |= 1 << y
 
     def column(self, x: int, y0: int, y1: int) -> None:
-        """Sets the dots of column `x` from `y0` to `y1`, both included, in either order."""
+        """Set the dots of column `x` from `y0` to `y1`, both included, in either order."""
         if not 0 <= x < self.dots_x:
             return
         if y0 > y1:
@@ -86,7 +86,7 @@ class Canvas:
             self._columns[x] |= ((2 << y1) - (1 << max(y0, 0))) & self._inside
 
     def line(self, x0: int, y0: int, x1: int, y1: int) -> None:
-        """Sets the dots of a straight line that leaves no gap."""
+        """Set the dots of a straight line without gaps."""
         if x0 > x1:
             x0, y0, x1, y1 = x1, y1, x0, y0
         if x0 == x1:
@@ -111,7 +111,7 @@ class Canvas:
         return _CELLS[0][left >> shift & 15] | _CELLS[1][right >> shift & 15]
 
     def cells(self) -> list[bytearray]:
-        """Every cell as bits, a row of bytes a row of cells, top first."""
+        """All cells as bits, one bytearray per row, top first."""
         found = [bytearray(self.width) for _ in range(self.height)]
         for x, dots in enumerate(self._columns):
             if dots:
@@ -119,12 +119,12 @@ class Canvas:
         return found
 
     def rows(self) -> list[str]:
-        """The canvas as text, a string a row, top first."""
+        """The canvas as text, one string per row, top first."""
         return [text_of(row) for row in self.cells()]
 
 
 def _scatter(rows: list[bytearray], dots: int, cell: int, bits: Sequence[int]) -> None:
-    """Puts the dots of a column into the cells of its rows, beginning at the first row that has some."""
+    """Write the dots of a column into the cells of its rows, from the first row with a dot."""
     row = ((dots & -dots).bit_length() - 1) // DOTS_Y
     dots >>= row * DOTS_Y
     while dots:
@@ -134,20 +134,20 @@ def _scatter(rows: list[bytearray], dots: int, cell: int, bits: Sequence[int]) -
 
 
 GUIDE = "\u250a"
-"""Stands in the empty cells of a guide."""
+"""Drawn in the empty cells of a guide."""
 
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 class Layer(NamedTuple):
-    """A canvas and what it means."""
+    """A canvas and its tone."""
 
     canvas: Canvas
     tone: Tone
 
 
 def compose(layers: Sequence[Layer], *, band: Layer | None = None, guide: int | None = None) -> list[Line]:
-    """The layers as lines, lowest first, over the band; `guide` is a cell column that is shown where it is empty."""
+    """The layers, lowest first, over the band, as lines; `guide` is a cell column drawn where it is empty."""
     tones: list[Tone] = ["plain"]
     rows, owners = _blank(band, layers)
     if band is not None:
@@ -158,7 +158,7 @@ def compose(layers: Sequence[Layer], *, band: Layer | None = None, guide: int | 
     under = [bytes(row) for row in rows]
     for layer in layers:
         tones.append(layer.tone)
-        _lay(layer.canvas, rows, owners, under, len(tones) - 1)
+        _stack(layer.canvas, rows, owners, under, len(tones) - 1)
     return [_line(cells, owner, tones, guide) for cells, owner in zip(rows, owners, strict=True)]
 
 
@@ -167,8 +167,8 @@ def _blank(band: Layer | None, layers: Sequence[Layer]) -> tuple[list[bytearray]
     return tuple([bytearray(canvas.width) for _ in range(canvas.height)] for _ in range(2))  # type: ignore[return-value]
 
 
-def _lay(canvas: Canvas, rows: list[bytearray], owners: list[bytearray], under: Sequence[bytes], owner: int) -> None:
-    """Lays a canvas on top."""
+def _stack(canvas: Canvas, rows: list[bytearray], owners: list[bytearray], under: Sequence[bytes], owner: int) -> None:
+    """Draw a canvas over the rows."""
     last = len(rows) - 1
     for row, cells in enumerate(canvas.cells()):
         if not any(cells):
@@ -187,7 +187,7 @@ def _lay(canvas: Canvas, rows: list[bytearray], owners: list[bytearray], under: 
 
 
 def _line(cells: bytearray, owner: bytearray, tones: Sequence[Tone], guide: int | None) -> Line:
-    """A row of cells, neighbours of one tone in one span."""
+    """A row of cells; adjacent cells of one tone share a span."""
     text = text_of(cells)
     if guide is not None and 0 <= guide < len(cells) and not cells[guide]:
         owner[guide], tones = len(tones), [*tones, "label"]

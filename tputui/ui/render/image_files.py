@@ -1,7 +1,7 @@
-"""Picture files of a run, read with suspicion: paths and bytes come from whoever wrote the run.
+"""Picture files of a run. Paths and bytes are untrusted input.
 
-A path that does not stay inside the run's directory is refused, a file that is too large is not decoded, and what
-cannot be shown is told in one sentence. Pillow is imported when the first picture is decoded, not before. Must not
+A path outside the run's directory is refused, a file that is too large is not decoded, and a picture that cannot be
+shown is replaced by a reason. Pillow is imported when the first picture is decoded, not before. Must not
 touch a screen; everything here may run in a thread.
 """
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FILE_BYTES_MAX = 8 << 20
-"""Largest file that is read."""
+"""Maximum size of a file that is read."""
 PIXELS_MAX = 4 << 20
-"""Most pixels that are decoded: 2048 x 2048. A bomb of a few bytes can claim billions."""
-KEPT_PX = 256
-"""Longer side of what is kept in memory: what a large terminal shows."""
+"""Maximum number of decoded pixels: 2048 x 2048. A decompression bomb of a few bytes can claim billions."""
+CACHED_PX = 256
+"""Longer side of a cached picture: as much as a large terminal shows."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEAD = struct.Struct(">8sI4sII")
@@ -38,55 +38,55 @@ _CHUNK = struct.Struct(">I4s")
 
 
 class Unshowable(Exception):
-    """A picture cannot be shown; the message says why, in a few words."""
+    """A picture cannot be shown; the message is the reason."""
 
 
-class _Kept(NamedTuple):
+class _CachedImage(NamedTuple):
     mtime_ns: int
     num_bytes: int
     shown: Pixels | str
 
 
 class ImageFiles:
-    """The pictures of one run, decoded once for each version of a file. For use from any thread."""
+    """The pictures of one run, decoded once for each version of a file. Thread-safe."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._kept: dict[str, _Kept] = {}
+        self._cache: dict[str, _CachedImage] = {}
         self._lock = threading.Lock()
 
     def read(self, paths: Iterable[str]) -> dict[str, Pixels | str]:
-        """By path: the picture, or why it cannot be shown. Forgets every other picture."""
+        """By path: the picture, or the reason why it cannot be shown. Drops all other pictures from the cache."""
         with self._lock:
-            self._kept = {path: self._look(path) for path in paths}
-            return {path: kept.shown for path, kept in self._kept.items()}
+            self._cache = {path: self._load(path) for path in paths}
+            return {path: image.shown for path, image in self._cache.items()}
 
-    def _look(self, path: str) -> _Kept:
+    def _load(self, path: str) -> _CachedImage:
         mtime_ns, num_bytes = -1, -1
         try:
-            place = locate(self._run_dir, path)
-            found = place.stat()
+            file = locate(self._run_dir, path)
+            found = file.stat()
             mtime_ns, num_bytes = found.st_mtime_ns, found.st_size
-            before = self._kept.get(path)
+            before = self._cache.get(path)
             if before is not None and (before.mtime_ns, before.num_bytes) == (mtime_ns, num_bytes):
                 return before
-            return _Kept(mtime_ns, num_bytes, decode(read_bytes(place)))
+            return _CachedImage(mtime_ns, num_bytes, decode(read_bytes(file)))
         except Unshowable as error:
-            return _Kept(mtime_ns, num_bytes, str(error))
+            return _CachedImage(mtime_ns, num_bytes, str(error))
         except OSError as error:
-            return _Kept(-1, -1, _why(error))
+            return _CachedImage(-1, -1, _why(error))
 
 
 def locate(run_dir: Path, path: str) -> Path:
-    """Where a picture stands that a journal names. Raises `Unshowable` unless that is inside the run's directory."""
+    """The file of a picture named in a journal. Raises `Unshowable` unless it is inside the run's directory."""
     plain = PurePosixPath(path)
     if not path.isprintable() or plain.is_absolute() or not plain.parts or ".." in plain.parts or "\\" in path:
-        raise Unshowable("refused: its path is not a plain one inside the run's directory")
+        raise Unshowable("refused: not a plain path inside the run's directory")
     try:
         home = run_dir.resolve()
         place = (home / plain).resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        raise Unshowable("refused: its path cannot be followed") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+        raise Unshowable("refused: its path cannot be resolved") from error
     if not place.is_relative_to(home):
         raise Unshowable("refused: a link leads out of the run's directory")
     return place
@@ -94,7 +94,7 @@ def locate(run_dir: Path, path: str) -> Path:
 
 def read_bytes(place: Path) -> bytes:
     """The bytes of a regular file of bounded size. Raises `Unshowable`, `OSError`."""
-    # A pipe under that name would keep a plain open waiting for good.
+    # Without O_NONBLOCK, opening a named pipe would block forever.
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -109,27 +109,27 @@ def read_bytes(place: Path) -> bytes:
 
 
 def decode(data: bytes) -> Pixels:
-    """The pixels of a PNG file, shrunk where that is larger than is kept. Raises `Unshowable`."""
+    """The pixels of a PNG file, shrunk to at most `CACHED_PX`. Raises `Unshowable`."""
     _check_head(data)
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            # Not the size in the first chunk: a later one may name another, and that one is decoded.
+            # Not the size in the first chunk: the decoder would use that of a later one.
             _check_size(*image.size)
             image.load()
             rgb = _rgb(image)
     except Unshowable:
         raise
-    except Exception as error:  # the decoder raises nearly anything on damaged bytes, and each kind means just that
+    except Exception as error:  # the decoder raises nearly any exception on damaged bytes
         raise Unshowable("damaged or cut: it cannot be decoded") from error
-    share = min(KEPT_PX / max(rgb.size), 1.0)
+    share = min(CACHED_PX / max(rgb.size), 1.0)
     size = (max(round(rgb.width * share), 1), max(round(rgb.height * share), 1))
     return scaled(Pixels(*rgb.size, rgb.tobytes()), *size)
 
 
 def scaled(pixels: Pixels, width: int, height: int) -> Pixels:
-    """The picture at a size in pixels: means over areas where it shrinks, the nearest pixel where it grows."""
+    """Resize a picture: averages areas to shrink, repeats pixels to enlarge."""
     if (pixels.width, pixels.height) == (width, height):
         return pixels
     from PIL import Image
@@ -140,7 +140,7 @@ def scaled(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def _check_head(data: bytes) -> None:
-    """Refuses by the first bytes what must not reach the decoder."""
+    """Check the header and the chunks before the decoder sees them. Raises `Unshowable`."""
     if len(data) < _HEAD.size:
         raise Unshowable("empty: nothing was written to it" if not data else "damaged or cut: its head is not whole")
     signature, _, name, width, height = _HEAD.unpack_from(data)
@@ -151,7 +151,7 @@ def _check_head(data: bytes) -> None:
     while place + _CHUNK.size <= len(data):
         length, name = _CHUNK.unpack_from(data, place)
         if name == b"IHDR" and place > len(_SIGNATURE):
-            raise Unshowable("damaged: it has a second head")  # which the decoder would believe
+            raise Unshowable("damaged: it has a second head")  # the decoder would use it
         place += _CHUNK.size + length + 4
 
 
@@ -163,7 +163,7 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _rgb(image: Image) -> Image:
-    """Three channels of eight bits; what is transparent is black."""
+    """Convert to three channels of eight bits; transparent pixels become black."""
     if image.mode.startswith("I"):
         image = image.convert("I").point([value >> 8 for value in range(1 << 16)], "L")
     if "A" in image.mode or "transparency" in image.info:

@@ -15,21 +15,21 @@ from rich.cells import cell_len
 from tputui.ui.render.lines import RGB, Colours, DrawnLate, Line, Span, clean, crop, wrap
 
 LEAST_WIDTH = 10
-"""Cells that a picture has at least, so that its name can be read."""
+"""Minimum width of a picture in cells, so that its name can be read."""
 TROUBLE_WIDTH = 24
-"""Cells for a sentence in a picture's place, where no picture tells how wide one is."""
+"""Width in cells of a message in place of a picture, if no picture of the grid can be shown."""
 
 _GAP = 1
 _MARGIN = 3
-"""Cells between two examples beside each other."""
+"""Cells between examples side by side."""
 _HEADS = 2
-"""Lines above a picture: the example, and what of it is shown."""
+"""Lines above a picture: the example, and the name of the picture."""
 _SHRUNK = 0.75
-"""Pictures give way by no more than this, so that one more example is whole in sight."""
+"""Pictures shrink at most by this factor to make one more example fully visible."""
 
 
 class Tile(NamedTuple):
-    """A picture, or why it is not there."""
+    """A picture, or the reason why it cannot be shown."""
 
     name: str
     shown: Pixels | str
@@ -43,16 +43,16 @@ class Example(NamedTuple):
 
 
 class Drawer(NamedTuple):
-    """How pictures become text."""
+    """The functions that turn pictures into text."""
 
     scaled: Callable[[Pixels, int, int], Pixels]
-    """Brings a picture to a width and a height in pixels."""
+    """Resizes a picture to a width and a height in pixels."""
     lines_of: Callable[[Pixels], list[Line]]
-    """The text of a picture, a cell a pixel wide and two pixels high."""
+    """The text of a picture; a cell is one pixel wide and two pixels high."""
 
 
 class _Cell(NamedTuple):
-    """The place of a tile; `high` counts its name."""
+    """The layout of a tile; `high` includes its name."""
 
     wide: int
     high: int
@@ -61,7 +61,7 @@ class _Cell(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """The place of an example, its tiles in one or more lines of them."""
+    """The layout of an example, with its tiles in one or more lines."""
 
     wide: int
     high: int
@@ -73,26 +73,26 @@ class ImageGrid(DrawnLate):
     """The lines of every example."""
 
     def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: Drawer) -> None:
-        """`width` by `height` cells are in sight at once."""
+        """`width` by `height` cells are visible at once."""
         room = _whole(examples, _room(examples, width, height), width, height)
-        told_in = _told_in(examples, room)
-        blocks = [_block(example, room, told_in, width) for example in examples]
+        message_width = _message_width(examples, room)
+        blocks = [_block(example, room, message_width, width) for example in examples]
         self._drawer = drawer
         self._widest = max((block.wide for block in blocks), default=1)
         in_row = max((width - 1 + _MARGIN) // (self._widest + _MARGIN), 1)
         self._bands = [blocks[start : start + in_row] for start in range(0, len(blocks), in_row)]
-        self._places = [
+        self._row_index = [
             (band, row) for band, each in enumerate(self._bands) for row in range(max(b.high for b in each) + 1)
         ][:-1]
-        """Of each line: its band and the line within it; a blank line ends each band but the last."""
+        """For each line its band and the line within it; a blank line ends each band but the last."""
         self._drawn: dict[int, list[Line]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._row_index)
 
     def line_at(self, row: int) -> Line:
-        """A line of a band, which is drawn whole the first time."""
-        band, within = self._places[row]
+        """A line; its whole band is drawn on first access."""
+        band, within = self._row_index[row]
         if band not in self._drawn:
             blocks = [(self._widest, self._block_lines(block)) for block in self._bands[band]]
             self._drawn[band] = [[Span(" "), *line] for line in _joined(blocks, _MARGIN)]
@@ -119,11 +119,11 @@ class ImageGrid(DrawnLate):
         return [head, *([*line, *rest] for line in picture)]
 
 
-def _block(example: Example, room: tuple[int, int], told_in: int, width: int) -> _Block:
+def _block(example: Example, room: tuple[int, int], message_width: int, width: int) -> _Block:
     lines: list[list[_Cell]] = [[]]
     used = 0
     for tile in example.tiles:
-        cell = _cell(tile, room, told_in)
+        cell = _cell(tile, room, message_width)
         if used and used + _GAP + cell.wide > width - 1:
             lines.append([])
             used = 0
@@ -135,9 +135,9 @@ def _block(example: Example, room: tuple[int, int], told_in: int, width: int) ->
     return _Block(max(wide, min(cell_len(name), width - 1)), high, name, lines)
 
 
-def _cell(tile: Tile, room: tuple[int, int], told_in: int) -> _Cell:
+def _cell(tile: Tile, room: tuple[int, int], message_width: int) -> _Cell:
     if isinstance(tile.shown, str):
-        return _Cell(told_in, 1 + len(_sentence(tile.shown, told_in)), tile, (0, 0))
+        return _Cell(message_width, 1 + len(_sentence(tile.shown, message_width)), tile, (0, 0))
     size = fitted(tile.shown.width, tile.shown.height, *room)
     return _Cell(max(size[0], LEAST_WIDTH), 1 + (size[1] + 1) // 2, tile, size)
 
@@ -147,7 +147,7 @@ def _sentence(why: str, width: int) -> list[str]:
 
 
 def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, int]:
-    """The most pixels that a picture may take: the pictures of an example side by side, and whole in sight."""
+    """Maximum size of a picture in pixels, so that the pictures of an example fit side by side."""
     beside = max((len(example.tiles) for example in examples), default=1)
     beside = max(min(beside, (width - 1 + _GAP) // (LEAST_WIDTH + _GAP)), 1)
     wide = (width - 1 - _GAP * (beside - 1)) // beside
@@ -155,7 +155,7 @@ def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, in
 
 
 def _whole(examples: Sequence[Example], room: tuple[int, int], width: int, height: int) -> tuple[int, int]:
-    """The room, a little less where that brings one more band of examples whole into sight."""
+    """The room, slightly reduced if that makes one more band of examples fully visible."""
     wide, high = _largest(examples, room)
     beside = max((len(example.tiles) for example in examples), default=1)
     in_row = max((width - 1 + _MARGIN) // (beside * (wide + _GAP) - _GAP + _MARGIN), 1)
@@ -164,21 +164,21 @@ def _whole(examples: Sequence[Example], room: tuple[int, int], width: int, heigh
     return (room[0], less) if _SHRUNK * high <= less < high else room
 
 
-def _told_in(examples: Sequence[Example], room: tuple[int, int]) -> int:
-    """Cells for the sentence in the place of a picture: as wide as the others, so that columns stay aligned."""
+def _message_width(examples: Sequence[Example], room: tuple[int, int]) -> int:
+    """Width of a message in place of a picture: as wide as the pictures, so that columns stay aligned."""
     widest, _ = _largest(examples, room)
     return max(widest or min(TROUBLE_WIDTH, room[0]), LEAST_WIDTH)
 
 
 def _largest(examples: Sequence[Example], room: tuple[int, int]) -> tuple[int, int]:
-    """Width and height in pixels that the pictures take in a room; 0 where none can be shown."""
+    """Maximum width and height of the pictures in pixels; 0 if none can be shown."""
     shown = [tile.shown for example in examples for tile in example.tiles if not isinstance(tile.shown, str)]
     sizes = [fitted(picture.width, picture.height, *room) for picture in shown]
     return max((wide for wide, _ in sizes), default=0), max((high for _, high in sizes), default=0)
 
 
 def _joined(blocks: Sequence[tuple[int, list[Line]]], gap: int) -> list[Line]:
-    """Blocks of lines side by side; every line of a block is as wide as is said with it."""
+    """Blocks of lines side by side; a block is a width and lines of that width."""
     joined: list[Line] = []
     for row in range(max((len(lines) for _, lines in blocks), default=0)):
         line: Line = []
@@ -190,23 +190,23 @@ def _joined(blocks: Sequence[tuple[int, list[Line]]], gap: int) -> list[Line]:
 
 UPPER_HALF = "\u2580"
 RAMP = " .:-=+*#%@"
-"""From black to white, for light text on a dark ground."""
+"""From black to white, for light text on a dark background."""
 ENLARGED_PX = 32
-"""A small picture is enlarged by a whole factor, to no more than about this many pixels."""
+"""Small pictures are enlarged by an integer factor, to at most about this many pixels."""
 
 
 class Pixels(NamedTuple):
-    """A picture."""
+    """A picture in RGB."""
 
     width: int
     height: int
     rgb: bytes
-    """Three bytes a pixel, row by row from the top."""
+    """Three bytes per pixel, row by row from the top."""
 
 
 def fitted(width: int, height: int, room_width: int, room_height: int) -> tuple[int, int]:
-    """The size in pixels at which a picture is shown in a room: shrunk with its shape kept, or enlarged by a whole
-    factor; at least one pixel."""
+    """The size in pixels at which a picture is shown: shrunk with its aspect ratio, or enlarged by an integer factor;
+    at least one pixel."""
     if width <= room_width and height <= room_height:
         factor = min(room_width // width, room_height // height, max(ENLARGED_PX // max(width, height), 1))
         return width * factor, height * factor
@@ -215,7 +215,7 @@ def fitted(width: int, height: int, room_width: int, room_height: int) -> tuple[
 
 
 def coloured(pixels: Pixels) -> list[Line]:
-    """A line for every two rows of pixels; equal neighbours share a span."""
+    """A line for every two rows of pixels; equal adjacent cells share a span."""
     lines: list[Line] = []
     for y in range(0, pixels.height, 2):
         upper, lower = _row(pixels, y), _row(pixels, y + 1)
@@ -225,7 +225,7 @@ def coloured(pixels: Pixels) -> list[Line]:
 
 
 def grey(pixels: Pixels) -> list[Line]:
-    """The same lines without colour."""
+    """A line for every two rows of pixels, without colours."""
     lines: list[Line] = []
     for y in range(0, pixels.height, 2):
         upper = _row(pixels, y)
@@ -236,7 +236,7 @@ def grey(pixels: Pixels) -> list[Line]:
 
 
 def _row(pixels: Pixels, y: int) -> list[RGB]:
-    """The colours of a row; none below the last one."""
+    """The colours of a row; empty below the last row."""
     row = pixels.rgb[3 * pixels.width * y : 3 * pixels.width * (y + 1)]
     return list(zip(row[0::3], row[1::3], row[2::3], strict=True))
 
@@ -251,6 +251,6 @@ def _character(pair: tuple[RGB, RGB]) -> str:
 
 
 def _luminance(colour: RGB) -> float:
-    """How bright a colour is to the eye, 0 to 255, by the weights of Rec. 709."""
+    """Luminance of a colour, 0 to 255, with the weights of Rec. 709."""
     red, green, blue = colour
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,8 +1,8 @@
 """Lines of styled text: what panels draw, before any terminal is involved.
 
-A line is a list of spans, a span is a text and the name of a style. Text is inert: `clean` takes control characters
-and escape sequences out, `safe` does so for every line that is drawn, and nothing here interprets markup. Pure; must
-not import Textual.
+A line is a list of spans, a span is a text and the name of a style. Text is inert: `clean` removes control characters
+and escape sequences, `safe` does so for every line that is drawn, and nothing here interprets markup. Must not import
+Textual.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Tone = Literal[
     "run7",
     "run8",
 ]
-"""What a text means; the style sheet says how that looks. `hit`: a search found it. `chosen`: the line that is. `run1`
-to `run8`: runs that are compared, which a letter tells apart as well."""
+"""The meaning of a text, mapped to a style by the style sheet. `hit`: a search match. `chosen`: the selected line.
+`run1` to `run8`: compared runs, which are also labelled by a letter."""
 
 
 RGB = tuple[int, int, int]
-"""A colour, each part 0 to 255."""
+"""Red, green and blue, 0 to 255."""
 
 Colours = tuple[RGB, RGB | None]
-"""Of a text and of its ground; None leaves the ground as it is."""
+"""Text colour and background; None does not change the background."""
 
 
 class Span(NamedTuple):
@@ -56,14 +56,14 @@ class Span(NamedTuple):
     text: str
     tone: Tone = "plain"
     colours: Colours | None = None
-    """Colours of its own, for pieces of pictures; a meaning is a tone."""
+    """Explicit colours, only for pictures; everything else uses a tone."""
 
 
 Line = list[Span]
 
 
 class DrawnLate(Sequence[Line]):
-    """Lines that are drawn when they are asked for: a panel may hold many, and shows a few."""
+    """Lines that are drawn on access: a panel may have many, and shows a few."""
 
     @abstractmethod
     def line_at(self, row: int) -> Line:
@@ -89,39 +89,39 @@ _INVISIBLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufe00-\ufe0f"
     r"\ufeff\U000e0000-\U000e01ef]"
 )
-"""Control characters, those that reorder or hide text, and those that make terminals differ on how wide it is."""
+"""Control characters, and characters that reorder or hide text or whose width differs between terminals."""
 _NARROW = re.compile(r"[ -~\u2500-\u259f\u2800-\u28ff]*").fullmatch
-"""Text whose characters take a cell each, as nearly everything drawn: ASCII, lines, blocks, dots."""
+"""Text of characters one cell wide: ASCII, lines, blocks and dots, which is nearly everything drawn."""
 
 
 def clean(text: str) -> str:
-    """The text with escape sequences and control characters taken out, tabs as spaces: safe to put on a terminal."""
+    """The text without escape sequences and control characters, tabs as spaces: safe to write to a terminal."""
     if text.isascii() and text.isprintable():
         return text
     return _INVISIBLE.sub("", _ESCAPE.sub("", text.expandtabs(4)))
 
 
 def printed(text: str) -> str:
-    """A line of a log, clean: a carriage return begins it anew, as on a terminal. Elsewhere it would hide a text."""
+    """A cleaned line of a log: the text after the last carriage return, as a terminal would show it."""
     return clean(text.rstrip("\r").rpartition("\r")[2]) if "\r" in text else clean(text)
 
 
 def width_of(line: Iterable[Span]) -> int:
-    """Terminal cells that a line takes."""
+    """Width of a line in terminal cells."""
     texts = [span.text for span in line]
-    # Of many spans nearly all are narrow, which is asked of them once.
+    # Nearly all spans are narrow, so one test of the joined text usually suffices.
     whole = "".join(texts)
     return len(whole) if _NARROW(whole) else sum(map(cell_len, texts))
 
 
 def joined(line: Iterable[Span]) -> Line:
-    """The line with neighbours of one look in one span."""
+    """The line with adjacent spans of one style merged."""
     groups = itertools.groupby(line, key=lambda span: span[1:])
     return [Span("".join([span.text for span in spans]), *look) for look, spans in groups]
 
 
 def crop(text: str, width: int) -> str:
-    """The text in at most `width` cells; what is cut is told by an ellipsis."""
+    """The text in at most `width` cells; an ellipsis marks a cut."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
@@ -130,14 +130,14 @@ def crop(text: str, width: int) -> str:
 
 
 def safe(line: Sequence[Span]) -> Sequence[Span]:
-    """The line without what a terminal would obey, whatever put it there."""
+    """The line without control sequences."""
     whole = "".join([span.text for span in line])
-    # Asked of the whole line: nearly every one is printable, and asking is all that it costs.
+    # Nearly every line is printable, so one test of the joined text usually suffices.
     return line if whole.isprintable() else [span._replace(text=clean(span.text)) for span in line]
 
 
 def fit(line: Sequence[Span], width: int) -> Line:
-    """The line in at most `width` cells; what is cut is told by an ellipsis."""
+    """The line in at most `width` cells; an ellipsis marks a cut."""
     if width_of(line) <= width:
         return list(line)
     fitted: Line = []
@@ -155,7 +155,7 @@ def fit(line: Sequence[Span], width: int) -> Line:
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """One line with `left` at its start and `right` at its end; `left` gives way."""
+    """One line with `left` at its start and `right` at its end; `left` is cut if needed."""
     room = width - width_of(right)
     if room < 4:
         return fit(left, width)
@@ -164,7 +164,7 @@ def spread(left: Line, right: Line, width: int) -> Line:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells, broken between words where there are any."""
+    """The text in pieces of at most `width` cells, broken between words if possible."""
     width = max(width, 1)
     pieces: list[str] = []
     rest = text

@@ -1,4 +1,4 @@
-"""Tables as lines of spans: columns are as wide as their content, the last ones give way."""
+"""Tables as lines of spans: columns are as wide as their content, the last ones are omitted if there is no room."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tputui.ui.render.lines import Line, Span, Tone, crop
 
 GAPS = (2, 1)
-"""Cells between two columns: fewer where that brings more columns in."""
+"""Cells between two columns: the smaller gap is used if more columns fit."""
 
 
 class Cell(NamedTuple):
@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A head, rows below it, and how many columns had no room."""
+    """A head, rows below it, and the number of omitted columns."""
 
     head: Line
     rows: list[Line]
@@ -29,7 +29,7 @@ class Table(NamedTuple):
 
 
 def align(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]) -> Table:
-    """Aligns cells to the right, or left in the columns `left`; last columns that do not fit are left out."""
+    """Align cells to the right, or to the left in the columns `left`; last columns that do not fit are omitted."""
     widths = [
         max([cell_len(title), *(cell_len(row[index].text) for row in rows)]) for index, title in enumerate(titles)
     ]
@@ -39,7 +39,7 @@ def align(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, 
 
 
 def stack(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Table]:
-    """As many tables as it takes to show every column; each begins with the first column, aligned to the left."""
+    """As many tables as needed to show every column; each begins with the first column, aligned to the left."""
     first = align(titles, rows, width, left=frozenset({0}))
     tables, shown = [first], len(titles) - first.num_hidden
     while shown < len(titles):

@@ -183,7 +183,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def on_line_input_done(self, message: LineInput.Done) -> None:
         """Applies the filter on enter, clears it on escape."""
-        self._apply_filter(message.text if message.kept else "")
+        self._apply_filter(message.text if message.accepted else "")
         self.query_one(RunsTable).focus()
 
     def _apply_filter(self, text: str) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 _ASCII_TERMINALS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
-"""Terminals whose font holds neither braille nor most signs."""
+"""Terminals whose font has neither braille nor most signs."""
 _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
-"""What Python puts into LC_CTYPE by itself, in the C locale and in one that is not installed: the user said LANG."""
+"""Values of LC_CTYPE that Python itself sets for the C locale and for missing ones; then LANG is the user's choice."""
 
 
 _ARROWS = str.maketrans({"\u2190": "left", "\u2192": "right", "\u2191": "up", "\u2193": "down"})
 
 
 class Capabilities(NamedTuple):
-    """How the screen is to be drawn."""
+    """What the terminal can show."""
 
     ascii_only: bool = False
     colour: bool = True
@@ -23,7 +23,7 @@ class Capabilities(NamedTuple):
 
 @runtime_checkable
 class HasCapabilities(Protocol):
-    """The application, as screens see it that draw pictures."""
+    """An application that knows the capabilities of its terminal."""
 
     ascii_only: bool
 
@@ -32,22 +32,22 @@ class HasCapabilities(Protocol):
 
 
 def draws_characters(app: object) -> bool:
-    """Whether pictures and maps are to be made of characters, since there is no colour, or no half block."""
+    """Whether pictures must be drawn with ASCII characters, because colours or half blocks are missing."""
     return isinstance(app, HasCapabilities) and (app.ascii_only or app.without_colour)
 
 
-def keys_told(app: object, text: str) -> str:
-    """Keys as a person reads them: arrows in words where there is ASCII alone, since `<`, `>` and `v` are keys."""
+def key_names(app: object, text: str) -> str:
+    """Key names for the user: arrows in words if only ASCII is available, since `<`, `>` and `v` are keys."""
     return text.translate(_ARROWS) if isinstance(app, HasCapabilities) and app.ascii_only else text
 
 
-def looks_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Capabilities:
-    """How to draw in this environment; `ascii_only` is what the user asked for."""
-    return Capabilities(ascii_only or not knows_unicode(environ), "NO_COLOR" not in environ)
+def capabilities_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Capabilities:
+    """The capabilities by the environment variables; `ascii_only` is the option of the user."""
+    return Capabilities(ascii_only or not supports_unicode(environ), "NO_COLOR" not in environ)
 
 
-def knows_unicode(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows characters beyond ASCII. Where nothing is said it does; a browser always does."""
+def supports_unicode(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows characters beyond ASCII. True if no variable is set, and always in a browser."""
     if "web_driver" in environ.get("TEXTUAL_DRIVER", ""):
         return True
     if environ.get("TERM", "") in _ASCII_TERMINALS:
@@ -57,7 +57,7 @@ def knows_unicode(environ: Mapping[str, str]) -> bool:
 
 
 def _locale(environ: Mapping[str, str]) -> str:
-    """The locale that says which characters there are; empty where nothing does."""
+    """The locale of the character encoding; empty if no variable is set."""
     ctype, lang = environ.get("LC_CTYPE", ""), environ.get("LANG", "")
     if ctype in _COERCED and lang:
         ctype = ""

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 CHECK_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between checks."""
 
 EXIT_CODE = 128 + signal.SIGHUP
-"""As a shell tells a process that was ended by the signal."""
+"""The exit code that shells report for the signal."""
 
 
 @contextmanager
 def ending_with_it() -> Iterator[None]:
-    """While in the block, the process ends within about a second of its terminal."""
+    """Within the block, the process ends about a second after its terminal."""
     fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
     left = threading.Event()
     thread = threading.Thread(target=_watch, args=(fd, left), name="terminal", daemon=True)
@@ -37,7 +37,7 @@ def ending_with_it() -> Iterator[None]:
 
 
 def is_gone(fd: int) -> bool:
-    """Whether the terminal behind a file descriptor was closed. What never was a terminal is not gone."""
+    """Whether the terminal behind a file descriptor was closed. False for a descriptor that is not a terminal."""
     try:
         termios.tcgetattr(fd)
     except termios.error as error:

@@ -1,6 +1,6 @@
 """Filters everything written to the terminal: removes colours, and replaces characters beyond ASCII.
 
-It applies to the whole screen, Textual's own widgets included. Textual's `NoColor` would lose what Textual marks by
+It applies to the whole screen, including Textual's own widgets. Textual's `NoColor` would lose what Textual marks by
 its background alone, which becomes reverse video here.
 """
 
@@ -18,28 +18,27 @@ from tputui.ui.render.braille import BLANK
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 _EXTENDED = re.compile(r"(?<![0-9])[345]8(?:;2(?:;[0-9]*){3}|;5;[0-9]*|:[0-9:]*)")
-"""A colour by its number or its parts, within the parameters of an SGR sequence."""
+"""An extended colour within the parameters of an SGR sequence."""
 _WHITE_GROUND = re.compile(r"(?:^|;)(?:48;2;255;255;255|48;5;231|48;5;15|107)(?:;|$)")
-"""Text on white, where there is no colour: the framework marks what is chosen by its ground alone."""
+"""A white background, which becomes reverse video: Textual marks the selection only by its background."""
 
 
 class OutputFilter:
-    """What may pass. Changed at any time; holds for the next write."""
+    """The filter settings; changes apply from the next write."""
 
     def __init__(self, *, ascii_only: bool = False, colour: bool = True) -> None:
         self.ascii_only = ascii_only
         self.colour = colour
 
-    def passed(self, data: str) -> str:
-        """What reaches the terminal of a write."""
+    def apply(self, data: str) -> str:
+        """The filtered output."""
         if not self.colour and "\x1b[" in data:
             data = without_colour(data)
         return to_ascii(data) if self.ascii_only else data
 
 
 def without_colour(data: str) -> str:
-    """The same without any sequence that sets a colour. Bold, dim, underline and reverse stay; a white ground becomes
-    reverse."""
+    """Remove sequences that set a colour. Bold, dim, underline and reverse stay; a white background becomes reverse."""
     return _SGR.sub(lambda found: _attributes(found.group(1)), data)
 
 
@@ -47,10 +46,10 @@ def without_colour(data: str) -> str:
 def _attributes(parameters: str) -> str:
     if not parameters:
         return "\x1b[m"
-    kept = [part for part in _EXTENDED.sub("", parameters).split(";") if part and not _is_colour(part)]
+    attributes = [part for part in _EXTENDED.sub("", parameters).split(";") if part and not _is_colour(part)]
     if _WHITE_GROUND.search(parameters):
-        kept.append("7")
-    return f"\x1b[{';'.join(kept)}m" if kept else ""
+        attributes.append("7")
+    return f"\x1b[{';'.join(attributes)}m" if attributes else ""
 
 
 def _is_colour(parameter: str) -> bool:
@@ -58,19 +57,19 @@ def _is_colour(parameter: str) -> bool:
     return 30 <= code <= 49 or 58 <= code <= 59 or 90 <= code <= 107
 
 
-def gated(driver: type[Driver], gate: OutputFilter) -> type[Driver]:
-    """The driver, with everything that it writes passed through the gate."""
+def filtered_driver(driver: type[Driver], output_filter: OutputFilter) -> type[Driver]:
+    """A subclass of the driver whose output passes through the filter."""
 
-    class Gated(driver):  # type: ignore[valid-type,misc]
-        """Writes what the gate lets through."""
+    class FilteredDriver(driver):  # type: ignore[valid-type,misc]
+        """Filters all output."""
 
         def write(self, data: str) -> None:
-            super().write(gate.passed(data))
+            super().write(output_filter.apply(data))
 
         def __init__(self, app: Any, **how: Any) -> None:
             super().__init__(app, **how)
 
-    return Gated
+    return FilteredDriver
 
 
 _LAST_ASCII = 0x7F
@@ -79,7 +78,7 @@ _UPPER, _LOWER = 0x01 | 0x02 | 0x08 | 0x10, 0x04 | 0x20 | 0x40 | 0x80
 """Dots of the two upper and the two lower rows of a braille cell."""
 
 _SIGNS: dict[str, str] = {
-    # Marks of conditions and of events, each of them beside its word; those of events differ from each other.
+    # Signs of conditions, which are shown beside a word, and of events, which differ from each other.
     "\u2573": "F",
     "\u25cc": "o",
     "\u25cb": "o",
@@ -158,7 +157,7 @@ _SIGNS: dict[str, str] = {
     "\u2592": ":",
     "\u2593": "%",
     **dict(zip("\u2596\u2597\u2598\u259d", "..''", strict=True)),
-    # These two and the shades above tell sections of an epoch apart.
+    # These two and the shades above distinguish the sections of an epoch.
     "\u259a": "&",
     "\u259e": "/",
     **dict(zip("\u2599\u259b\u259c\u259f", "####", strict=True)),
@@ -170,7 +169,7 @@ _LIGHT_RULES = frozenset("\u2500\u2504\u2508\u254c\u2574\u2576")
 
 
 class _Table(dict[int, str]):
-    """Filled as characters turn up: `str.translate` asks for each of them once."""
+    """A translation table filled on demand by `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         shown = self[code] = chr(code) if code <= _LAST_ASCII else stand_in(chr(code))
@@ -181,12 +180,12 @@ _TABLE = _Table()
 
 
 def to_ascii(text: str) -> str:
-    """The text in ASCII, every character in as many cells as before."""
+    """The text in ASCII, with every character as wide as before."""
     return text if text.isascii() else text.translate(_TABLE)
 
 
 def stand_in(char: str) -> str:
-    """What stands for a character beyond ASCII: one of `?` a cell where nothing is like it."""
+    """The ASCII replacement of a character; one `?` per cell if there is none."""
     if char in _SIGNS:
         return _SIGNS[char]
     code = ord(char)
@@ -200,7 +199,7 @@ def stand_in(char: str) -> str:
 
 
 def _dots(bits: int) -> str:
-    """Braille: where in the cell its dots are."""
+    """The replacement of a braille character by the position of its dots."""
     upper, lower = bool(bits & _UPPER), bool(bits & _LOWER)
     if upper and lower:
         return ":"

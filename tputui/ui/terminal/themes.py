@@ -1,6 +1,6 @@
-"""The themes: colours that stay apart for every eye, and what stands in for a colour where there is none.
+"""The themes: dark, light, colour-blind safe, and one without colours.
 
-A meaning never rests on a colour alone: a word or a sign says it too.
+A meaning never rests on a colour alone: there is always a word or a sign too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VARIABLES: dict[str, str] = {
     "chosen-ground": "#24405c",
     "chosen-style": "none",
 }
-"""What the style sheet of the tones asks of a theme besides its colours, as in the dark one."""
+"""Variables that the style sheet of the tones needs besides colours, with the values of the dark theme."""
 
 DARK = Theme(
     name="tputui-dark",
@@ -67,7 +67,7 @@ COLOUR_BLIND = Theme(
     dark=True,
     variables={**VARIABLES, "faint": "50%"},
 )
-"""Blue, yellow and orange alone, which differ in lightness as well: red-green and blue-yellow blind eyes tell them."""
+"""Only blue, yellow and orange, which also differ in lightness: distinguishable with every colour blindness."""
 
 MONO = Theme(
     name="tputui-mono",
@@ -100,20 +100,20 @@ MONO = Theme(
         "block-hover-background": "#000000",
     },
 )
-"""The terminal's own two colours, with bold, dim and reverse: the gate lets no colour through, and has a white ground
-be reverse video."""
+"""The terminal's own two colours, with bold, dim and reverse: the output filter removes colours and turns a white
+background into reverse video."""
 
 THEMES: dict[str, Theme] = {"dark": DARK, "light": LIGHT, "colour-blind safe": COLOUR_BLIND, "mono": MONO}
-"""By the name that a person reads, in the order in which the key goes through them."""
+"""By the name shown to the user, in the order of the theme key."""
 
 
 def title_of(name: str) -> str:
-    """What a person calls the theme of this name."""
+    """The name of a theme shown to the user."""
     return next((title for title, theme in THEMES.items() if theme.name == name), name)
 
 
 def after(name: str) -> Theme:
-    """The theme that comes after the one of this name."""
+    """The theme after the one of this name."""
     themes = list(THEMES.values())
-    places = [index for index, theme in enumerate(themes) if theme.name == name]
-    return themes[(places[0] + 1) % len(themes)] if places else DARK
+    indices = [index for index, theme in enumerate(themes) if theme.name == name]
+    return themes[(indices[0] + 1) % len(themes)] if indices else DARK

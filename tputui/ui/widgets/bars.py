@@ -8,12 +8,12 @@ from textual import events
 
 from tputui.ui.base.keymap import Key
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_widget import Drawn
 
 
 class KeyBar(Drawn):
-    """The keys in force."""
+    """The footer with the active keys."""
 
     def __init__(self, keys: Sequence[Key], *, panels: str = "", id: str | None = None) -> None:
         """`panels` are the keys that select panels, such as `1-9`; empty if the screen has none."""
@@ -24,7 +24,7 @@ class KeyBar(Drawn):
         """The cell at which each entry ends, and its action; an empty action for the panels."""
 
     def show(self, keys: Sequence[Key]) -> None:
-        """Draw the keys that are in force now."""
+        """Draw the keys that are active now."""
         if keys != self._keys:
             self._keys = keys
             self.redraw()
@@ -32,7 +32,7 @@ class KeyBar(Drawn):
     def paint(self, width: int, height: int) -> list[Line]:
         """As many keys with a footer word as fit, without gaps if more fit so."""
         entries = [
-            (keys_told(self.app, key.shown.split()[0]), key.footer, key.action) for key in self._keys if key.footer
+            (key_names(self.app, key.shown.split()[0]), key.footer, key.action) for key in self._keys if key.footer
         ]
         entries += [(self._panels, "panels", "")] if self._panels else []
         wide = sum(len(shown) + len(word) + 3 for shown, word, _ in entries)

@@ -14,14 +14,14 @@ from textual.screen import ModalScreen
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base.export import Form
 from tputui.ui.render.lines import Line, Span, clean, fit
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_widget import Drawn
 
 ValueT = TypeVar("ValueT")
 
 
 class Choice(NamedTuple, Generic[ValueT]):
-    """An answer: the key that gives it, its text, what it results in; None is to do nothing."""
+    """An answer: its key, its text and the result of the dialog; None cancels."""
 
     key: str
     text: str
@@ -44,7 +44,7 @@ class Choices(Drawn):
             self.index = index
 
     def __init__(self, question: str, answers: Sequence[tuple[str, str]], note: str = "") -> None:
-        """`answers` are keys and texts; `note` stands below the question."""
+        """`answers` are pairs of key and text; `note` is shown below the question."""
         super().__init__(id="choices")
         self._question = question
         self._answers = answers
@@ -57,25 +57,25 @@ class Choices(Drawn):
         return len(self._head()) + len(self._answers) + 2
 
     def choose(self, by: int) -> None:
-        """Moves the choice."""
+        """Move the selection."""
         self.chosen = (self.chosen + by) % len(self._answers)
         self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """A question and its answers."""
+        """The question and its answers."""
         lines = [fit(line, width) for line in self._head()]
         for index, (key, text) in enumerate(self._answers):
             here = index == self.chosen
             mark = Span(" \u276f " if here else "   ", "accent")
             lines.append([mark, Span(f"{key:>3}  ", "accent"), Span(text, "strong" if here else "plain")])
-        return [*lines, [], [Span(keys_told(self.app, "\u2191 \u2193 choose, enter confirms"), "label")]]
+        return [*lines, [], [Span(key_names(self.app, "\u2191 \u2193 choose, enter confirms"), "label")]]
 
     def _head(self) -> list[Line]:
         note: list[Line] = [[Span(self._note, "label")]] if self._note else []
         return [[Span(self._question, "strong")], *note, []]
 
     def on_click(self, event: events.Click) -> None:
-        """Takes the answer that is clicked."""
+        """Choose the answer that is clicked."""
         content = event.get_content_offset(self)
         index = content.y - len(self._head()) if content is not None else -1
         if 0 <= index < len(self._answers):
@@ -83,7 +83,7 @@ class Choices(Drawn):
 
 
 class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
-    """Asks a question; results in the value of the answer, or None. The last choice is to cancel."""
+    """Asks a question; the result is the value of the answer, or None. The last choice must cancel."""
 
     CSS_PATH = "../dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -93,7 +93,7 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
     ]
 
     def __init__(self, question: str, choices: Sequence[Choice[ValueT]], note: str = "", first: int = 0) -> None:
-        """`first` is the choice that stands chosen."""
+        """`first` is the index of the preselected choice."""
         super().__init__()
         self._first = first
         self._question = question
@@ -101,18 +101,18 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
         self._note = note
 
     def compose(self) -> ComposeResult:
-        """The dialog."""
+        """The question with its answers."""
         yield Choices(self._question, [(choice.key, choice.text) for choice in self._choices], self._note)
 
     def on_mount(self) -> None:
-        """As high as what it says."""
+        """Fit the height, and preselect a choice."""
         choices = self.query_one(Choices)
         choices.styles.height = choices.lines_needed + 4
         choices.choose(self._first)
         choices.focus()
 
     def take_key(self, event: events.Key) -> bool:
-        """A key of an answer takes it; those that leave a screen cancel."""
+        """Accept an answer by its key; keys that leave a screen cancel."""
         pressed = CANCEL_KEY if event.key in ("escape", "q") else event.key
         for index, choice in enumerate(self._choices):
             if choice.key == pressed:
@@ -125,15 +125,15 @@ class ChoiceScreen(ModalScreen[ValueT | None], Generic[ValueT]):
         self.action_take(message.index)
 
     def action_choose(self, by: int) -> None:
-        """Moves the choice."""
+        """Move the selection."""
         self.query_one(Choices).choose(by)
 
     def action_confirm(self) -> None:
-        """Takes what is chosen."""
+        """Accept the selected answer."""
         self.action_take(self.query_one(Choices).chosen)
 
     def action_take(self, index: int) -> None:
-        """Takes an answer."""
+        """Close the dialog with an answer."""
         self.dismiss(self._choices[index].value)
 
 
@@ -141,12 +141,12 @@ STOPS: tuple[Choice[RequestKind], ...] = (
     Choice("s", "finish this step, save a checkpoint, end", "stop"),
     Choice("e", "finish this epoch, save a checkpoint, end", "stop_after_epoch"),
     Choice("n", "end now, without saving", "stop_now"),
-    Choice(CANCEL_KEY, "cancel: training goes on", None),
+    Choice(CANCEL_KEY, "cancel: training continues", None),
 )
 
 
 class ConfirmStop(ChoiceScreen[RequestKind]):
-    """Asks how to stop; results in the request to make, or None."""
+    """Asks how to stop a run; the result is the request to send, or None."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"Stop {clean(run)}?", STOPS)
@@ -156,10 +156,10 @@ Leave = Literal["write", "discard"]
 
 
 class LeaveChanged(ChoiceScreen[Leave]):
-    """Asks what becomes of edited fields when a form is left. Staying, None, is what is chosen first."""
+    """Asks what to do with changed fields when a form is closed. Staying (None) is preselected."""
 
     def __init__(self, fields: str) -> None:
-        """`fields` says how many were edited: `2 changed fields`."""
+        """`fields` is the number of changed fields as text: `2 changed fields`."""
         choices: tuple[Choice[Leave], ...] = (
             Choice("w", f"write {fields} to a new file", "write"),
             Choice("y", f"discard {fields} and leave", "discard"),
@@ -169,25 +169,25 @@ class LeaveChanged(ChoiceScreen[Leave]):
 
 
 class Confirm(ChoiceScreen[bool]):
-    """Asks whether to do something that destroys; results in True, or None. Cancelling is what is chosen first."""
+    """Confirms a destructive action; the result is True, or None. Cancelling is preselected."""
 
     def __init__(self, question: str, yes: str, no: str = "cancel: nothing is done", note: str = "") -> None:
-        """`yes` says what will be done; its key is `y`."""
+        """`yes` describes the action; its key is `y`."""
         super().__init__(question, (Choice("y", yes, True), Choice(CANCEL_KEY, no, None)), note, first=1)
 
 
 FORMS: tuple[Choice[Form], ...] = (
-    Choice("t", "text: the panel as it is drawn, every line of it", "txt"),
-    Choice("c", "CSV: the figures behind it, not rounded", "csv"),
+    Choice("t", "text: the whole panel as drawn", "txt"),
+    Choice("c", "CSV: the values behind it, not rounded", "csv"),
     Choice("s", "SVG: a picture of the whole screen", "svg"),
     Choice(CANCEL_KEY, "cancel: nothing is written", None),
 )
 
 
 class ExportScreen(ChoiceScreen[Form]):
-    """Asks for a form; results in it, or None."""
+    """Asks for an export format; the result is the format, or None."""
 
     def __init__(self, name: str) -> None:
-        """`name` is what the panel is called."""
-        note = "a new file in the current folder; none is overwritten"
+        """`name` is the name of the panel."""
+        note = "a new file in the current folder; existing files are never overwritten"
         super().__init__(f"Write {name} as", FORMS, note)

@@ -12,23 +12,23 @@ from tputui.ui.widgets.line_widget import Drawn
 
 
 class LineInput(Drawn):
-    """A prompt, the text, and a word on it at the right."""
+    """A prompt, the text, and a note at the right."""
 
     can_focus = True
 
     class Changed(Message):
-        """The text is another one."""
+        """The text changed."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Done(Message):
-        """Typing is over; `kept` tells enter from escape."""
+        """Editing ended: accepted by enter, or cancelled by escape."""
 
-        def __init__(self, text: str, *, kept: bool) -> None:
+        def __init__(self, text: str, *, accepted: bool) -> None:
             super().__init__()
-            self.text, self.kept = text, kept
+            self.text, self.accepted = text, accepted
 
     def __init__(self, prompt: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -36,15 +36,14 @@ class LineInput(Drawn):
         self._edited = EditedText("", 0)
         self._note: tuple[str, Tone] = ("", "dim")
         self.is_typing = False
-        """Whether keys are typed into it; else it tells what was kept."""
+        """Whether the user edits the text; otherwise the widget shows the accepted text."""
 
     @property
     def text(self) -> str:
-        """What stands there."""
         return self._edited.text
 
     def begin(self, text: str, prompt: str | None = None) -> None:
-        """Comes into sight with a text to be changed, and takes the keys."""
+        """Show the widget and start editing a text."""
         self.display = self.is_typing = True
         self._prompt = prompt if prompt is not None else self._prompt
         self._edited = EditedText.of(text)
@@ -52,7 +51,7 @@ class LineInput(Drawn):
         self.redraw()
 
     def rest(self, text: str, prompt: str | None = None) -> None:
-        """Takes no keys, and stays in sight as long as a text is in force: what hides rows must be seen itself."""
+        """End editing. The widget stays visible unless the text is empty, since an active filter must be visible."""
         self.is_typing = False
         self.display = bool(text)
         self._prompt = prompt if prompt is not None else self._prompt
@@ -60,34 +59,33 @@ class LineInput(Drawn):
         self.redraw()
 
     def allow_focus(self) -> bool:
-        """Nothing is typed where it rests, so a click must not have the panel lose the keys."""
+        """Only while editing, so that a click does not take the focus from the panel."""
         return self.is_typing
 
     def note(self, text: str, tone: Tone = "dim") -> None:
-        """Says something of the text."""
+        """Show a note on the text."""
         self._note = (text, tone)
         self.redraw()
 
     def note_found(self, num_found: int, num_all: int) -> None:
-        """Says how many of all the text leaves in sight, and how to see the others again."""
-        self.note(f"[{num_found}/{num_all}] {'enter keeps, ' if self.is_typing else ''}esc shows all")
+        """Show how many entries match the text, and the key that shows all."""
+        self.note(f"[{num_found}/{num_all}] {'enter accepts, ' if self.is_typing else ''}esc shows all")
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """One line."""
         head: Line = [Span(f" {self._prompt} ", "accent")]
-        said = fit([Span(f"{self._note[0]} ", self._note[1])], max(width // 2, 10)) if self._note[0] else []
-        room = max(width - width_of(head) - width_of(said) - 1, 8)
+        note = fit([Span(f"{self._note[0]} ", self._note[1])], max(width // 2, 10)) if self._note[0] else []
+        room = max(width - width_of(head) - width_of(note) - 1, 8)
         body = spans(self._edited, room) if self.is_typing else [Span(crop(clean(self.text), room), "accent")]
-        return [spread([*head, *body], said, width)]
+        return [spread([*head, *body], note, width)]
 
     def take_key(self, event: events.Key) -> bool:
-        """Types, or ends typing; other keys, and all once nobody types, are left to the screen."""
+        """Edit the text or end editing; the screen handles other keys, and all keys while nothing is edited."""
         if not self.is_typing:
             return False
         if event.key in ("enter", "escape"):
-            # Who hears of it says at once what stays; until then nothing moves.
+            # The handler of `Done` sets the final text at once, so nothing is redrawn here.
             self.is_typing = False
-            self.post_message(self.Done(self.text, kept=event.key == "enter"))
+            self.post_message(self.Done(self.text, accepted=event.key == "enter"))
             return True
         edited = press(self._edited, event.key, event.character)
         if edited is not None:
@@ -95,13 +93,13 @@ class LineInput(Drawn):
         return edited is not None
 
     def on_paste(self, event: events.Paste) -> None:
-        """Takes a pasted text, as one line."""
+        """Insert pasted text as one line."""
         if self.is_typing:
             event.stop()
             self._take(self._edited.insert(event.text))
 
     def on_focus(self) -> None:
-        """Shows the cursor."""
+        """Draw the cursor."""
         self.redraw()
 
     def _take(self, edited: EditedText) -> None:
@@ -113,7 +111,7 @@ class LineInput(Drawn):
 
 
 CURSOR = "\u258f"
-"""Stands before the character that the next one comes before."""
+"""Drawn at the insertion point."""
 
 
 class EditedText(NamedTuple):
@@ -121,7 +119,7 @@ class EditedText(NamedTuple):
 
     text: str
     at: int
-    """Characters before the cursor."""
+    """Number of characters before the cursor."""
 
     @classmethod
     def of(cls, text: str) -> EditedText:
@@ -129,7 +127,7 @@ class EditedText(NamedTuple):
         return cls(text, len(text))
 
     def insert(self, text: str) -> EditedText:
-        """With `text` at the cursor; control characters and line ends of a paste are taken out."""
+        """With `text` inserted at the cursor, without control characters; line ends become spaces."""
         inert = clean(text.replace("\r\n", " ").replace("\n", " "))
         return EditedText(self.text[: self.at] + inert + self.text[self.at :], self.at + len(inert))
 
@@ -138,18 +136,18 @@ class EditedText(NamedTuple):
         return EditedText(self.text, min(max(self.at + by, 0), len(self.text)))
 
     def erase(self, before: int, after: int = 0) -> EditedText:
-        """Without so many characters before and after the cursor."""
+        """With characters before and after the cursor removed."""
         start, end = max(self.at - before, 0), self.at + after
         return EditedText(self.text[:start] + self.text[end:], start)
 
     def word_before(self) -> int:
-        """How many characters the word before the cursor has, spaces after it included."""
+        """Length of the word before the cursor, including spaces after it."""
         head = self.text[: self.at].rstrip(" ")
         return self.at - (head.rfind(" ") + 1)
 
 
 def press(edited: EditedText, key: str, character: str | None) -> EditedText | None:
-    """What the text is after a key; None where the key is none of an editor's."""
+    """The text after a key press; None if the key does not edit."""
     everything = len(edited.text)
     moves = {
         "left": -1,
@@ -177,7 +175,7 @@ def press(edited: EditedText, key: str, character: str | None) -> EditedText | N
 
 
 def spans(edited: EditedText, width: int) -> Line:
-    """The text with its cursor in at most `width` cells, scrolled so that the cursor is in sight."""
+    """The text with its cursor in at most `width` cells, scrolled so that the cursor is visible."""
     room = max(width - 1, 1)
     start = max(edited.at - room + 1, 0) if len(edited.text) >= room else 0
     before, after = edited.text[start : edited.at], edited.text[edited.at : start + room]

@@ -1,6 +1,6 @@
-"""The base of all widgets here: its lines are spans, and only changed lines are repainted.
+"""The base class of our widgets: its lines are spans, and only changed lines are repainted.
 
-Own strips cost a fraction of a table widget at ten frames a second, and keep untrusted text inert. Textual requests all
+At ten frames a second this costs a fraction of a table widget, and untrusted text stays inert. Textual requests all
 lines of every visible widget when one line changes, so the strip of a line is cached.
 """
 
@@ -24,28 +24,28 @@ from tputui.ui.render.lines import Colours, Line, Tone, fit, safe, width_of
 
 
 class Drawn(Widget):
-    """A widget that draws lines of spans. Subclasses say `paint`; `redraw` repaints the lines that changed."""
+    """A widget that draws lines of spans. Subclasses implement `paint`; `redraw` repaints the lines that changed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
-        """By row: what was made of its line, as the terminal gets it."""
+        """Rendered lines by row."""
         self._tones: dict[Tone, Style] = {}
-        """What was asked of the style sheet."""
+        """Styles of the style sheet by tone."""
         self._filters: Sequence[LineFilter] = ()
-        """What the strips have passed."""
+        """The filters that were applied to the strips."""
 
     def paint(self, width: int, height: int) -> list[Line]:
         """The lines of the widget, at most `height`, each at most `width` cells."""
         raise NotImplementedError
 
     def as_text(self) -> str:
-        """What is drawn, without colours: for the clipboard and for files."""
-        return told(self._lines)
+        """The drawn lines without colours, for the clipboard and for files."""
+        return plain_text(self._lines)
 
     def redraw(self) -> None:
-        """Draws anew, and repaints what differs from what stands on the terminal."""
+        """Draw again and repaint the lines that changed."""
         width, height = self.size
         if not width or not height:
             return
@@ -58,31 +58,31 @@ class Drawn(Widget):
             self.refresh(*(Region(0, row, width, 1) for row in changed))
 
     def on_resize(self, _: events.Resize) -> None:
-        """Draws for the new size, whatever was drawn before."""
+        """Draw everything for the new size."""
         self._lines = []
         self._strips.clear()
         self.redraw()
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Forgets what was made with the styles before, and repaints where a tone that is drawn looks another way."""
+        """Drop cached styles, and repaint if a used tone changed."""
         super().notify_style_update()
         self._tones.clear()
         self._strips.clear()
         before = self._component_styles.copy()
         self._component_styles.clear()
-        if any(self._ask(name) != styles for name, styles in before.items()):
+        if any(self._load_style(name) != styles for name, styles in before.items()):
             self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The strips of the lines in a region; by Textual's own way where something stands around them."""
+        """The strips of the lines in a region; Textual's own method if the widget has a border or padding."""
         if self.styles.gutter:
             return super().render_lines(crop)
         filters = self.get_line_filters()
         if filters != self._filters:
             self._filters = filters
             self._strips.clear()
-        strips = [self._strips.get(y) or self._keep(y) for y in crop.line_range]
+        strips = [self._strips.get(y) or self._cache_strip(y) for y in crop.line_range]
         if crop.column_span == (0, self.size.width):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
@@ -95,7 +95,7 @@ class Drawn(Widget):
         ]
         return Strip(segments, width_of(line)).adjust_cell_length(self.size.width, self._style("plain"))
 
-    def _keep(self, y: int) -> Strip:
+    def _cache_strip(self, y: int) -> Strip:
         strip = self.render_line(y)
         for line_filter in self._filters:
             strip = strip.apply_filter(line_filter, self.background_colors[1])
@@ -107,15 +107,15 @@ class Drawn(Widget):
         if style is None:
             name = f"tone--{tone}"
             if name not in self._component_styles:
-                self._ask(name)
+                self._load_style(name)
             style = self._tones[tone] = self.get_component_rich_style(name)
         return style
 
-    def _ask(self, name: str) -> RenderStyles:
-        """Has the style sheet say how a component looks, as Textual does it for all of `COMPONENT_CLASSES`.
+    def _load_style(self, name: str) -> RenderStyles:
+        """Load the style of a component class, as Textual does for all of `COMPONENT_CLASSES`.
 
-        Only when it is first drawn: to ask for every tone of every panel takes longer than to draw them, three times
-        over before a curve stands on the screen.
+        Done when a tone is first drawn: loading every tone of every panel would take longer than drawing them, and
+        happens three times before the first chart is shown.
         """
         component = DOMNode(classes=name)
         component._attach(self)
@@ -124,13 +124,13 @@ class Drawn(Widget):
         return component.styles
 
 
-def told(lines: Sequence[Line]) -> str:
-    """Lines as text, without what is blank at their ends."""
+def plain_text(lines: Sequence[Line]) -> str:
+    """Lines as text, without trailing spaces."""
     return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def painted(colours: Colours) -> Style:
-    """The style of a piece of a picture; the terminal's driver brings colours to what the terminal has."""
+    """The style of a piece of a picture; the terminal driver reduces its colours to those available."""
     text, ground = colours
     return Style(color=Color.from_rgb(*text), bgcolor=Color.from_rgb(*ground) if ground is not None else None)

@@ -28,7 +28,7 @@ class Overlay(ModalScreen[None]):
         Binding("pageup", "page(-1)", show=False),
         Binding("home", "scroll(-1000000)", show=False),
         Binding("end", "scroll(1000000)", show=False),
-        *keymap.bindings(keymap.HANDS),
+        *keymap.bindings(keymap.COMMON),
     ]
 
     def __init__(self) -> None:

@@ -10,43 +10,43 @@ from textual.message import Message
 
 from tputui.state.snapshot import Snapshot
 from tputui.ui.render.lines import Line, Span, Tone, fit, width_of
-from tputui.ui.widgets.line_widget import Drawn, told
+from tputui.ui.widgets.line_widget import Drawn, plain_text
 
 PartT = TypeVar("PartT")
 
 COPIED_ROWS_MAX = 20_000
-"""Most rows that are told as text; a list of pictures may be endless."""
+"""Maximum number of rows exported as text; a list of pictures may be very long."""
 
 FRAME = 2
-"""Cells that the frame takes of the width, and lines of the height."""
+"""Cells of the frame in width and in height."""
 
 
 class Along(NamedTuple):
-    """More columns of the rows of a drawing, below it: a row for each, scrolled along with them."""
+    """More columns for the rows of a drawing, drawn below it and scrolled together with it."""
 
     head: Line
     rows: Sequence[Line]
 
 
 class Drawing(NamedTuple):
-    """What a panel draws: `head` stays, `rows` scroll."""
+    """The content of a panel: `head` is fixed, `rows` scroll."""
 
     rows: Sequence[Line]
     head: tuple[Line, ...] = ()
     note: str = ""
-    """Stands at the right of the upper frame."""
+    """Shown at the right of the upper frame."""
     along: tuple[Along, ...] = ()
-    """As many of them as have room for a row."""
+    """Parts without room for a row are omitted."""
 
     def fitted(self, room: int) -> tuple[Drawing, int]:
-        """The same with the parts that have room, and the rows that each of these may show."""
-        # A row is worth more than a head that fills the panel.
+        """The drawing with the parts that fit, and the number of rows that each part can show."""
+        # At least one row is shown rather than all of the head.
         head = self.head[: room - 1] if self.rows else self.head
         along = self.along[: max((room - len(head) - 1) // 2, 0)]
         return self._replace(head=head, along=along), max(room - len(head) - len(along), 0) // (1 + len(along))
 
     def lines(self, top: int, shown: int, room: int) -> list[Line]:
-        """Heads, and the rows from `top` on; where there is room for it, parts stand a line apart."""
+        """The visible lines: heads, and rows from `top` on. Blank lines separate parts if there is room."""
         found = [*self.head, *self.rows[top : top + shown]]
         num_rows = min(shown, max(len(self.rows) - top, 0))
         spare = room - len(self.head) - len(self.along) - (1 + len(self.along)) * num_rows
@@ -66,7 +66,7 @@ class Panel(Drawn, Generic[PartT]):
     what: ClassVar[str]
     """One sentence for the help."""
     follows_end: ClassVar[bool] = False
-    """Whether the newest row, the last, is kept in sight."""
+    """Whether the panel follows the newest row, which is the last one."""
 
     class Selected(Message):
         """The panel has the focus now."""
@@ -81,32 +81,32 @@ class Panel(Drawn, Generic[PartT]):
             return self._panel
 
     class Opened(Message):
-        """The panel is wanted over the whole screen, or back."""
+        """The user asked for full screen, or to leave it."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._part: PartT | None = None
         self._top: int | None = None
-        """First row in sight; None is where the panel likes to be: at the end if it follows, else at the start."""
+        """First visible row; None is the default position: the end if the panel follows it, else the start."""
         self._hidden_rows = 0
 
     @staticmethod
     def pick(snapshot: Snapshot) -> PartT:
-        """The part of a snapshot that the panel shows. One that shows nothing of a run has none, and is never asked."""
+        """The part of a snapshot that the panel shows. Not called for panels that do not show a run."""
         raise NotImplementedError
 
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
-        """What there is to see in `width` by `height` cells."""
+        """The content for `width` by `height` cells."""
         raise NotImplementedError
 
     def show(self, part: PartT) -> None:
-        """Takes a newer part; draws it if it differs."""
+        """Show a newer part; redraw if it differs."""
         if part != self._part:
             self._part = part
             self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """The frame with what is in sight of the drawing."""
+        """The frame with the visible part of the drawing."""
         inner, room = width - FRAME, height - FRAME
         if inner < 1 or room < 1:
             return [fit([Span(self.name_shown, "title")], width)]
@@ -124,43 +124,43 @@ class Panel(Drawn, Generic[PartT]):
         return [*lines, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:
-        """Every row of the drawing, those out of sight too, below the panel's name; without the frame."""
+        """The panel's name and every row of the drawing, including hidden ones, without the frame."""
         inner, room = self.size.width - FRAME, self.size.height - FRAME
         if self._part is None or inner < 1 or room < 1:
             return self.name_shown
         drawing = self.draw(self._part, inner, room)
         more = [line for part in drawing.along for line in (part.head, *part.rows)]
         rows = [fit(row, inner) for row in (*drawing.head, *drawing.rows[:COPIED_ROWS_MAX], *more)]
-        return told([[Span(" \u00b7 ".join(text for text in (self.name_shown, drawing.note) if text))], *rows])
+        return plain_text([[Span(" \u00b7 ".join(text for text in (self.name_shown, drawing.note) if text))], *rows])
 
     def scroll_rows(self, rows: int) -> None:
-        """Moves what is in sight by a number of rows, down if positive."""
+        """Scroll by a number of rows, down if positive."""
         top = min(max(self._first_row() + rows, 0), self._hidden_rows)
         at_home = top == (self._hidden_rows if self.follows_end else 0)
         self._top = None if at_home else top
         self.redraw()
 
     def page(self, pages: int) -> None:
-        """Moves what is in sight by nearly a panel."""
+        """Scroll by nearly the height of the panel."""
         self.scroll_rows(pages * max(self.size.height - FRAME - 2, 1))
 
     def follow(self) -> None:
-        """Back to where the panel likes to be: the end if it follows, else the start."""
+        """Return to the default position: the end if the panel follows it, else the start."""
         self._top = None
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """A second click in a row wants the panel over the whole screen, or back."""
+        """A double click toggles full screen."""
         if event.chain == 2:
             self.post_message(self.Opened())
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scrolls with the wheel."""
+        """Scroll by the wheel."""
         event.stop()
         self.scroll_rows(3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scrolls with the wheel."""
+        """Scroll by the wheel."""
         event.stop()
         self.scroll_rows(-3)
 
@@ -206,18 +206,18 @@ class Panel(Drawn, Generic[PartT]):
 
 
 class ListPanel(Panel[PartT]):
-    """Rows, one of which the cursor is on. Subclasses move it, and say `cursor_row` when they draw."""
+    """A list of rows with a cursor. Subclasses move the cursor and set `cursor_row` when they draw."""
 
     key = ""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.cursor_row = 0
-        """Index of the row with the cursor in what was drawn last."""
+        """Index of the row with the cursor in the last drawing."""
         self._first = 0
 
     def draw_rows(self, part: PartT, width: int, height: int) -> list[Line]:
-        """Every row, and sets `cursor_row`."""
+        """All rows; must set `cursor_row`."""
         raise NotImplementedError
 
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
@@ -225,31 +225,31 @@ class ListPanel(Panel[PartT]):
         return Drawing(self.draw_rows(part, width, height))
 
     def move(self, by: int) -> None:
-        """Moves the cursor, down if positive."""
+        """Move the cursor, down if positive."""
         raise NotImplementedError
 
     def row_at(self, event: events.Click) -> int:
-        """The row that was clicked; negative above the first one."""
+        """Index of the clicked row; negative above the first one."""
         return self._first_row() + event.y - 1
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Moves with the wheel."""
+        """Move the cursor by the wheel."""
         event.stop()
         self.move(3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Moves with the wheel."""
+        """Move the cursor by the wheel."""
         event.stop()
         self.move(-3)
 
     @property
     def page_rows(self) -> int:
-        """By how many rows a page moves."""
+        """Number of rows per page."""
         return max(self.size.height - FRAME - 2, 1)
 
     def _first_row(self) -> int:
         room = max(self.size.height - FRAME, 1)
-        # A row of context beyond the cursor, where there is one.
+        # Show one row of context beyond the cursor if there is one.
         least, most = self.cursor_row - room + 2, max(self.cursor_row - 1, 0)
         self._first = max(min(max(self._first, least), most, self._hidden_rows), 0)
         return self._first

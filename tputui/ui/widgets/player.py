@@ -14,7 +14,7 @@ from tputui.state.chart_data import Mark
 from tputui.ui.base.reader_thread import Player, PlayerState
 from tputui.ui.charts import events_line
 from tputui.ui.render.lines import Line, Span, bar, width_of
-from tputui.ui.terminal.capabilities import keys_told
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_widget import Drawn
 
 Command: TypeAlias = Callable[[Player], None]
@@ -74,7 +74,7 @@ class PlayerBar(Drawn):
         length = max(state.end - state.start, 0.0)
         at = min(max(state.position - state.start, 0.0), length)
         left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
-        hint = keys_told(self.app if self.is_mounted else None, self._hint(state, width))
+        hint = key_names(self.app if self.is_mounted else None, self._hint(state, width))
         right: Line = [Span(hint, "label")]
         room = max(width - width_of(left) - width_of(right), 0)
         self._bar = (width_of(left), room)
@@ -118,7 +118,7 @@ class PlayerBar(Drawn):
         return "  \u2190 look back " if state.live else f"  \u2190 \u2192 seek  b {'end' if self._over else 'now'} "
 
     def _line(self, state: PlayerState, share: float, length: float, room: int) -> Line:
-        """The bar with the events that matter."""
+        """The bar with the important events."""
         ticks = events_line.strip(
             [mark for mark in self._marks if mark.kind in _TICKS],
             lambda mark: round((mark.t - state.start) / length * (room - 1)) if length else -1,
@@ -187,10 +187,10 @@ class KnownMarks(NamedTuple):
     @property
     def thinned(self) -> str:
         """A remark on the events that a jump may pass over; empty if every event is known."""
-        kept = len(self.marks)
-        if kept >= self.num_marks:
+        num_known = len(self.marks)
+        if num_known >= self.num_marks:
             return ""
-        return f"; older events are thinned out, {kept:,} of {self.num_marks:,} kept"
+        return f"; only {num_known:,} of {self.num_marks:,} events are available"
 
 
 def marks_of(run_dir: Path, is_stopped: Callable[[], bool]) -> KnownMarks:
