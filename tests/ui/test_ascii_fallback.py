@@ -1,4 +1,4 @@
-"""Every glyph has a stand-in of its width, and no colour passes a gate that lets none through."""
+"""Every glyph has an ASCII replacement of its width, and the output filter removes all colours."""
 
 from __future__ import annotations
 

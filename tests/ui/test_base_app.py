@@ -83,7 +83,7 @@ def test_u_undoes_view_changes() -> None:
         assert "undone: theme colour-blind safe" in text(app.screen)
         await pilot.press("u", "u")
         assert app.theme == DARK.name
-        assert "nothing of the view was changed" in text(app.screen)
+        assert "no changes to undo" in text(app.screen)
 
     drive(app, script)
 
@@ -114,7 +114,7 @@ def test_no_color_stays_mono(monkeypatch: pytest.MonkeyPatch) -> None:
         await pilot.press("t")
         assert app.theme == MONO.name
         assert not app.output_filter.colour
-        assert "NO_COLOR asks for no colour" in text(app.screen)
+        assert "because NO_COLOR is set" in text(app.screen)
         assert views.get("theme", "") == LIGHT.name
 
     drive(app, script)
@@ -636,7 +636,7 @@ def test_bad_view_file_is_reported_once(tmp_path: Path) -> None:
     app = app_of(views=Views.opened(path))
 
     async def script(pilot: AppPilot) -> None:
-        await until(pilot, lambda: "the view as you left it is ignored" in text(app.screen))
+        await until(pilot, lambda: "view settings ignored" in text(app.screen))
         assert app.views.notice == ""
 
     drive(app, script, size=(160, 45))
@@ -655,7 +655,7 @@ def test_view_settings_are_saved_while_open(tmp_path: Path) -> None:
     assert LIGHT.name in path.read_text()
 
 
-# Screens that stand over another one.
+# Screens over another screen.
 
 
 @pytest.mark.parametrize("opens", ["p", "X", "d", "question_mark"])
@@ -678,7 +678,7 @@ def test_notices_are_shown_over_an_overlay(tmp_path: Path, opens: str) -> None:
         await pilot.press("e")
         await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
         await pilot.press("c")
-        await until(pilot, lambda: tells("holds no figures"))
+        await until(pilot, lambda: tells("has no figures"))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
         await pilot.press("t")

@@ -1,4 +1,4 @@
-"""What the environment tells of the terminal."""
+"""Capabilities of the terminal from the environment."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
         ({"LANG": "de_DE.UTF-8", "LC_ALL": "C"}, False),
         ({"LANG": "C", "LC_ALL": "C.UTF-8"}, True),
         ({"LANG": "C", "LC_CTYPE": "en_US.UTF-8"}, True),
-        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),  # Python says so by itself in the C locale
-        ({"LANG": "de_DE.ISO-8859-1", "LC_CTYPE": "C.UTF-8"}, False),  # so too where that locale is not installed
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),  # set by Python itself in the C locale
+        ({"LANG": "de_DE.ISO-8859-1", "LC_CTYPE": "C.UTF-8"}, False),  # also if the locale is not installed
         ({"LC_CTYPE": "C.UTF-8"}, True),
         ({"LANG": "C.UTF-8", "TERM": "dumb"}, False),
         ({"LANG": "C.UTF-8", "TERM": "linux"}, False),

@@ -1,4 +1,4 @@
-"""What the charts draw, without an app: every view, axis and sign says what the values say."""
+"""Charts drawn without an app: every view, axis and sign matches the values."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
     assert len(groups[0]) == 1 or cores > rows
 
 
-# The core that stands out.
+# The outlier.
 
 
 def test_small_chart_names_the_outlier_in_full() -> None:
@@ -485,7 +485,7 @@ def test_low_core_is_an_outlier_but_a_spike_is_not() -> None:
 
 
 def test_non_finite_cores_are_named_without_outlier() -> None:
-    assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: NaN or inf in sight"
+    assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: visible NaN or inf"
     assert "no outlier" in text([loss.odd_core(None, 8, 100)])
     assert loss.odd_core(None, 1, 100) == []
 
@@ -514,7 +514,7 @@ def test_outliers_of_many_cores_take_several_frames() -> None:
     assert steps[-1] == 1
 
 
-# What is read under the cursor.
+# The cursor readout.
 
 
 def read(snapshot: Snapshot, look: ChartView) -> str:

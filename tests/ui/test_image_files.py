@@ -1,4 +1,4 @@
-"""Picture files are read with suspicion: what is shown is what is in them, everything else is told in a sentence."""
+"""Picture files are untrusted input: a picture is shown, or replaced by the reason why it cannot be."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def colours(pixels: Pixels) -> list[tuple[int, ...]]:
 
 
 def claiming(width: int, height: int) -> bytes:
-    """A sound head that claims a size, and nothing behind it."""
+    """A valid header that claims a size, without data."""
     body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
 
@@ -47,7 +47,7 @@ SMALL = png(rgb(2, 2, [RED, GREEN, BLUE, WHITE]))
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run's directory with one picture, and one beside it that is none of its business."""
+    """A run's directory with one picture, and a picture outside of it."""
     run = tmp_path / "run"
     (run / "pictures").mkdir(parents=True)
     (run / "pictures" / "a.png").write_bytes(SMALL)
@@ -55,7 +55,7 @@ def run_dir(tmp_path: Path) -> Path:
     return run
 
 
-def told(run_dir: Path, path: str) -> str:
+def reason_for(run_dir: Path, path: str) -> str:
     """Why a picture cannot be shown."""
     shown = ImageFiles(run_dir).read([path])[path]
     assert isinstance(shown, str)
@@ -84,18 +84,18 @@ def test_a_plain_path_is_read(run_dir: Path) -> None:
     ],
 )
 def test_unsafe_path_is_rejected(run_dir: Path, path: str) -> None:
-    assert told(run_dir, path).startswith("refused: ")
+    assert reason_for(run_dir, path).startswith("refused: ")
 
 
 def test_absolute_path_is_rejected_even_inside_the_run(run_dir: Path) -> None:
-    assert told(run_dir, str(run_dir / "pictures" / "a.png")).startswith("refused: ")
+    assert reason_for(run_dir, str(run_dir / "pictures" / "a.png")).startswith("refused: ")
 
 
 def test_links_to_outside_are_rejected(run_dir: Path) -> None:
     (run_dir / "out.png").symlink_to(run_dir.parent / "secret.png")
     (run_dir / "folder").symlink_to(run_dir.parent)
     for path in ("out.png", "folder/secret.png"):
-        assert told(run_dir, path) == "refused: a link leads out of the run's directory"
+        assert reason_for(run_dir, path) == "refused: a link leads out of the run's directory"
 
 
 def test_a_link_inside_the_run_is_followed(run_dir: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_run_reached_by_a_link_shows_its_pictures(run_dir: Path) -> None:
 def test_circular_links_are_reported(run_dir: Path) -> None:
     (run_dir / "a").symlink_to("b")
     (run_dir / "b").symlink_to("a")
-    assert told(run_dir, "a/x.png")
+    assert reason_for(run_dir, "a/x.png")
 
 
 def test_non_regular_file_is_reported_without_blocking(run_dir: Path) -> None:
     os.mkfifo(run_dir / "pipe.png")
     for path in ("pipe.png", "pictures"):
-        assert told(run_dir, path) == "it is not a file"
-    assert told(run_dir, "gone.png") == "missing: there is no such file"
+        assert reason_for(run_dir, path) == "it is not a file"
+    assert reason_for(run_dir, "gone.png") == "missing: there is no such file"
 
 
 def test_damaged_image_is_reported(run_dir: Path) -> None:
@@ -146,14 +146,14 @@ def test_damaged_image_is_reported(run_dir: Path) -> None:
 
 def _why(run_dir: Path, name: str, data: bytes) -> str:
     (run_dir / name).write_bytes(data)
-    return told(run_dir, name)
+    return reason_for(run_dir, name)
 
 
 def test_decompression_bomb_is_not_decoded(run_dir: Path) -> None:
     assert _why(run_dir, "bomb.png", claiming(60_000, 60_000)) == "too large: 60,000 x 60,000 pixels"
     with (run_dir / "huge.png").open("wb") as file:
         file.truncate(image_files.FILE_BYTES_MAX + 1)
-    assert told(run_dir, "huge.png").startswith("too large: 8.0 MiB")
+    assert reason_for(run_dir, "huge.png").startswith("too large: 8.0 MiB")
 
 
 def test_second_png_header_is_not_decoded(run_dir: Path) -> None:

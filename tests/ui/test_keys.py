@@ -1,4 +1,4 @@
-"""Every key of the monitor does what the help says."""
+"""Every key of the monitor works as described in the help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dots, columns, axes: what the chart shows is what the values say."""
+"""Dots, columns and axes match the values."""
 
 from __future__ import annotations
 

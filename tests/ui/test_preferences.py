@@ -1,4 +1,4 @@
-"""The view as a user left it: kept whole, for their eyes, and never in the way."""
+"""View settings: saved atomically, readable only by the user, invalid files ignored."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Counting(made.HandSource):
 def pumped(
     source: made.HandSource, until: Callable[[ReaderThread, list[Frame]], bool], *, draws: bool = True
 ) -> list[Frame]:
-    """Runs a pump until something holds; gives the frames."""
+    """Runs a thread until a condition holds; returns the frames."""
     frames: list[Frame] = []
     got = threading.Condition()
 
@@ -74,7 +74,7 @@ def test_frame_rate_is_limited() -> None:
 
 
 def test_ended_run_redraws_rarely_or_on_key() -> None:
-    """GIVEN an idle pause longer than the test, only what is asked for brings frames."""
+    """GIVEN an idle pause longer than the test, only commands cause frames."""
     source = made.HandSource(made.finished(), made.LivePlayer())
     source.hand_player.playing = False  # type: ignore[union-attr]
     frames: list[Frame] = []

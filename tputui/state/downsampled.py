@@ -21,7 +21,7 @@ Most = Annotated[int, msgspec.Meta(ge=2, le=POINTS_MAX, multiple_of=2)]
 
 
 class Downsampled(StateStruct, Generic[T]):
-    """At most `most` items in order. Each stands for the same number of added items, the last one for fewer."""
+    """At most `most` items in order. Each represents the same number of added items, the last one for fewer."""
 
     most: Most = POINTS_MAX
     items: Annotated[list[T], msgspec.Meta(max_length=POINTS_MAX)] = msgspec.field(default_factory=list)

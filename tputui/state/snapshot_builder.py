@@ -166,7 +166,7 @@ def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn
 
 
 def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
-    """The core that is off now, by the newest steps one by one, or else by the newest columns of the whole run."""
+    """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
     return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
@@ -182,7 +182,7 @@ def _outlier_of(writers: Sequence[ProcessState], newest: Sequence[CoreColumn]) -
 
 
 def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
-    """The columns, the last of which ends with the newest step by itself where that is known and was not sampled."""
+    """The columns; if sampled, the newest step is added as a column of its own, provided that its values are known."""
     if not found or not found[-1].is_sampled:
         return found
     last, steps = found[-1], {core.step for core in cores}
@@ -198,7 +198,7 @@ def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[Co
 def _place(
     state: RunState, plan: Plan | None, epochs: list[EpochView], progress: ProgressReported | None
 ) -> tuple[int, int]:
-    """The epoch in training, or the last one, and how many of its steps are done."""
+    """The current or last epoch, and the number of its completed steps."""
     begun = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
     ended = max((view.epoch for view in epochs), default=0)
     epoch = max(begun, ended, progress.epoch if progress else 0)

@@ -33,7 +33,7 @@ from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry.events import FORMAT_VERSION
 
 ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best")
-"""Kinds that the training processes of all hosts report alike: the first process that does counts."""
+"""Kinds that the training processes of all hosts report identically; only the first report counts."""
 REQUESTS_MARKED = 64
 
 

@@ -107,7 +107,7 @@ COMMON: tuple[Key, ...] = (
 """Keys of every screen, handled by the application."""
 
 LOG: tuple[Key, ...] = (
-    Key("slash", "/", "search", "", "filter lines by regex while typing; enter keeps it", "log",
+    Key("slash", "/", "search", "", "filter lines by regex while typing; enter accepts it", "log",
         title="log: search for a regular expression", also="find filter grep"),
     Key("escape", "esc", "drop_search", "", "end the search; keeps the selected line", "log",
         title="log: end the search", also="clear"),
@@ -296,7 +296,7 @@ LAUNCH: tuple[Key, ...] = (
     Key("ctrl+s", "ctrl+s", "start", "start", "start the run in the background and open it", "new run",
         also="launch train"),
     Key("enter", "enter", "edit", "edit",
-        "edit the value, or just type a new one; enter keeps it, esc restores the old one", "fields",
+        "edit the value, or just type a new one; enter accepts it, esc restores the old one", "fields",
         title="type a value into the field", also="change"),
     Key("right,space", "\u2192", "turn(1)", "", "next choice of a field with few values", "fields",
         title="field: next choice"),

@@ -1,4 +1,4 @@
-"""Axes of a chart: scales, round ticks, and where a step is on an axis of steps, epochs, time or examples."""
+"""Axes of a chart: scales, round ticks, and x axes of steps, epochs, time or examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the outlier among the columns of cores in sight, and groups cores into rows.
+"""Finds the outlier among the visible columns of cores, and groups cores into rows.
 
 Results are cached by column: a run adds one column at a time.
 """

@@ -153,11 +153,11 @@ class LossPanel(Panel[LossPart]):
 
     def action_pan(self, by: int) -> None:
         """Move the visible steps."""
-        self._change_window(lambda first, last: self.look.panned(by, first, last), "loss: steps in sight")
+        self._change_window(lambda first, last: self.look.panned(by, first, last), "loss: visible steps")
 
     def action_show_all(self) -> None:
         """Show the whole run."""
-        self._change_window(lambda first, last: self.look._replace(window=None), "loss: all of the run")
+        self._change_window(lambda first, last: self.look._replace(window=None), "loss: whole run")
 
     def action_cursor(self, by: int) -> None:
         """Move the cursor by cells; the first move puts it at the newest visible step."""
