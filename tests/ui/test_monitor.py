@@ -509,7 +509,7 @@ def test_jump_between_events_mentions_downsampling() -> None:
 def test_ctrl_c_shows_how_to_leave() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: "Ctrl-C does not quit: q leaves this screen, ctrl+q all" in shown(pilot))
+        await until(pilot, lambda: "Ctrl-C does not quit: q leaves this screen, ctrl+q quits" in shown(pilot))
         await pilot.press("7", "slash", "ctrl+c")
         await until(pilot, lambda: "Ctrl-C does not leave" in shown(pilot))
         assert pilot.app.screen.query_one(LogPanel).as_text() is not None
