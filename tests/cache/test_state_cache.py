@@ -63,7 +63,7 @@ def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What `show --json` tells, but for the moment of it."""
+    """The output of `show --json` without the present time."""
     assert main(["show", str(run_dir), "--json"]) == 0
     page: dict[str, Any] = json.loads(capsys.readouterr().out)
     del page["now"]
@@ -174,7 +174,7 @@ def _offset_inside_a_line(run_dir: Path, path: Path) -> None:
 
 
 def _offset_of_an_earlier_record(run_dir: Path, path: Path) -> None:
-    """With the checksum of what stands before that."""
+    """With a correct checksum of everything before it."""
     content = (run_dir / JOURNAL).read_bytes()
     offset = content.rindex(b"\n", 0, cache_file.read_head(path).offset - 1) + 1
     longrun.forge(path, offset=offset, before=zlib.crc32(content[max(0, offset - cache_file.BEFORE_BYTES) : offset]))

@@ -1,4 +1,4 @@
-"""A state as bytes: what is read back goes on as the state that was written, and what nobody wrote is refused."""
+"""Encoding of states: a decoded state continues like the original, and forged bytes are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import T0, opened, steps_recorded
-from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Fact, interleavings, spelt
+from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Entry, interleavings, spelt
 from tests.telemetry.hostile import hostile_run
 from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
@@ -38,29 +38,29 @@ def through_bytes(state: RunState) -> RunState:
 
 @given(interleavings(), st.integers(0, 400))
 @settings(max_examples=40)
-def test_decoded_state_continues_to_the_same_snapshot(facts: list[Fact], cut: int) -> None:
+def test_decoded_state_continues_to_the_same_snapshot(entries: list[Entry], cut: int) -> None:
     state = RunState()
-    for fact in facts[:cut]:
-        state.apply(*fact)
+    for entry in entries[:cut]:
+        state.apply(*entry)
     back = through_bytes(state)
     assert spelt(build_snapshot(back, AROUND)) == spelt(build_snapshot(state, AROUND))
-    for fact in facts[cut:]:
-        back.apply(*fact)
+    for entry in entries[cut:]:
+        back.apply(*entry)
     assert spelt(build_snapshot(back, AROUND)) == EXPECTED
 
 
 @given(interleavings(), st.integers(0, 400))
 @settings(max_examples=40)
-def test_same_events_give_the_same_bytes(facts: list[Fact], cut: int) -> None:
+def test_same_events_give_the_same_bytes(entries: list[Entry], cut: int) -> None:
     """However they came, and whether the state was read back on the way."""
     straight, stopped = RunState(), RunState()
-    for fact in IN_TURN:
-        straight.apply(*fact)
-    for fact in facts[:cut]:
-        stopped.apply(*fact)
+    for entry in IN_TURN:
+        straight.apply(*entry)
+    for entry in entries[:cut]:
+        stopped.apply(*entry)
     stopped = through_bytes(stopped)
-    for fact in facts[cut:]:
-        stopped.apply(*fact)
+    for entry in entries[cut:]:
+        stopped.apply(*entry)
     assert {name: encode(writer) for name, writer in stopped.processes.items()} == {
         name: encode(writer) for name, writer in straight.processes.items()
     }
@@ -115,12 +115,12 @@ def test_downsampled_long_run_round_trips(num_reports: int) -> None:
 def test_hostile_run_round_trips_or_is_not_written(tmp_path: Path, seed: int) -> None:
     merge = Merge(hostile_run(tmp_path, seed))
     straight, stopped = RunState(), RunState()
-    facts, _ = merge.poll(budget_s=5.0)
+    entries, _ = merge.poll(budget_s=5.0)
     merge.close()
-    cut = random.Random(seed).randrange(len(facts) + 1)
-    for number, fact in enumerate(facts):
-        straight.apply(*fact)
-        stopped.apply(*fact)
+    cut = random.Random(seed).randrange(len(entries) + 1)
+    for number, entry in enumerate(entries):
+        straight.apply(*entry)
+        stopped.apply(*entry)
         if number == cut:
             stopped.processes = {name: _kept_if_it_can_be(name, writer) for name, writer in stopped.processes.items()}
     assert spelt(build_snapshot(stopped, AROUND)) == spelt(build_snapshot(straight, AROUND))

@@ -53,7 +53,7 @@ def test_a_live_run_is_followed_as_it_is_written(tmp_path: Path) -> None:
     events = worker_events()
     for event in events:
         writer.append([event])
-        assert [fact.event for fact in session.poll()] == [event]
+        assert [entry.event for entry in session.poll()] == [event]
     assert session.snapshot().steps == 66
     writer.close()
     session.close()
@@ -107,7 +107,7 @@ def test_silent_run_of_another_machine_is_lost(tmp_path: Path) -> None:
 
 
 def test_active_run_of_another_machine_is_running(tmp_path: Path) -> None:
-    """A viewer whose clock is 100 s ahead: lost at first sight, not settled so, and running with the next fact."""
+    """A viewer whose clock is 100 s ahead: first lost but not settled, and running after the next event."""
     run_dir = write_run(tmp_path, ended=False)
     for writer in ("worker-0", "supervisor-0"):
         (run_dir / f"{writer}.jsonl").unlink()
@@ -395,9 +395,9 @@ def test_partial_line_is_damage_only_after_writer_exits(tmp_path: Path) -> None:
 
 def test_unknown_kind_of_event_is_reported(recorded_run: Path) -> None:
     write_journal(recorded_run / "helper-0.jsonl", [ev.UnknownEvent(t=T0, kind="TeaMade", fields={"cups": 2})])
-    told = load(recorded_run).newer_format
-    assert told is not None
-    assert "TeaMade" in told
+    warning = load(recorded_run).newer_format
+    assert warning is not None
+    assert "TeaMade" in warning
 
 
 # Looking back while the run goes on
@@ -469,7 +469,7 @@ def test_live_player_follows_looks_back_and_returns(tmp_path: Path) -> None:
     growing.go_on(1)
     assert (read_all(session).now, player.playing, player.live) == (T0 + 6, True, False)
     player.follow()
-    assert [fact for fact in session.poll(0.0) if fact.event.t < newest.now] == [], "what came meanwhile was read"
+    assert [entry for entry in session.poll(0.0) if entry.event.t < newest.now] == [], "what came meanwhile was read"
     assert (session.snapshot().now, player.live) == (T0 + 9, True)
     player.pause()
     growing.go_on(1)

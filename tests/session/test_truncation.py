@@ -1,4 +1,4 @@
-"""A journal that was cut between two lines, or removed, is told; a run whose processes were killed is not accused."""
+"""Truncated and missing journals are reported; a run whose processes were killed is not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tputui.session.session import load
 from tputui.telemetry import events as ev
 
 Capture = pytest.CaptureFixture[str]
-Told = list[tuple[str, int, int, str, int | None]]
+Regions = list[tuple[str, int, int, str, int | None]]
 
 
 def cut(run_dir: Path, writer: str, num_lines: int) -> int:
@@ -26,8 +26,8 @@ def cut(run_dir: Path, writer: str, num_lines: int) -> int:
     return len(kept)
 
 
-def told(run_dir: Path, capsys: Capture) -> Told:
-    """The damaged regions, which `check` and a snapshot tell alike."""
+def regions_of(run_dir: Path, capsys: Capture) -> Regions:
+    """The damaged regions; `check` and a snapshot must agree."""
     code = main(["check", str(run_dir), "--json"])
     checked = [tuple(region.values()) for region in json.loads(capsys.readouterr().out)["regions"]]
     shown = [tuple(msgspec.to_builtins(region).values()) for region in load(run_dir).damage.regions]
@@ -53,41 +53,45 @@ KILLED = ev.WorkerExited(t=T0 + 11, pid=4243, exit_code=None, signal="SIGKILL")
 
 def test_a_worker_journal_cut_between_two_lines(recorded_run: Path, capsys: Capture) -> None:
     size = cut(recorded_run, "worker-0", 12)
-    assert told(recorded_run, capsys) == [("worker-0.jsonl", size, size, "the end of the journal is missing", None)]
+    assert regions_of(recorded_run, capsys) == [
+        ("worker-0.jsonl", size, size, "the end of the journal is missing", None)
+    ]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "stopped"])
 def test_cut_journal_of_an_unfinished_run(recorded_run: Path, capsys: Capture, outcome: ev.Outcome) -> None:
     rewritten(recorded_run, "supervisor-0", ended(outcome, heard=True, exited=EXITED))
     size = cut(recorded_run, "worker-0", 12)
-    assert told(recorded_run, capsys) == [("worker-0.jsonl", size, size, "the end of the journal is missing", None)]
+    assert regions_of(recorded_run, capsys) == [
+        ("worker-0.jsonl", size, size, "the end of the journal is missing", None)
+    ]
 
 
 def test_a_journal_that_was_removed(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "worker-0.jsonl").unlink()
-    assert told(recorded_run, capsys) == [("worker-0.jsonl", 0, 0, "the journal is missing", None)]
+    assert regions_of(recorded_run, capsys) == [("worker-0.jsonl", 0, 0, "the journal is missing", None)]
 
 
 def test_run_without_supervisor_is_not_truncated(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "supervisor-0.jsonl").unlink()
-    assert told(recorded_run, capsys) == []
+    assert regions_of(recorded_run, capsys) == []
 
 
 def test_supervisor_journal_cut_before_worker_start(recorded_run: Path, capsys: Capture) -> None:
     size = cut(recorded_run, "supervisor-0", 2)
-    regions = told(recorded_run, capsys)
+    regions = regions_of(recorded_run, capsys)
     assert regions == [("supervisor-0.jsonl", size, size, "the end of the journal is missing", None)]
 
 
 def test_cut_line_is_reported_once(recorded_run: Path, capsys: Capture) -> None:
     path = recorded_run / "worker-0.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
-    assert [region[3] for region in told(recorded_run, capsys)] == ["the last line is truncated"]
+    assert [region[3] for region in regions_of(recorded_run, capsys)] == ["the last line is truncated"]
 
 
 def test_unreadable_manifest_is_shown_as_damage(recorded_run: Path, capsys: Capture) -> None:
     (recorded_run / "run.json").write_text("{")
-    [(journal, start, end, reason, lost)] = told(recorded_run, capsys)
+    [(journal, start, end, reason, lost)] = regions_of(recorded_run, capsys)
     assert (journal, start, end, lost) == ("run.json", 0, 1, None)
     assert reason.startswith("cannot be read")
 
@@ -143,4 +147,4 @@ def test_killed_processes_leave_intact_journals(
 ) -> None:
     run_dir = write_run(tmp_path)
     happened(run_dir)
-    assert told(run_dir, capsys) == []
+    assert regions_of(run_dir, capsys) == []

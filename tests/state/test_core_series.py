@@ -24,7 +24,7 @@ float32 = st.floats(width=32, min_value=-1e3, max_value=1e3) | st.sampled_from([
 
 @st.composite
 def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
-    """Records of consecutive steps, of any length each."""
+    """Events of consecutive steps, each of any length."""
     row = st.lists(float32, min_size=num_cores, max_size=num_cores)
     return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
 

@@ -163,8 +163,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
 def test_condition_matches_the_evidence(case: Case) -> None:
-    told = verdict(case)
-    assert (told.condition, case.words in told.reason) == (case.condition, True), told.reason
+    found = verdict(case)
+    assert (found.condition, case.words in found.reason) == (case.condition, True), found.reason
 
 
 def verdict(case: Case) -> Liveness:
@@ -176,24 +176,24 @@ def verdict(case: Case) -> Liveness:
 
 def test_supervisor_report_overrides_the_workers() -> None:
     state = state_of(worker_0=[*stepping(T0), TRAINING_DONE], supervisor_0=[*SUPERVISED, RUN_FAILED])
-    told = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 3)
-    assert (told.condition, told.exit_code, told.ended_t) == ("failed", 3, RUN_FAILED.t)
+    found = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 3)
+    assert (found.condition, found.exit_code, found.ended_t) == ("failed", 3, RUN_FAILED.t)
 
 
 def test_one_dead_host_of_two_stalls_the_run_and_is_named() -> None:
     other = [opened(T0 - 5, "worker", host_index=1, pid=99), *stepping(T0)[1:]]
     state = state_of(worker_0=stepping(T0) + kept_alive(T0, 30, "executing"), worker_1=other)
-    told = assess(state, {WORKER: True, "worker-1": False}, T0 + 20)
-    assert told.condition == "stalled"
-    assert "worker-1 (pid 99) exited 20 s ago" in told.reason
+    found = assess(state, {WORKER: True, "worker-1": False}, T0 + 20)
+    assert found.condition == "stalled"
+    assert "worker-1 (pid 99) exited 20 s ago" in found.reason
 
 
 def test_a_lost_run_names_the_signal_that_ended_it() -> None:
     exited = ev.WorkerExited(t=T0 + 1, pid=4243, exit_code=None, signal="SIGKILL")
     state = state_of(worker_0=stepping(T0), supervisor_0=[*SUPERVISED, exited])
-    told = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 20)
-    assert told.condition == "lost"
-    assert "ended by SIGKILL" in told.reason
+    found = assess(state, {WORKER: False, SUPERVISOR: False}, T0 + 20)
+    assert found.condition == "lost"
+    assert "ended by SIGKILL" in found.reason
 
 
 def test_recorded_runs_have_their_recorded_condition() -> None:

@@ -123,10 +123,10 @@ def beat_at(t: float, phase: ev.Phase, phase_s: float, step: int) -> ev.Heartbea
     return ev.HeartbeatSent(t=t, phase=phase, phase_s=phase_s, step=step, epoch=1)
 
 
-def one(*facts: ev.Event) -> RunState:
-    """A run of one process that told these facts."""
+def one(*more: ev.Event) -> RunState:
+    """A run of one process with these events."""
     state = RunState()
-    for seq, event in enumerate([opened(T0, "worker"), topology(0, 1, "single"), *facts]):
+    for seq, event in enumerate([opened(T0, "worker"), topology(0, 1, "single"), *more]):
         state.apply("worker-0", seq, event)
     return state
 
@@ -155,14 +155,14 @@ def test_stacks_agree_with_the_receipt_of_their_request() -> None:
 def test_signal_stacks_take_the_last_phase_before_them() -> None:
     held, later = beat_at(T0 + 10, "executing", 1.0, 63), beat_at(T0 + 40, "data", 0.0, 900)
 
-    def told(*beats: ev.HeartbeatSent) -> str:
+    def described(*beats: ev.HeartbeatSent) -> str:
         state = one(*beats)
         state.apply("supervisor-0", 0, opened(T0, "supervisor"))
         state.apply("supervisor-0", 1, taken_at(T0 + 14, by_signal=True))
         return head_of(state)
 
-    assert "executing for 5 s at step 63; it holds" in told(held)
-    assert "phase unknown; it holds" in told(held, later)
+    assert "executing for 5 s at step 63; it holds" in described(held)
+    assert "phase unknown; it holds" in described(held, later)
 
 
 @pytest.mark.parametrize(("states", "again"), [(("requested",), T0 + 30), (("seen",), T0 + 30), (("refused",), None)])

@@ -1,4 +1,4 @@
-"""The reducer: what it holds depends on what each writer said, and on nothing else."""
+"""The reducer: its state depends only on the events of each writer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tputui.telemetry.journal import Tail
 
 AROUND = ViewerContext(now=T0 + 12, run="digits-1", dir="runs/digits-1")
 
-Fact = tuple[str, int, ev.Event]
+Entry = tuple[str, int, ev.Event]
 
 
 def journals() -> dict[str, list[ev.Event]]:
@@ -43,14 +43,14 @@ def journals() -> dict[str, list[ev.Event]]:
     }
 
 
-def reduced(facts: list[Fact]) -> Snapshot:
+def reduced(entries: list[Entry]) -> Snapshot:
     state = RunState()
-    for fact in facts:
-        state.apply(*fact)
+    for entry in entries:
+        state.apply(*entry)
     return build_snapshot(state, AROUND)
 
 
-def in_turn() -> list[Fact]:
+def in_turn() -> list[Entry]:
     return [(name, seq, event) for name, events in journals().items() for seq, event in enumerate(events)]
 
 
@@ -64,12 +64,12 @@ EXPECTED = spelt(reduced(IN_TURN))
 
 
 @st.composite
-def interleavings(draw: st.DrawFn) -> list[Fact]:
-    """The facts with each writer's order kept, and some of them again later."""
-    waiting = {name: [fact for fact in IN_TURN if fact[0] == name] for name in journals()}
-    given_out: list[Fact] = []
+def interleavings(draw: st.DrawFn) -> list[Entry]:
+    """The events interleaved in each writer's order, with some repeated later."""
+    waiting = {name: [entry for entry in IN_TURN if entry[0] == name] for name in journals()}
+    given_out: list[Entry] = []
     while any(waiting.values()):
-        name = draw(st.sampled_from([name for name, facts in waiting.items() if facts]))
+        name = draw(st.sampled_from([name for name, entries in waiting.items() if entries]))
         size = draw(st.integers(1, 20))
         given_out += waiting[name][:size]
         del waiting[name][:size]
@@ -81,8 +81,8 @@ def interleavings(draw: st.DrawFn) -> list[Fact]:
 
 @given(interleavings())
 @settings(max_examples=50)
-def test_interleaving_and_duplicates_change_nothing(facts: list[Fact]) -> None:
-    assert spelt(reduced(facts)) == EXPECTED
+def test_interleaving_and_duplicates_change_nothing(entries: list[Entry]) -> None:
+    assert spelt(reduced(entries)) == EXPECTED
 
 
 def test_recorded_run_has_every_event_type() -> None:
@@ -95,15 +95,15 @@ def test_recorded_run_has_every_event_type() -> None:
 
 @given(interleavings(), st.integers(0, 200))
 @settings(max_examples=25)
-def test_fork_is_independent_of_the_original(facts: list[Fact], cut: int) -> None:
+def test_fork_is_independent_of_the_original(entries: list[Entry], cut: int) -> None:
     first, straight = RunState(), RunState()
-    for fact in facts[:cut]:
-        first.apply(*fact)
-        straight.apply(*fact)
+    for entry in entries[:cut]:
+        first.apply(*entry)
+        straight.apply(*entry)
     fork = RunState()
     fork.processes = {name: writer.fork() for name, writer in first.processes.items()}
-    for fact in facts[cut:]:
-        fork.apply(*fact)
+    for entry in entries[cut:]:
+        fork.apply(*entry)
     assert spelt(build_snapshot(fork, AROUND)) == EXPECTED
     assert spelt(build_snapshot(first, AROUND)) == spelt(build_snapshot(straight, AROUND))
 
@@ -136,15 +136,15 @@ def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
 
 def test_every_prefix_of_a_run_can_be_shown() -> None:
     state = RunState()
-    for fact in IN_TURN:
-        state.apply(*fact)
+    for entry in IN_TURN:
+        state.apply(*entry)
         snapshot = build_snapshot(state, AROUND)
         assert msgspec.convert(msgspec.to_builtins(snapshot, enc_hook=list), Snapshot, strict=False).run == "digits-1"
 
 
 def said_by_a_worker(*events: ev.Event) -> Snapshot:
-    facts: list[ev.Event] = [opened(T0, "worker"), *events]
-    return reduced([("worker-0", seq, event) for seq, event in enumerate(facts)])
+    entries: list[ev.Event] = [opened(T0, "worker"), *events]
+    return reduced([("worker-0", seq, event) for seq, event in enumerate(entries)])
 
 
 def test_events_of_a_newer_version_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""A bounded series tells the same as the raw values it was made from."""
+"""A bounded series agrees with the raw values that it was built from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ float32 = st.floats(width=32, min_value=-1e6, max_value=1e6) | st.sampled_from([
 
 @st.composite
 def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
-    """Records of consecutive steps, of any length each."""
+    """Events of consecutive steps, each of any length."""
     row = st.lists(float32, min_size=num_cores, max_size=num_cores)
     return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
 
@@ -95,7 +95,7 @@ def test_short_run_has_every_step() -> None:
 
 
 def summary(first: int, num_steps: int, greatest: float, bad: int = 0) -> StepsRecorded:
-    """A record whose values are never looked at."""
+    """An event whose values are never decoded."""
     return StepsRecorded(
         t=T0, first=first, n=num_steps, cores=8, mean=1.0, min=0.5, max=greatest, bad=bad, block="not decoded"
     )

@@ -1,4 +1,4 @@
-"""Every figure of a snapshot is the one that the raw facts give."""
+"""Every value of a snapshot agrees with the raw events."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def seen(journals: dict[str, list[ev.Event]], surroundings: ViewerContext) -> Sn
 def run_until(t: float) -> Snapshot:
     """The recorded run as it stood at `T0 + t`."""
     journals = {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}
-    told = {name: [event for event in events if event.t <= T0 + t] for name, events in journals.items()}
-    return seen(told, around(T0 + t))
+    emitted = {name: [event for event in events if event.t <= T0 + t] for name, events in journals.items()}
+    return seen(emitted, around(T0 + t))
 
 
 def test_a_whole_run() -> None:
@@ -176,12 +176,12 @@ def test_memory_has_samples_or_reason() -> None:
 
 
 def test_memory_of_an_ended_run_is_its_last_reading() -> None:
-    told = supervisor_events(T0 + 11)
-    sampled = of(told, ev.HostSampled)[0]
+    emitted = supervisor_events(T0 + 11)
+    sampled = of(emitted, ev.HostSampled)[0]
     ended = [msgspec.structs.replace(process, rss_bytes=0, cpu_percent=0.0) for process in sampled.processes[:1]]
     for processes in ([*ended, sampled.processes[1]], sampled.processes[1:], []):
         later = msgspec.structs.replace(sampled, t=T0 + 10.8, cpu_percent=3.0, processes=processes)
-        memory = seen({"supervisor-0": [*told[:-2], later, *told[-2:]]}, around(T0 + 12)).memory
+        memory = seen({"supervisor-0": [*emitted[:-2], later, *emitted[-2:]]}, around(T0 + 12)).memory
         assert memory.processes == sampled.processes
         assert memory.host_cpu_percent == 3.0
 
@@ -191,18 +191,22 @@ def saved(path: str, step: int, t: float) -> ev.CheckpointSaved:
 
 
 def test_removed_checkpoint_is_listed_after_saved_again() -> None:
-    told: list[ev.Event] = [saved("a.pt", 1, 1), saved("b.pt", 2, 2), ev.CheckpointDropped(t=T0 + 3, path="a.pt")]
-    assert [view.path for view in seen({"worker-0": told}, around(T0 + 9)).checkpoints] == ["b.pt"]
+    emitted: list[ev.Event] = [
+        saved("a.pt", 1, 1),
+        saved("b.pt", 2, 2),
+        ev.CheckpointDropped(t=T0 + 3, path="a.pt"),
+    ]
+    assert [view.path for view in seen({"worker-0": emitted}, around(T0 + 9)).checkpoints] == ["b.pt"]
     elsewhere: list[ev.Event] = [saved("a.pt", 1, 1.1), saved("c.pt", 3, 3)]
-    both = seen({"worker-0": told, "worker-1": elsewhere}, around(T0 + 9)).checkpoints
+    both = seen({"worker-0": emitted, "worker-1": elsewhere}, around(T0 + 9)).checkpoints
     assert [view.path for view in both] == ["b.pt", "c.pt"]
-    again = seen({"worker-0": [*told, saved("a.pt", 1, 4)]}, around(T0 + 9)).checkpoints
+    again = seen({"worker-0": [*emitted, saved("a.pt", 1, 4)]}, around(T0 + 9)).checkpoints
     assert [(view.path, view.t) for view in again] == [("a.pt", T0 + 4), ("b.pt", T0 + 2)]
 
 
 def test_later_of_two_saves_at_one_step_wins() -> None:
-    told: list[ev.Event] = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
-    [view] = seen({"worker-0": told, "worker-1": [saved("a.pt", 1, 2)]}, around(T0 + 9)).checkpoints
+    emitted: list[ev.Event] = [saved("a.pt", 1, 1), saved("a.pt", 1, 5)]
+    [view] = seen({"worker-0": emitted, "worker-1": [saved("a.pt", 1, 2)]}, around(T0 + 9)).checkpoints
     assert (view.t, view.bytes) == (T0 + 5, 5)
 
 
@@ -223,8 +227,8 @@ def test_hosts_are_summed() -> None:
     assert [segment.num_values for segment in snapshot.loss] == [16] * 66
     assert [view.epoch for view in snapshot.epochs] == [1, 2, 3]
     assert len(snapshot.checkpoints) == 3
-    said = [line.text for line in snapshot.logs if line.text.startswith("epoch 1 ended")]
-    assert len(said) == 1
+    ends = [line.text for line in snapshot.logs if line.text.startswith("epoch 1 ended")]
+    assert len(ends) == 1
 
 
 def test_non_finite_values_name_core_step_and_value() -> None:

@@ -1,4 +1,4 @@
-"""What happened stands on the timeline, once, when and where it did."""
+"""Timeline marks: each event once, at its time and step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tputui.state.snapshot_builder import build_snapshot
 from tputui.telemetry import events as ev
 
 
-def told(snapshot: Snapshot, kind: str) -> list[tuple[float, int, str]]:
+def marks_of(snapshot: Snapshot, kind: str) -> list[tuple[float, int, str]]:
     return [(round(mark.t - T0, 2), mark.step, mark.text) for mark in snapshot.marks if mark.kind == kind]
 
 
@@ -30,13 +30,13 @@ def test_a_whole_run_has_its_marks_in_order_of_time() -> None:
     snapshot = run_until(12)
     assert [mark.t for mark in snapshot.marks] == sorted(mark.t for mark in snapshot.marks)
     assert snapshot.num_marks == len(snapshot.marks) == 11
-    assert told(snapshot, "epoch") == [
+    assert marks_of(snapshot, "epoch") == [
         (4.7, 1, "epoch 1 began"), (6.7, 23, "epoch 2 began"), (8.7, 45, "epoch 3 began")]  # fmt: skip
-    assert told(snapshot, "compile") == [(5.25, 11, "4 programs compiled in 3.5 s")]
-    assert told(snapshot, "checkpoint")[0] == (
+    assert marks_of(snapshot, "compile") == [(5.25, 11, "4 programs compiled in 3.5 s")]
+    assert marks_of(snapshot, "checkpoint")[0] == (
         6.25, 22, "saved 353 KiB in 50.0 ms, the best so far: checkpoints/step-00000022.pt")  # fmt: skip
-    assert told(snapshot, "best")[0][:2] == (6.2, 22)
-    assert told(snapshot, "end") == [(11.1, 66, "run done: 3 epochs trained")]
+    assert marks_of(snapshot, "best")[0][:2] == (6.2, 22)
+    assert marks_of(snapshot, "end") == [(11.1, 66, "run done: 3 epochs trained")]
     assert [(start.epoch, start.first_step) for start in snapshot.epoch_starts] == [(1, 1), (2, 23), (3, 45)]
 
 
@@ -51,8 +51,8 @@ def test_programs_that_are_compiled_later_are_recompiles() -> None:
     same = msgspec.structs.replace(again, t=T0 + 12)
     snapshot = seen({"worker-0": [*worker_events()[:-1], again, same]}, around(T0 + 13))
     text = "recompile: 2 programs compiled after warm-up in 1.5 s"
-    assert told(snapshot, "recompile") == [(11.0, 66, text)]
-    assert len(told(snapshot, "compile")) == 1
+    assert marks_of(snapshot, "recompile") == [(11.0, 66, text)]
+    assert len(marks_of(snapshot, "compile")) == 1
 
 
 def beat(t: float, phase: ev.Phase = "executing", step: int = 1) -> ev.HeartbeatSent:
@@ -61,25 +61,25 @@ def beat(t: float, phase: ev.Phase = "executing", step: int = 1) -> ev.Heartbeat
 
 def test_silence_is_a_stall_from_its_start() -> None:
     snapshot = said_by_a_worker(beat(1), beat(2), beat(36.0), beat(37.0))
-    assert told(snapshot, "stall") == [(2.0, 0, "worker-0: no output for 34 s")]
+    assert marks_of(snapshot, "stall") == [(2.0, 0, "worker-0: no output for 34 s")]
 
 
 def test_heartbeats_without_steps_mark_a_stall_afterwards() -> None:
     first = steps_recorded(T0 + 1, 1, [losses(1)])
     beats = [beat(t) for t in range(1, 61)]
-    assert told(said_by_a_worker(first, *beats), "stall") == []
+    assert marks_of(said_by_a_worker(first, *beats), "stall") == []
     snapshot = said_by_a_worker(first, *beats, beat(61, step=2))
-    assert told(snapshot, "stall") == [(1.0, 1, "worker-0: executing for 1 min 00 s without a step")]
+    assert marks_of(snapshot, "stall") == [(1.0, 1, "worker-0: executing for 1 min 00 s without a step")]
 
 
 def test_long_wait_before_first_step_is_not_a_stall() -> None:
     beats = [beat(t, "data", step=0) for t in range(1, 61)]
-    assert told(said_by_a_worker(*beats, beat(61, step=1), steps_recorded(T0 + 62, 1, [losses(1)])), "stall") == []
+    assert marks_of(said_by_a_worker(*beats, beat(61, step=1), steps_recorded(T0 + 62, 1, [losses(1)])), "stall") == []
 
 
 def test_long_compile_with_heartbeats_is_not_a_stall() -> None:
     beats = [beat(t, "compiling") for t in range(1, 400)]
-    assert told(said_by_a_worker(*beats, beat(400, step=2), now=401), "stall") == []
+    assert marks_of(said_by_a_worker(*beats, beat(400, step=2), now=401), "stall") == []
 
 
 def test_non_finite_values_are_marked_at_their_start() -> None:
@@ -93,7 +93,7 @@ def test_non_finite_values_are_marked_at_their_start() -> None:
         steps_recorded(T0 + 5, 45, bad[:1]),
     ]
     snapshot = said_by_a_worker(*events)
-    assert told(snapshot, "non_finite") == [
+    assert marks_of(snapshot, "non_finite") == [
         (2.0, 16, "loss NaN on core 3, one of 7 values in steps 12 to 22"),
         (5.0, 45, "loss NaN on core 3"),
     ]
@@ -105,13 +105,13 @@ def test_resumed_run_names_its_checkpoint() -> None:
     resumed = msgspec.structs.replace(start, resumed_from="checkpoints/last.pt")
     planned = msgspec.structs.replace(of(worker_events(), ev.TrainingPlanned)[0], first_step=45)
     snapshot = seen({"supervisor-0": [resumed], "worker-0": [planned]}, around(T0 + 6))
-    assert told(snapshot, "resume") == [(0.0, 44, "resumed from checkpoints/last.pt")]
+    assert marks_of(snapshot, "resume") == [(0.0, 44, "resumed from checkpoints/last.pt")]
 
 
 def test_supervisor_warning_is_at_the_step_of_its_time() -> None:
     warned = [*supervisor_events(None), ev.WarningRaised(t=T0 + 7.3, text="the disk is nearly full")]
     snapshot = seen({"worker-0": worker_events(), "supervisor-0": warned}, around(T0 + 12))
-    assert told(snapshot, "warning") == [(7.3, 33, "the disk is nearly full")]
+    assert marks_of(snapshot, "warning") == [(7.3, 33, "the disk is nearly full")]
 
 
 def test_failure_and_lost_run_are_marked() -> None:
@@ -119,9 +119,9 @@ def test_failure_and_lost_run_are_marked() -> None:
         t=T0 + 6, error="ValueError", message="bad\npage", traceback="...", phase="tracing", step=7
     )  # fmt: skip
     snapshot = said_by_a_worker(broke)
-    assert told(snapshot, "failure") == [(6.0, 7, "training failed in step 7 while tracing: ValueError: bad")]
+    assert marks_of(snapshot, "failure") == [(6.0, 7, "training failed in step 7 while tracing: ValueError: bad")]
     gone = seen({"worker-0": worker_events()[:-1]}, around(T0 + 999, alive={"worker-0": False}))
-    [(t, step, _)] = told(gone, "end")
+    [(t, step, _)] = marks_of(gone, "end")
     assert (t, step) == (10.25, 66)
 
 
@@ -134,13 +134,13 @@ def test_request_is_marked_when_made_and_answered() -> None:
         ev.RequestApplied(t=T0 + 7, request="1", kind="checkpoint", step=31, path="checkpoints/a.pt"),
     ]
     snapshot = seen({"worker-0": answers}, around(T0 + 9, requests=[view]))
-    assert [(t, text) for t, _, text in told(snapshot, "request")] == [
+    assert [(t, text) for t, _, text in marks_of(snapshot, "request")] == [
         (5.0, "request to save a checkpoint, by screen"),
         (7.0, "request to save a checkpoint: applied after step 31: checkpoints/a.pt"),
     ]
     refused: list[ev.Event] = [ev.RequestRefused(t=T0 + 8, request="1", kind="checkpoint", why="the run ended")]
     snapshot = seen({"worker-0": refused}, around(T0 + 9, requests=[view]))
-    assert told(snapshot, "request")[1][2] == "request to save a checkpoint: refused: the run ended"
+    assert marks_of(snapshot, "request")[1][2] == "request to save a checkpoint: refused: the run ended"
 
 
 def test_same_event_of_several_hosts_is_one_mark() -> None:
@@ -163,7 +163,7 @@ def test_frequent_events_are_counted_and_downsampled() -> None:
             ev.EpochStarted(t=T0 + k, epoch=k + 1, first_step=10 * k + 1),
         ]
     snapshot = said_by_a_worker(*events, now=number)
-    warnings = told(snapshot, "warning")
+    warnings = marks_of(snapshot, "warning")
     assert snapshot.num_marks >= 2 * number
     assert len(snapshot.marks) <= len(MARK_KINDS) * 2 * OF_A_KIND_MAX
     assert [text for _, _, text in warnings][:1] == ["warning 0"]

@@ -68,11 +68,11 @@ def look(run_dir: Path) -> None:
 
 
 def _check_the_copy(copy: Path) -> None:
-    """Of a repaired run nothing is damaged: what is told is missing."""
+    """Checks that a repaired run has no damage except missing events."""
     if not copy.exists():
         return
-    told = json.loads(_command(["check", "--json", str(copy)]))
-    damaged = [region for region in told["regions"] if region["end"] > region["start"]]
+    checked = json.loads(_command(["check", "--json", str(copy)]))
+    damaged = [region for region in checked["regions"] if region["end"] > region["start"]]
     if damaged:
         raise Finding(f"the repaired copy is damaged: {damaged[:3]}")
 

@@ -1,4 +1,4 @@
-"""Runs that nobody's writer wrote: recorded ones, damaged in every way that a seeded generator can think of.
+"""Hostile run directories: recorded runs, damaged by a seeded generator.
 
 Half of the damage is to bytes, as disks and copies do it; half is forged, with checksums that match, as an enemy would.
 """
@@ -24,7 +24,7 @@ NUMBERS = (
     *("9007199254740993", "9223372036854775807", "-9223372036854775807", "9223372036854775808", "1" + "0" * 400),
     *("1" + "0" * 5000, "NaN", '"NaN"', '"Infinity"', '"-Infinity"', "1760000000.5", "253402300800", "1e20"),
 )
-"""As they stand in JSON; some are none."""
+"""JSON values; some are invalid."""
 TEXTS = (
     *(
         '""',
@@ -63,7 +63,7 @@ def hostile_value(chance: random.Random) -> str:
 
 
 def _forge(content: bytes, chance: random.Random) -> bytes:
-    """Values of one to many records replaced, at any depth, checksums made anew."""
+    """Replaces values of some events at any depth, with correct checksums."""
     lines = content.splitlines(keepends=True)
     for _ in range(chance.choice((1, 1, 2, 5, 20))):
         place = chance.randrange(len(lines))
@@ -161,7 +161,7 @@ def _shift(content: bytes, chance: random.Random) -> bytes:
 
 
 def _fields(line: bytes) -> dict[str, Any] | None:
-    """What stands in a line, as far as it is JSON still."""
+    """The fields of a line, if it is still JSON."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

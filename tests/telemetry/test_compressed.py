@@ -1,4 +1,4 @@
-"""A sealed journal says what the plain one said, in less room."""
+"""A sealed journal contains the same events as the plain one, and is smaller."""
 
 from __future__ import annotations
 

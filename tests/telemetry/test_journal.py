@@ -158,6 +158,6 @@ def test_unserialisable_event_affects_no_other(tmp_path: Path) -> None:
     records, damage = read_all(path)
     assert damage == []
     assert [record.event for record in records][::2] == [EVENTS[0], EVENTS[2]]
-    told = records[1].event
-    assert isinstance(told, ev.WarningRaised)
-    assert "RunStarted could not be written" in told.text
+    warning = records[1].event
+    assert isinstance(warning, ev.WarningRaised)
+    assert "RunStarted could not be written" in warning.text

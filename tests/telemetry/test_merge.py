@@ -12,27 +12,27 @@ from tputui.telemetry.merge import JournalEvent, Merge
 
 def everything(run_dir: Path, until: float = float("inf")) -> list[JournalEvent]:
     merge = Merge(run_dir)
-    facts: list[JournalEvent] = []
+    entries: list[JournalEvent] = []
     quiet = False
     while not quiet:
         more, quiet = merge.poll(until)
-        facts += more
+        entries += more
     merge.close()
-    return facts
+    return entries
 
 
 def test_both_writers_are_read_in_order_of_time(recorded_run: Path) -> None:
-    facts = everything(recorded_run)
-    times = [fact.event.t for fact in facts]
-    assert {fact.writer for fact in facts} == {"supervisor-0", "worker-0"}
+    entries = everything(recorded_run)
+    times = [entry.event.t for entry in entries]
+    assert {entry.writer for entry in entries} == {"supervisor-0", "worker-0"}
     assert times == sorted(times)
 
 
 def test_reading_up_to_a_moment_yields_nothing_later(recorded_run: Path) -> None:
     moment = recorded.T0 + 5
-    facts = everything(recorded_run, until=moment)
-    assert max(fact.event.t for fact in facts) <= moment
-    assert len(facts) == sum(fact.event.t <= moment for fact in everything(recorded_run))
+    entries = everything(recorded_run, until=moment)
+    assert max(entry.event.t for entry in entries) <= moment
+    assert len(entries) == sum(entry.event.t <= moment for entry in everything(recorded_run))
 
 
 def test_reading_continues_where_it_stopped(recorded_run: Path) -> None:
@@ -47,9 +47,9 @@ def test_reading_continues_where_it_stopped(recorded_run: Path) -> None:
 
 
 def test_compressed_journal_reads_like_a_plain_one(recorded_run: Path) -> None:
-    before = [(fact.writer, fact.seq) for fact in everything(recorded_run)]
+    before = [(entry.writer, entry.seq) for entry in everything(recorded_run)]
     seal(recorded_run / "worker-0.jsonl")
-    assert [(fact.writer, fact.seq) for fact in everything(recorded_run)] == before
+    assert [(entry.writer, entry.seq) for entry in everything(recorded_run)] == before
 
 
 def test_garbage_between_events_does_not_end_reading(recorded_run: Path) -> None:
@@ -57,18 +57,18 @@ def test_garbage_between_events_does_not_end_reading(recorded_run: Path) -> None
     content = path.read_bytes()
     cut = content.index(b"\n") + 1
     path.write_bytes(content[:cut] + os.urandom(3 << 20).replace(b"\n", b" ") + b"\n" + content[cut:])
-    facts = everything(recorded_run)
-    assert sum(fact.writer == "worker-0" for fact in facts) == content.count(b"\n")
+    entries = everything(recorded_run)
+    assert sum(entry.writer == "worker-0" for entry in entries) == content.count(b"\n")
 
 
 def test_unreadable_journal_does_not_affect_others(recorded_run: Path) -> None:
     (recorded_run / "a-0.jsonl").symlink_to(recorded_run / "a-0.jsonl")
     merge = Merge(recorded_run)
-    facts, quiet = merge.poll()
+    entries, quiet = merge.poll()
     while not quiet:
         more, quiet = merge.poll()
-        facts += more
-    assert {fact.writer for fact in facts} == {"supervisor-0", "worker-0"}
+        entries += more
+    assert {entry.writer for entry in entries} == {"supervisor-0", "worker-0"}
     (region,) = merge.damage(final=True)
     merge.close()
     assert region.journal == "a-0.jsonl"

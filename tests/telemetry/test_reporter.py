@@ -21,8 +21,8 @@ from tputui.telemetry.journal import Tail
 from tputui.telemetry.reporter import Reporter
 
 
-def facts(run_dir: Path) -> list[ev.Event]:
-    """What stands in the journal after its head."""
+def journal_events(run_dir: Path) -> list[ev.Event]:
+    """The events of the journal after its head."""
     tail = Tail(run_dir / "worker-0.jsonl")
     events = [record.event for record in tail.read(64 << 20)]
     assert tail.regions(final=True) == []
@@ -34,7 +34,7 @@ def facts(run_dir: Path) -> list[ev.Event]:
 def steps(run_dir: Path, metric: str = "loss") -> dict[int, list[float]]:
     """The values of every step in the journal."""
     rows: dict[int, list[float]] = {}
-    for event in facts(run_dir):
+    for event in journal_events(run_dir):
         if isinstance(event, ev.StepsRecorded) and event.metric == metric:
             values = float_blocks.unpack(event.block, event.n * event.cores)
             for row in range(event.n):
@@ -95,7 +95,7 @@ def test_unusable_values_are_reported_not_raised(tmp_path: Path, values: Any) ->
     reporter = Reporter(tmp_path, "worker")
     reporter.record_steps(5, values, cores=2)
     reporter.close()
-    (warning,) = facts(tmp_path)
+    (warning,) = journal_events(tmp_path)
     assert isinstance(warning, ev.WarningRaised)
     assert "steps from 5 could not be recorded" in warning.text
 
@@ -104,7 +104,7 @@ def test_bulk_values_of_another_type_are_converted(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
     reporter.record_steps(1, array("d", [1.0, 2.0, 3.0, math.nan]), cores=2)
     reporter.close()
-    (event,) = facts(tmp_path)
+    (event,) = journal_events(tmp_path)
     assert isinstance(event, ev.StepsRecorded)
     assert (event.n, event.mean, event.min, event.max, event.bad) == (2, 2.0, 1.0, 3.0, 1)
 
@@ -148,11 +148,11 @@ def test_stalled_disk_drops_steps_but_not_essential_events(tmp_path: Path, monke
     full = False
     assert reporter.close()
     kept = steps(tmp_path)
-    told = [event for event in facts(tmp_path) if isinstance(event, ev.StepsDropped)]
-    assert sum(event.num_steps for event in told) == 10_000 - len(kept)
+    reported = [event for event in journal_events(tmp_path) if isinstance(event, ev.StepsDropped)]
+    assert sum(event.num_steps for event in reported) == 10_000 - len(kept)
     assert 0 < len(kept) < 10_000
     assert max(kept) == 10_000
-    warnings = [event.text for event in facts(tmp_path) if isinstance(event, ev.WarningRaised)]
+    warnings = [event.text for event in journal_events(tmp_path) if isinstance(event, ev.WarningRaised)]
     assert warnings == [f"warning {number}" for number in range(0, 1000, 100)]
 
 
@@ -177,7 +177,7 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
 
 def test_any_text_is_recorded_and_so_are_later_events(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
-    told = ev.FailureRaised(
+    reported = ev.FailureRaised(
         t=0.0,
         error="ValueError",
         message="\udce4 " + "x" * 50_000_000,
@@ -185,11 +185,11 @@ def test_any_text_is_recorded_and_so_are_later_events(tmp_path: Path) -> None:
         phase="data",
         step=7,
     )
-    reporter.emit(told)
+    reporter.emit(reported)
     reporter.emit(ev.TrainingEnded(t=0.0, outcome="failed", step=7, reason="no such file: \udcff"))
     assert reporter.close()
 
-    failure, ended = facts(tmp_path)
+    failure, ended = journal_events(tmp_path)
     assert isinstance(failure, ev.FailureRaised)
     assert failure.message.startswith("\\udce4 x")
     assert "characters are left out" in failure.message

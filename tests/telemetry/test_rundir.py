@@ -1,4 +1,4 @@
-"""A run's directory: whole or not there, its owner's alone, and told alive or dead."""
+"""The run directory: created atomically, private to its owner, and the liveness of its processes."""
 
 from __future__ import annotations
 

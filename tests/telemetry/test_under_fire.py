@@ -32,16 +32,16 @@ ENDS = [sum(map(len, LINES[: count + 1])) for count in range(len(LINES))]
 
 
 def numbers(path: Path) -> tuple[list[int], bool]:
-    """Numbers of the records that are read, and whether damage was told. Each must be what its writer wrote."""
+    """Numbers of the events that are read, and whether damage is reported. Each event must be as written."""
     tail = open_tail(path)
     records = list(records_of(tail))
-    told = bool(tail.regions(final=True))
+    has_damage = bool(tail.regions(final=True))
     tail.close()
     for record in records:
         assert record == decode(LINES[record.seq])
     found = [record.seq for record in records]
     assert found == sorted(set(found))
-    return found, told
+    return found, has_damage
 
 
 def test_cut_at_any_byte_loses_nothing_before(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_every_flipped_bit_loses_at_most_two_lines(tmp_path: Path) -> None:
         content = bytearray(WHOLE)
         content[place] ^= 1 << (place % 8)
         path.write_bytes(content)
-        found, told = numbers(path)
-        assert told
+        found, has_damage = numbers(path)
+        assert has_damage
         assert len(found) >= len(LINES) - 2
 
 
@@ -67,9 +67,9 @@ def test_duplicated_byte_loses_at_most_its_line(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     for place in range(len(WHOLE)):
         path.write_bytes(WHOLE[: place + 1] + WHOLE[place:])
-        found, told = numbers(path)
+        found, has_damage = numbers(path)
         # A newline twice is an empty line, which says nothing and hides nothing.
-        assert told == (WHOLE[place] != 0x0A)
+        assert has_damage == (WHOLE[place] != 0x0A)
         assert len(found) >= len(LINES) - 1
 
 
@@ -89,29 +89,29 @@ def test_cut_or_flipped_compressed_journal_is_reported(tmp_path: Path) -> None:
     whole = {sum(map(len, frames[:count])): 2 * count for count in range(4)}
     for cut in range(len(content)):
         path.write_bytes(content[:cut])
-        found, told = numbers(path)
+        found, has_damage = numbers(path)
         assert found == list(range(whole[max(end for end in whole if end <= cut)]))
-        assert told == (cut == 0 or cut not in whole)
+        assert has_damage == (cut == 0 or cut not in whole)
         path.write_bytes(content[:cut] + bytes([content[cut] ^ 0x10]) + content[cut + 1 :])
-        found, told = numbers(path)
-        assert told
+        found, has_damage = numbers(path)
+        assert has_damage
         assert len(found) >= 4
 
 
 def test_state_does_not_depend_on_writer_interleaving(recorded_run: Path) -> None:
     merge = Merge(recorded_run)
-    facts, quiet = merge.poll(budget_s=60.0)
+    entries, quiet = merge.poll(budget_s=60.0)
     assert quiet
     merge.close()
-    by_writer = sorted(facts, key=lambda fact: (fact.writer, fact.seq))
-    shuffled = sorted(by_writer, key=lambda fact: (fact.seq * 7919) % 13)
-    in_order = sorted(shuffled, key=lambda fact: fact.seq)
-    twice = [fact for fact in in_order for _ in range(2)]
+    by_writer = sorted(entries, key=lambda timed: (timed.writer, timed.seq))
+    shuffled = sorted(by_writer, key=lambda timed: (timed.seq * 7919) % 13)
+    in_order = sorted(shuffled, key=lambda timed: timed.seq)
+    twice = [timed for timed in in_order for _ in range(2)]
     states = []
-    for facts in (by_writer, in_order, twice):
+    for entries in (by_writer, in_order, twice):
         state = RunState()
-        for fact in facts:
-            state.apply(*fact)
+        for timed in entries:
+            state.apply(*timed)
         states.append((state.newest_t, [(w.name, w.last_seq, w.steps_done, w.checkpoints) for w in state.in_order]))
     assert states[0] == states[1] == states[2]
 
@@ -417,5 +417,5 @@ def test_ending_process_reports_number_of_unwritten_events(tmp_path: Path, bytes
     tail.close()
     assert path.stat().st_size <= bytes_max
     assert (lost > 0) == (bytes_max == 1_000)
-    said = f"tputui: the last {lost} events of worker-0 are in no journal: [Errno 27] File too large\n"
-    assert done.stderr == (said if lost else "")
+    message = f"tputui: the last {lost} events of worker-0 are in no journal: [Errno 27] File too large\n"
+    assert done.stderr == (message if lost else "")

@@ -56,7 +56,7 @@ def unpack(block: str, num_values: int) -> array[float]:
 def unpack_bytes(block: str, num_values: int) -> bytes:
     """Decodes a block to little-endian float32 bytes. Raises `BlockError`."""
     if not 0 <= num_values <= VALUES_MAX:
-        raise BlockError(f"it claims {num_values} values, more than the maximum of {VALUES_MAX}")
+        raise BlockError(f"it claims {num_values} values; 0 to {VALUES_MAX} are allowed")
     expected = num_values * _FLOAT_BYTES
     try:
         raw = binascii.a2b_base64(block[1:].encode("ascii"))
