@@ -493,7 +493,7 @@ def test_repaired_copy_has_no_cached_states(run_dir: Path, capsys: pytest.Captur
     capsys.readouterr()
     copy = run_dir.with_name(f"{run_dir.name}-repaired")
     assert not (copy / "places").exists()
-    assert "1 record" in longrun.told(copy)
+    assert "1 event" in longrun.told(copy)
 
 
 def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
