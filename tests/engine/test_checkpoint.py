@@ -138,7 +138,7 @@ def test_other_or_missing_weights_are_not_adopted_as_best(store: CheckpointStore
     with pytest.raises(SaveFailed, match="there is no"):
         adopting.adopt_best(at_step(2), tmp_path / saved.path)
     store.save(at_step(3)._replace(best=0.25), periodic=True, best=True)
-    with pytest.raises(SaveFailed, match=r"figure was 0\.5"):
+    with pytest.raises(SaveFailed, match=r"with the value 0\.5"):
         adopting.adopt_best(at_step(2), tmp_path / saved.path)
     (tmp_path / "checkpoints" / "best.pt").write_bytes(b"cut short")
     with pytest.raises(SaveFailed, match="cannot be read"):
@@ -253,7 +253,7 @@ def test_epoch_boundary_is_preserved_under_other_batch_size(
 
 def test_other_optimizer_is_rejected_with_a_fix(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
-    with pytest.raises(Refused, match=r'optim\.name: .* write optim\.name = "adam"'):
+    with pytest.raises(Refused, match=r'optim\.name: .* set optim\.name = "adam"'):
         checkpoint_files.load(path, planned("optim.name=sgd"))
 
 
@@ -264,7 +264,7 @@ def test_changed_monitor_or_mode_resets_the_best(store: CheckpointStore, tmp_pat
     assert (loaded.best, loaded.best_epoch) == (None, 0)
     (note,) = loaded.notes
     assert "checkpoint.monitor was loss (min)" in note
-    assert "chosen from new epochs only" in note
+    assert "the best epoch is determined again" in note
     assert checkpoint_files.load(path, planned()).best == 0.5
 
 

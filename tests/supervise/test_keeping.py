@@ -42,7 +42,7 @@ def test_long_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureF
     assert cache_file.read_head(places[-1]).offset == (run_dir / "worker-0.jsonl").stat().st_size
     assert longrun.num_read(run_dir) < 30
     assert load(run_dir).steps == 60_000
-    assert f"{len(places)} sound place" in _check(run_dir, capsys)
+    assert f"{len(places)} cached state" in _check(run_dir, capsys)
 
 
 def test_compressed_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_compressed_run_opens_from_cached_states(bench: Bench, capsys: pytest.Ca
     assert (head.journal, head.offset) == (sealed.name, sealed.stat().st_size)
     assert longrun.num_read(run_dir) < 30
     assert load(run_dir).steps == 60_000
-    assert "sound place" in _check(run_dir, capsys)
+    assert "cached state" in _check(run_dir, capsys)
 
 
 def test_killed_supervisor_leaves_intact_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_killed_supervisor_leaves_intact_cached_states(bench: Bench, capsys: pyt
     wait_for(lambda: not is_running(pid), "the worker's end")
 
     assert load(run_dir).steps == 83_000
-    assert "sound place" in _check(run_dir, capsys)
+    assert "cached state" in _check(run_dir, capsys)
 
 
 def test_run_without_writable_cache_continues_and_logs_it(bench: Bench) -> None:

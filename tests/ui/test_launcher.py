@@ -109,7 +109,7 @@ WRONG = [
     ("optim.name", "adma", "adma is not one of adam, adamw, rmsprop, sgd"),
     ("model.channels", "2000", "it must be 1,024 or less"),
     ("data.valid_fraction", "1", "it must be less than 1"),
-    ("device.cores", "[1, 2]", "must name one core"),
+    ("device.cores", "[1, 2]", "must contain one core"),
     ("name", "a b", "run names may contain letters"),
     ("task", "digitz", 'there is no task "digitz"'),
 ]

@@ -171,7 +171,8 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
     records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
-    read = f"{records} events in {len(readings)} journals" + (f", {cached} cached states" if cached else "")
+    states = f", {cached} cached state{'' if cached == 1 else 's'}" if cached else ""
+    read = f"{records} events in {len(readings)} journals{states}"
     if regions:
         say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} events lost; read {read}")
     else:

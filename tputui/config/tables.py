@@ -60,9 +60,9 @@ class OptimConfig(Table, frozen=True, kw_only=True):
     lowers it along half a cosine to `min_lr` at the end of the last epoch, at every update. Default: `step` if
     `step_size` is set, else `constant`."""
     step_size: int | None = None
-    """For the schedule `step`: epochs after which the learning rate is multiplied by `gamma`."""
+    """For the schedule `step` (StepLR): epochs after which the learning rate is multiplied by `gamma`."""
     gamma: float = 0.1
-    """For the schedule `step`: the factor."""
+    """For the schedule `step` (StepLR): the factor."""
     min_lr: float = 0.0
     """Minimum learning rate of `step` and `cosine`, scaled like `lr`."""
     warmup_epochs: float = 0.0
