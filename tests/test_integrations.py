@@ -87,7 +87,7 @@ def test_script_run_can_be_shown_checked_and_replayed(tmp_path: Path, package: s
     shown = json.loads(tputui("show", name, "--json", cwd=tmp_path))
     assert shown["state"] == "done"
     assert "Line" in tputui("runs", cwd=tmp_path)
-    assert "sound" in tputui("check", name, cwd=tmp_path)
+    assert "no damage" in tputui("check", name, cwd=tmp_path)
     assert "epoch 2 ended" in tputui("replay", name, "--no-ui", cwd=tmp_path)
     assert "state: done" in tputui("attach", name, "--no-ui", cwd=tmp_path)
     events = facts(the_run(tmp_path))

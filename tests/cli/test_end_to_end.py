@@ -410,7 +410,7 @@ def test_resume_without_checkpoint_is_rejected(tmp_path: Path, recorded_run: Pat
     said = tputui("run", CONFIG, "--resume", recorded_run, "--runs-dir", tmp_path / "runs")
 
     assert said.code == 2
-    assert "it saved no checkpoint" in said.err
+    assert "the run saved no checkpoint" in said.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -50,5 +50,5 @@ def test_folds_rejects_data_without_folds_and_explicit_fold(folder: Path) -> Non
     assert "found no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
     said = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)
     assert said.code == 2
-    assert "every fold is trained" in one_sentence(said)
+    assert "folds trains every fold" in one_sentence(said)
     assert not (folder / "runs").exists()

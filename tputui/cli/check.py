@@ -171,10 +171,12 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
     records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
-    states = f", {cached} cached state{'' if cached == 1 else 's'}" if cached else ""
-    read = f"{records} events in {len(readings)} journals{states}"
+    states = f", {_counted(cached, 'cached state')}" if cached else ""
+    read = f"{_counted(records, 'event')} in {_counted(len(readings), 'journal')}{states}"
     if regions:
-        say(f"{inert(run_dir.name)}: {len(regions)} damaged regions, {lost_records(regions)} events lost; read {read}")
+        say(
+            f"{inert(run_dir.name)}: {_counted(len(regions), 'damaged region')}, {_counted(lost_records(regions), 'event')} lost; read {read}"
+        )
     else:
         say(f"{inert(run_dir.name)}: no damage: {read}")
 
@@ -208,3 +210,7 @@ def _as_json(
 
 
 COMMANDS = {"check": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
