@@ -136,7 +136,7 @@ def test_missing_or_unknown_label_names_its_row(tmp_path: Path) -> None:
     said = refused(run_dir, source=table(tmp_path / "gaps.csv", header, rows))
     assert said == (
         f"{tmp_path}/gaps.csv row 3, column label: the label is empty and others are not; label every row, or remove "
-        "the labels of all to predict without metrics"
+        "all labels to predict without metrics"
     )
     wrong = table(tmp_path / "wrong.csv", header, [rows[0], "p1,pixels/1.png,horse"])
     assert f'{wrong} row 3, column label: "horse" is not one of the classes bird, cat, dog' in refused(

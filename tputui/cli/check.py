@@ -174,9 +174,8 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     states = f", {_counted(cached, 'cached state')}" if cached else ""
     read = f"{_counted(records, 'event')} in {_counted(len(readings), 'journal')}{states}"
     if regions:
-        say(
-            f"{inert(run_dir.name)}: {_counted(len(regions), 'damaged region')}, {_counted(lost_records(regions), 'event')} lost; read {read}"
-        )
+        damage = f"{_counted(len(regions), 'damaged region')}, {_counted(lost_records(regions), 'event')} lost"
+        say(f"{inert(run_dir.name)}: {damage}; read {read}")
     else:
         say(f"{inert(run_dir.name)}: no damage: {read}")
 
