@@ -341,7 +341,7 @@ def test_request_keys_are_hidden_if_read_only_or_ended() -> None:
 def test_footer_shows_input_keys_while_searching() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("7", "slash", "a")
-        await until(pilot, lambda: "enter keep" in text(pilot.app.screen).splitlines()[-1])
+        await until(pilot, lambda: "enter accept" in text(pilot.app.screen).splitlines()[-1])
         assert "detach" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("escape")
         await until(pilot, lambda: "detach" in text(pilot.app.screen).splitlines()[-1])
