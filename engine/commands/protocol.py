@@ -55,8 +55,8 @@ class ProgressWriter:
         """Reports why there is no result."""
         self._write({"error": text})
 
-    def _write(self, fact: dict[str, Any]) -> None:
-        left = msgspec.json.encode(fact) + b"\n"
+    def _write(self, message: dict[str, Any]) -> None:
+        left = msgspec.json.encode(message) + b"\n"
         # The reader may be gone; the work does not depend on it.
         with contextlib.suppress(BrokenPipeError):
             while left:

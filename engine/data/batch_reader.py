@@ -164,9 +164,9 @@ OnBadExample = Callable[[Split, BadExample, int, int], None]
 class BadExampleBudget:
     """The number of examples that a run may leave out, over all splits."""
 
-    def __init__(self, limit: int, tell: OnBadExample) -> None:
+    def __init__(self, limit: int, on_bad_example: OnBadExample) -> None:
         self._limit = limit
-        self._tell = tell
+        self._on_bad_example = on_bad_example
         self._spent = 0
 
     def spend(self, split: Split, bad: BadExample) -> None:
@@ -175,7 +175,7 @@ class BadExampleBudget:
             allowed = f"{self._limit} may be left out (data.max_bad_rows)" if self._limit else "none may be left out"
             raise TooManyBad(f"{bad}; {allowed}: fix it, or raise data.max_bad_rows") from bad
         self._spent += 1
-        self._tell(split, bad, self._spent, self._limit)
+        self._on_bad_example(split, bad, self._spent, self._limit)
 
 
 class BadExamples:

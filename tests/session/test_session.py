@@ -1,4 +1,4 @@
-"""A run as it is looked at: live, replayed, damaged, vanished."""
+"""Sessions of live, replayed, damaged and removed runs."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_clock_set_back_shortens_neither_run_nor_replay(tmp_path: Path) -> None:
     for writer in ("worker-0", "supervisor-0"):
         path = run_dir / f"{writer}.jsonl"
         events = [record.event for record in map(decode, path.read_bytes().splitlines())]
-        # A supervisor samples its host all the time; what a writer does not say anything in is lost of the time.
+        # A supervisor samples its host all the time; time without an event of any writer is lost.
         samples = [ev.LogWritten(t=T0 + 5.2 + k, line="") for k in range(1, 6) if writer == "supervisor-0"]
         events[-2:-2] = samples
         back = [msgspec.structs.replace(e, t=e.t - 3600) if e.t > T0 + 7.6 else e for e in events]
@@ -192,7 +192,7 @@ def test_damage_in_a_journal_is_skipped_and_reported(
     left = damaged[data.draw(st.sampled_from(sorted(damaged)))]
     path.write_bytes(left)
     snapshot = load(run_dir)
-    # A supervisor's journal that was cut between two lines looks like one whose writer was killed.
+    # A supervisor's journal that was truncated between two lines looks like one whose writer was killed.
     may_be_killed = path.name.startswith("supervisor") and b"WorkerStarted" in left and left.endswith(b"\n")
     is_sound = left == content or (content.startswith(left) and may_be_killed)
     assert {region.journal for region in snapshot.damage.regions} == (set() if is_sound else {path.name})
@@ -236,7 +236,7 @@ def test_missing_directory_is_reported(tmp_path: Path) -> None:
 
 
 def straight(run_dir: Path, t: float) -> Snapshot:
-    """A replay that was sought to `t` at once."""
+    """A replay that starts at `t`."""
     session = Session.replay(run_dir, clock=Hands())
     assert session.player is not None
     session.player.pause()
@@ -400,11 +400,11 @@ def test_unknown_kind_of_event_is_reported(recorded_run: Path) -> None:
     assert "TeaMade" in warning
 
 
-# Looking back while the run goes on
+# Looking back while the run continues
 
 
 def as_then(snapshot: Snapshot) -> Snapshot:
-    """A snapshot without what depends on whether the run goes on: how a process is judged after its last word."""
+    """A snapshot without the fields that depend on whether the run continues."""
     return msgspec.structs.replace(
         snapshot,
         condition="running",

@@ -42,7 +42,7 @@ def rewritten(run_dir: Path, writer: str, events: list[ev.Event]) -> None:
 
 
 def ended(outcome: ev.Outcome, *, heard: bool | None, exited: ev.WorkerExited) -> list[ev.Event]:
-    """A supervisor's journal that says how the run ended."""
+    """The events of a supervisor at the end of a run."""
     last = ev.RunEnded(t=T0 + 12, outcome=outcome, exit_code=1, reason="it ended", training_ended=heard)
     return [*supervisor_events(None), exited, last]
 

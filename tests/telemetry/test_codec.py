@@ -1,4 +1,4 @@
-"""One event <-> one line: nothing changes on the way, and no damage goes unseen."""
+"""Encoding and decoding of events: lossless, and all damage is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of float32 as text."""
+"""Blocks of float32 values as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with fixed seeds, and what it and its like have found, one by one."""
+"""A short run of the fuzzer with fixed seeds, and regression tests for its findings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read(path: Path) -> tuple[int, list[Damage]]:
 
 
 def with_line(run_dir: Path, body: bytes, *, seq: bytes = b"9") -> Path:
-    """A journal of a further writer: its head, and a forged line after it."""
+    """Writes a journal of another process: its head and a forged line."""
     path = run_dir / "rank-1.jsonl"
     recorded.write_journal(path, [recorded.opened(recorded.T0, "rank", 1)])
     head = decode(path.read_bytes())

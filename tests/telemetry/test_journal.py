@@ -1,4 +1,4 @@
-"""A journal as it grows, and as it is found after a crash."""
+"""Reading journals while they grow and after a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE = b"".join(LINES)
 
 
 def read_all(path: Path, *, final: bool = True, max_bytes: int = 1 << 20) -> tuple[list[Record], list[Damage]]:
-    """What a reader makes of a journal."""
+    """The valid events of a journal, and its damage."""
     tail = Tail(path)
     records: list[Record] = []
     while tail.position.offset < tail.position.size:

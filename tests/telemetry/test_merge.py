@@ -1,4 +1,4 @@
-"""Every journal of a run, read together."""
+"""Reading all journals of a run together."""
 
 from __future__ import annotations
 

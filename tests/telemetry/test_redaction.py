@@ -1,4 +1,4 @@
-"""What looks like a secret is masked, what does not is left as it is, and neither takes long."""
+"""Secrets are masked, other texts are unchanged, and both are fast."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_secrets_in_text_are_redacted(text: str, shown: str) -> None:
     assert redaction.masked_text(text) == shown
 
 
-# Lines that training prints, torch and its like among them, with words in them that also name secrets.
+# Lines printed by training, torch and other libraries, with words that also occur in names of secrets.
 ORDINARY = """\
 epoch 3/10 step 420 loss: 0.4132 acc=0.91 lr=3e-05 tokens/s: 51200 num_tokens=5123000
 KeyError: 'token'

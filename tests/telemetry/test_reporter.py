@@ -1,4 +1,4 @@
-"""What a training loop may expect of its reporter."""
+"""The reporter: never blocks or raises, and writes or counts every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals at every byte, on disks that refuse, under clocks that jump and between writers that should not both be."""
+"""Journals with damage at every byte, full disks, clocks that jump, and duplicate writers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_duplicated_byte_loses_at_most_its_line(tmp_path: Path) -> None:
     for place in range(len(WHOLE)):
         path.write_bytes(WHOLE[: place + 1] + WHOLE[place:])
         found, has_damage = numbers(path)
-        # A newline twice is an empty line, which says nothing and hides nothing.
+        # Two newlines are an empty line, which is not damage.
         assert has_damage == (WHOLE[place] != 0x0A)
         assert len(found) >= len(LINES) - 1
 
@@ -292,18 +292,18 @@ os.setgid({NOBODY})
 os.setuid({NOBODY})
 os.umask(0)
 """
-"""Everything imported, then everything given up that a superuser may do."""
+"""Imports everything, then drops all privileges."""
 
 
 def as_nobody(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs a program as a user who owns nothing."""
+    """Runs a program as another user without privileges."""
     command = [sys.executable, "-c", AS_NOBODY + program, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A folder that every user may look into and write to, as a shared disk has it."""
+    """A folder that every user can read and write, as on a shared disk."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Writes cache files while a run goes on: follows the journals as a viewer does.
+"""Writes cache files while a run continues: follows the journals like a viewer.
 
 It works for a moment and then rests many times as long, so it may fall behind but never blocks the run. Number and
 bytes of the files are bounded: in a longer run they are further apart, and the newest one always exists. After damage

@@ -152,7 +152,7 @@ class AllCoreSeries(StateStruct, dict=True):
             if newest.last < column.first and column.last - newest.first < self.stride:
                 self.columns[-1] = _joined(newest, column)
                 return
-            # Steps that were passed over since belong to the column before.
+            # Steps that were left out since then belong to the previous column.
             self.columns[-1] = newest._replace(last=max(newest.last, column.first - 1))
         self.columns.append(column)
 

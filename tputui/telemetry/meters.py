@@ -1,4 +1,4 @@
-"""Meter readings from the values of a training loop: running averages, and what a Lightning module logged."""
+"""Meter readings from a training loop: running averages, and values logged by a Lightning module."""
 
 from __future__ import annotations
 
