@@ -511,7 +511,7 @@ def test_ctrl_c_shows_how_to_leave() -> None:
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "Ctrl-C does not quit: q leaves this screen, ctrl+q quits" in shown(pilot))
         await pilot.press("7", "slash", "ctrl+c")
-        await until(pilot, lambda: "Ctrl-C does not leave" in shown(pilot))
+        await until(pilot, lambda: "Ctrl-C does not quit" in shown(pilot))
         assert pilot.app.screen.query_one(LogPanel).as_text() is not None
         await pilot.press("escape", "question_mark", "ctrl+c")
         assert pilot.app.is_running
