@@ -34,6 +34,7 @@ class _DetachedReport(NamedTuple):
 
     at: Position
     """Position after its last step."""
+    lr: float
     steps: Detached
 
 
@@ -42,6 +43,7 @@ class _FetchedReport(NamedTuple):
 
     at: Position
     """Position after its last step."""
+    lr: float
     values: StepValues
     step_s: float
 
@@ -108,7 +110,7 @@ class StepReporter:
         self._events.progress.step = at.step
         self._emit()
         if self._events.telemetry and self._coordinator.is_report_due(self.buffer):
-            self._detached = _DetachedReport(at, self.buffer.detach())
+            self._detached = _DetachedReport(at, self._lr(at), self.buffer.detach())
             # The next step may be compiled as well, which can take minutes; and several processes read together.
             if self._events.programs.compile_s > compiled_s or not self._strategy.is_only:
                 self.flush()
@@ -122,7 +124,7 @@ class StepReporter:
         """Reports every step up to `at`."""
         self.flush()
         if self.buffer.pending:
-            self._detached = _DetachedReport(at, self.buffer.detach())
+            self._detached = _DetachedReport(at, self._lr(at), self.buffer.detach())
             self.flush()
 
     def report_before_failure(self, at: Position) -> None:
@@ -137,24 +139,24 @@ class StepReporter:
         """Waits for the detached steps and reads them; one transfer."""
         if self._detached is None:
             return
-        (at, detached), self._detached = self._detached, None
+        (at, lr, detached), self._detached = self._detached, None
         with self._events.sections.section("execute"):
             backend.wait()
         with self._events.sections.section("report"):
             values = self.buffer.fetch(detached)
             step_s = self._events.step_s(len(values.means))
             self.buffer.interval.retune(step_s)
-            self._fetched = _FetchedReport(at, values, step_s)
+            self._fetched = _FetchedReport(at, lr, values, step_s)
         self._events.restart_pace()
 
     def _emit(self) -> None:
         if self._fetched is None:
             return
-        (at, values, step_s), self._fetched = self._fetched, None
+        (at, lr, values, step_s), self._fetched = self._fetched, None
         events, meters = self._events, self.buffer.meters
         with events.sections.section("report"):
             losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
-            events.report_steps(at, losses, step_s, lr=self._lr(at), report_steps=self.buffer.interval.steps)
+            events.report_steps(at, losses, step_s, lr=lr, report_steps=self.buffer.interval.steps)
             first_step = at.step - len(values.means) + 1
             self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
             events.report_meters(at, "train", meters.readings(), meters.reduced)
