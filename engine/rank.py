@@ -24,8 +24,8 @@ import msgspec
 from engine import run_plan
 from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.parallel.rank_processes import ROLE
-from engine.process import crash_report, hardware, monitor, stacks
-from engine.process.monitor import POLL_INTERVAL_S, WorkerMonitor
+from engine.process import crash_report, hardware, main_thread, stacks
+from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
@@ -110,7 +110,7 @@ class Rank:
 
     def close(self) -> None:
         """Closes the journal."""
-        monitor.close(self._reporter)
+        main_thread.close(self._reporter)
 
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build

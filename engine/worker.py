@@ -23,7 +23,7 @@ from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable, text_of
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
-from engine.process.monitor import WorkerMonitor, leave
+from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, RunConfig, from_builtins

@@ -84,9 +84,9 @@ def check(
         planned = run_plan.make(config, found, source)
         facts = planned.facts()
         if resume is not None:
-            from engine.checkpoint import checkpoint_files
+            from engine.checkpoint import checkpoint_store
 
-            checkpoint_files.load(resume, planned)
+            checkpoint_store.load(resume, planned)
         forecast, why_not = _memory(planned) if memory else (None, None)
     except Refused as refused:
         return CheckResult(refused.problems, facts)

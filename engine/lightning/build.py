@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from engine.checkpoint import checkpoint_files
-from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
+from engine.checkpoint import checkpoint_store
+from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.lightning import data_loaders, fake_devices, user_module
@@ -137,7 +137,7 @@ class LightningRun:
 
 def trainer(plan: Plan, cores: Strategy, context: RunContext) -> LightningRun:
     """A LightningModule ready to be trained. Raises `Refused`."""
-    resumed = checkpoint_files.load(context.resume_from, plan) if context.resume_from is not None else None
+    resumed = checkpoint_store.load(context.resume_from, plan) if context.resume_from is not None else None
     # A TputuiCallback of the module finds here that this run is reported already.
     os.environ[RUN_DIR_VARIABLE] = str(context.run_dir.resolve())
     events = EventEmitter(plan, cores, context.reporter, context.progress, WARM_UP_RUNS, telemetry=context.telemetry)

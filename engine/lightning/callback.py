@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
+from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import DataWait
 from engine.lightning.reporting import LightningReporter

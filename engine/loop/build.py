@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint import checkpoint_files, resume
+from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable
@@ -80,7 +80,7 @@ def _opening(plan: Plan) -> Iterator[None]:
 def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
     run_dir, resume_from = context.run_dir, context.resume_from
-    resumed = checkpoint_files.load(resume_from, plan) if resume_from is not None else None
+    resumed = checkpoint_store.load(resume_from, plan) if resume_from is not None else None
     splits = plan.task.load(plan.data, plan.config.seed)
     found, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if found != expected:
@@ -94,7 +94,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     train_step.trace_timer.compiled_s = events.programs.seconds
     identity = splits.identity
     store = (
-        checkpoint_files.CheckpointStore(run_dir, plan, identity)
+        checkpoint_store.CheckpointStore(run_dir, plan, identity)
         if cores.is_only
         else SharedCheckpointStore(run_dir, plan, cores, identity)
     )

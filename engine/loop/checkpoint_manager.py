@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
-from engine.checkpoint.checkpoint_files import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
+from engine.checkpoint.checkpoint_store import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
 from engine.checkpoint.resume import Position
 from engine.errors import NotFinite
 from engine.loop.events import EventEmitter

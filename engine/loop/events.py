@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.checkpoint.checkpoint_files import Saved
+from engine.checkpoint.checkpoint_store import Saved
 from engine.checkpoint.resume import Position
 from engine.errors import BadExample
 from engine.loop.step_buffer import Float32s
@@ -19,7 +19,7 @@ from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.memory import DeviceMemory
-from engine.xla.metrics import WARM_UP_RUNS, ProgramCounters
+from engine.xla.runtime_counters import WARM_UP_RUNS, ProgramCounters
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request

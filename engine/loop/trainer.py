@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
+from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import DataWait
 from engine.data.feed import BatchFeeds, Feed

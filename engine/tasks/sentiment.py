@@ -83,7 +83,7 @@ class Sentiment(Labelled):
 
     def model(self, options: SentimentModel, data: SentimentData) -> torch.nn.Module:
         """Embedding, LSTM, last layer, for the maximum vocabulary size of the options."""
-        from engine.models.text import LstmClassifier, WordList
+        from engine.models.text_classifier import LstmClassifier, WordList
 
         if not self._names:
             self._learn_names(data, None)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoint import checkpoint_files
-from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore
+from engine.checkpoint import checkpoint_store
+from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.loop import checkpoint_manager
 from engine.task import Plan
@@ -53,7 +53,7 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     if source is not None:
         checkpoint_manager.remove_partial_writes(source)
         resumed = checkpoint_manager.adopt_best(
-            store, checkpoint_files.load(source, planned_for_ever()), source, sys.exit
+            store, checkpoint_store.load(source, planned_for_ever()), source, sys.exit
         )
         step, best = resumed.position.step, resumed.best or 1.0
     while True:
@@ -92,20 +92,20 @@ def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) 
 def check(run_dir: Path, first: int, done: int) -> Path:
     """Checks the checkpoints that it left, and returns the last one."""
     folder = run_dir / rundir.CHECKPOINTS
-    for name in (checkpoint_files.LAST, checkpoint_files.BEST):
+    for name in (checkpoint_store.LAST, checkpoint_store.BEST):
         # Whole, and what was saved; else it is refused.
         step, best = read(folder / name)
-        assert step in (first + done, first + done + 1) or name == checkpoint_files.BEST, (name, step, first, done)
+        assert step in (first + done, first + done + 1) or name == checkpoint_store.BEST, (name, step, first, done)
         assert best == 0.5 ** (step // 3), "the best figure is that of its step"
     assert len(list(folder.glob("step-*.pt"))) <= KEEP + 2, (
         "those that are kept, the best one, and the one in the making"
     )
-    return folder / checkpoint_files.LAST
+    return folder / checkpoint_store.LAST
 
 
 def read(path: Path) -> tuple[int, float | None]:
     """Step and best value of a checkpoint, after a check of all its values."""
-    found = checkpoint_files.load(path, planned_for_ever())
+    found = checkpoint_store.load(path, planned_for_ever())
     assert bool((found.learner["model"]["w"] == found.position.step).all())
     return found.position.step, found.best
 

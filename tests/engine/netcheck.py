@@ -17,7 +17,7 @@ from engine import losses
 from engine.loop.network import to_device
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
-from engine.models.text import LstmClassifier
+from engine.models.text_classifier import LstmClassifier
 from engine.models.unet import UNet
 from engine.parallel.spmd import Spmd
 from engine.xla import backend

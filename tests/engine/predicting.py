@@ -20,7 +20,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     import torch
 
     from engine import run_plan
-    from engine.checkpoint import checkpoint_files
+    from engine.checkpoint import checkpoint_store
     from engine.process import hardware
 
     run = make(tmp_path, name, list(overrides), text=text)
@@ -32,8 +32,8 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     torch.manual_seed(3)
     learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
     at = Position(epoch=2, batch=0, step=9, evaluating=False)
-    checkpoint_files.CheckpointStore(run.dir, planned).save(
-        checkpoint_files.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True
+    checkpoint_store.CheckpointStore(run.dir, planned).save(
+        checkpoint_store.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True
     )
     return run.dir
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from engine import run_plan
-from engine.checkpoint import atomic_write, checkpoint_files, checksums, resume
-from engine.checkpoint.checkpoint_files import Checkpoint, CheckpointStore, SaveFailed
+from engine.checkpoint import atomic_write, checkpoint_store, checksums, resume
+from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
 from engine.checkpoint.resume import Position
 from engine.errors import Refused
 from engine.process import hardware
@@ -50,7 +50,7 @@ def test_checkpoint_round_trips(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(25), periodic=False, best=False)
     assert saved.path == "checkpoints/step-00000025.pt"
     assert saved.bytes == (tmp_path / saved.path).stat().st_size
-    loaded = checkpoint_files.load(tmp_path / saved.path, planned())
+    loaded = checkpoint_store.load(tmp_path / saved.path, planned())
     assert loaded.position == at_step(25).position
     assert loaded.learner["model"]["w"].tolist() == [25.0] * 4
     assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
@@ -90,7 +90,7 @@ def test_resumed_run_takes_over_best_weights(store: CheckpointStore, tmp_path: P
     (new / "checkpoints").mkdir(parents=True)
     CheckpointStore(new, planned()).adopt_best(at_step(2), tmp_path / saved.path)
     assert names(new) == {"best.pt"}
-    assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
+    assert checkpoint_store.load(new / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
 def test_run_killed_before_naming_best_resumes_with_it(store: CheckpointStore, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_run_killed_before_naming_best_resumes_with_it(store: CheckpointStore, t
     new = tmp_path / "new"
     (new / "checkpoints").mkdir(parents=True)
     CheckpointStore(new, planned()).adopt_best(ended, tmp_path / "checkpoints" / "last.pt")
-    assert checkpoint_files.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
+    assert checkpoint_store.load(new / "checkpoints" / "best.pt", planned()).position.step == 2
 
 
 def test_best_weights_are_copied_without_hard_links(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_checkpoints_work_without_hard_links(
         store.save(at_step(step), periodic=True, best=step == 2)
     kept = planned().config.checkpoint.keep
     assert names(tmp_path) == {f"step-{step:08d}.pt" for step in range(6 - kept, 6)} | {"last.pt", "best.pt"}
-    held = (checkpoint_files.load(tmp_path / "checkpoints" / f"{name}.pt", planned()) for name in ("last", "best"))
+    held = (checkpoint_store.load(tmp_path / "checkpoints" / f"{name}.pt", planned()) for name in ("last", "best"))
     assert [one.position.step for one in held] == [5, 2]
 
 
@@ -150,7 +150,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from engine.checkpoint.checkpoint_files import CheckpointStore, SaveFailed
+from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from tests.engine.test_checkpoint import at_step, planned
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = CheckpointStore(Path(sys.argv[1]), planned())
@@ -172,7 +172,7 @@ def test_full_disk_keeps_old_checkpoint_and_reports(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "checkpoints/step-00000002.pt could not be written" in done.stdout
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
-    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+    assert checkpoint_store.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
 def test_old_checkpoint_takes_default_of_new_task_key(store: CheckpointStore, tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_old_checkpoint_takes_default_of_new_task_key(store: CheckpointStore, tm
     older = tmp_path / "older.pt"
     torch.save(content, older)
     default = planned().task.model_options().dropout  # type: ignore[attr-defined]
-    assert checkpoint_files.load(older, planned(f"model.dropout={default}")).position.step == 25
+    assert checkpoint_store.load(older, planned(f"model.dropout={default}")).position.step == 25
     with pytest.raises(Refused, match=r"model\.dropout"):
-        checkpoint_files.load(older, planned("model.dropout=0.77"))
+        checkpoint_store.load(older, planned("model.dropout=0.77"))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_incompatible_checkpoint_is_rejected_with_key(
 ) -> None:
     saved = store.save(at_step(1), periodic=True, best=False)
     with pytest.raises(Refused) as refused:
-        checkpoint_files.load(tmp_path / saved.path, planned(override))
+        checkpoint_store.load(tmp_path / saved.path, planned(override))
     assert [problem.key for problem in refused.value.problems] == [key]
 
 
@@ -219,7 +219,7 @@ def test_resume_with_other_cores_continues_by_examples(store: CheckpointStore, t
     # 22 steps of 64 per epoch: epoch 3 has 10 of them done, 640 examples.
     at = at_step(54)._replace(position=Position(epoch=3, batch=10, step=54, evaluating=False))
     path = tmp_path / store.save(at, periodic=True, best=False).path
-    half = checkpoint_files.load(path, planned("device.cores=4", "optim.lr=0.01"))
+    half = checkpoint_store.load(path, planned("device.cores=4", "optim.lr=0.01"))
     assert half.position == Position(epoch=3, batch=20, step=2 * 44 + 20, evaluating=False)
     assert half.new_settings
     settings, moved = half.notes
@@ -227,12 +227,12 @@ def test_resume_with_other_cores_continues_by_examples(store: CheckpointStore, t
     assert "optim.lr 0.0005 -> 0.01" in settings
     assert "epoch 3 continues after 20 of its 44 steps" in moved
     assert "step 54 counts as step 108" in moved
-    odd = checkpoint_files.load(path, planned("data.batch_per_core=12"))
+    odd = checkpoint_store.load(path, planned("data.batch_per_core=12"))
     assert odd.position == Position(epoch=3, batch=6, step=2 * 14 + 6, evaluating=False)
     assert not odd.new_settings
-    same_batch = checkpoint_files.load(path, planned("device.cores=4", "data.batch_per_core=16"))
+    same_batch = checkpoint_store.load(path, planned("device.cores=4", "data.batch_per_core=16"))
     assert same_batch.position == at.position
-    unchanged = checkpoint_files.load(path, planned())
+    unchanged = checkpoint_store.load(path, planned())
     assert (unchanged.position, unchanged.new_settings, unchanged.notes) == (at.position, False, ())
 
 
@@ -248,24 +248,24 @@ def test_epoch_boundary_is_preserved_under_other_batch_size(
     store: CheckpointStore, tmp_path: Path, at: Position, expected: Position
 ) -> None:
     path = tmp_path / store.save(at_step(1)._replace(position=at), periodic=True, best=False).path
-    assert checkpoint_files.load(path, planned("device.cores=4")).position == expected
+    assert checkpoint_store.load(path, planned("device.cores=4")).position == expected
 
 
 def test_other_optimizer_is_rejected_with_a_fix(store: CheckpointStore, tmp_path: Path) -> None:
     path = tmp_path / store.save(at_step(1), periodic=True, best=False).path
     with pytest.raises(Refused, match=r'optim\.name: .* set optim\.name = "adam"'):
-        checkpoint_files.load(path, planned("optim.name=sgd"))
+        checkpoint_store.load(path, planned("optim.name=sgd"))
 
 
 @pytest.mark.parametrize("override", ["checkpoint.monitor=accuracy", "checkpoint.mode=max"])
 def test_changed_monitor_or_mode_resets_the_best(store: CheckpointStore, tmp_path: Path, override: str) -> None:
     path = tmp_path / store.save(at_step(1)._replace(best_epoch=1), periodic=True, best=True).path
-    loaded = checkpoint_files.load(path, planned(override))
+    loaded = checkpoint_store.load(path, planned(override))
     assert (loaded.best, loaded.best_epoch) == (None, 0)
     (note,) = loaded.notes
     assert "checkpoint.monitor was loss (min)" in note
     assert "the best epoch is determined again" in note
-    assert checkpoint_files.load(path, planned()).best == 0.5
+    assert checkpoint_store.load(path, planned()).best == 0.5
 
 
 def test_best_value_without_its_metric_name_is_ignored(store: CheckpointStore, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_best_value_without_its_metric_name_is_ignored(store: CheckpointStore, t
     del content["monitor"], content["data"]
     older = tmp_path / "older.pt"
     torch.save(content, older)
-    assert checkpoint_files.load(older, planned()).best is None
+    assert checkpoint_store.load(older, planned()).best is None
 
 
 def test_more_data_is_accepted_only_at_an_epoch_boundary(tmp_path: Path) -> None:
@@ -286,11 +286,11 @@ def test_more_data_is_accepted_only_at_an_epoch_boundary(tmp_path: Path) -> None
     middle = tmp_path / store.save(at_step(11), periodic=True, best=False).path
     tabular(tmp_path, 40)
     more = run_plan.make(config.parse(text, "t.toml"), CPU, "t.toml")
-    loaded = checkpoint_files.load(boundary, more)
+    loaded = checkpoint_store.load(boundary, more)
     assert loaded.position == Position(epoch=3, batch=0, step=2 * more.steps_per_epoch, evaluating=False)
     assert "16 training and 4 validation examples then, 32 and 8 now" in loaded.notes[0]
     with pytest.raises(Refused, match=r"data: .* in the middle of epoch 2 of 16 training examples, and there are 32"):
-        checkpoint_files.load(middle, more)
+        checkpoint_store.load(middle, more)
 
 
 def test_changed_data_of_equal_size_is_named(tmp_path: Path) -> None:
@@ -326,14 +326,14 @@ def test_flipped_bit_never_loads_other_weights(store: CheckpointStore, tmp_path:
         damaged[place] ^= 1 << place % 8
         flipped.write_bytes(damaged)
         try:
-            loaded = checkpoint_files.load(flipped, planned())
+            loaded = checkpoint_store.load(flipped, planned())
         except Refused:
             refused += 1
             continue
         assert loaded.position == whole.position, place
         assert all(torch.equal(loaded.learner["model"][name], weights[name]) for name in weights), place
     assert refused > 10
-    assert checkpoint_files.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
+    assert checkpoint_store.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -362,9 +362,9 @@ def test_reading_options_may_change_on_resume(tmp_path: Path) -> None:
         return run_plan.make(config.parse(text, "t.toml", list(overrides)), CPU, "t.toml")
 
     saved = CheckpointStore(tmp_path, of()).save(at_step(1), periodic=True, best=False)
-    assert checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
+    assert checkpoint_store.load(tmp_path / saved.path, of("data.max_bad_rows=3")).position.step == 1
     with pytest.raises(Refused) as refused:
-        checkpoint_files.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
+        checkpoint_store.load(tmp_path / saved.path, of("data.max_bad_rows=3", "data.valid_fraction=0.5"))
     assert [problem.key for problem in refused.value.problems] == ["data.valid_fraction"]
 
 
@@ -373,16 +373,16 @@ def test_non_checkpoint_file_is_rejected_in_one_sentence(tmp_path: Path, content
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(Refused, match="cannot be read as a checkpoint"):
-        checkpoint_files.load(path, planned())
+        checkpoint_store.load(path, planned())
     with pytest.raises(Refused, match="no such checkpoint"):
-        checkpoint_files.load(tmp_path / "none.pt", planned())
+        checkpoint_store.load(tmp_path / "none.pt", planned())
 
 
 def test_file_of_another_program_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save({"model": {}}, path)
     with pytest.raises(Refused, match="not a checkpoint of this version"):
-        checkpoint_files.load(path, planned())
+        checkpoint_store.load(path, planned())
 
 
 def test_strict_check_reads_checkpoint_before_start(store: CheckpointStore, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import checkpoint_files, checksums
-from engine.checkpoint.checkpoint_files import CheckpointStore, SaveFailed
+from engine.checkpoint import checkpoint_store, checksums
+from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.errors import Refused
 from engine.loop import checkpoint_manager
 from tests.another_user import another_user, needs_root
@@ -75,7 +75,7 @@ def test_read_back_mismatch_rejects_the_checkpoint(
     with pytest.raises(SaveFailed, match="the disk returned other bytes than were written"):
         store.save(at_step(2), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
-    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
+    assert checkpoint_store.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
@@ -92,8 +92,8 @@ def test_late_disk_error_is_reported_with_reason(
             store.save(at_step(2), periodic=True, best=True)
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}
     store.save(at_step(3), periodic=True, best=False)
-    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 3
-    assert checkpoint_files.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
+    assert checkpoint_store.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 3
+    assert checkpoint_store.load(tmp_path / "checkpoints" / "best.pt", planned()).position.step == 1
 
 
 def test_listing_error_after_save_is_harmless(
@@ -105,9 +105,9 @@ def test_listing_error_after_save_is_harmless(
     with monkeypatch.context() as patched:
         patched.setattr(os, "listdir", refuse)
         saved = store.save(at_step(1), periodic=True, best=True)
-    assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
+    assert checkpoint_store.load(tmp_path / saved.path, planned()).position.step == 1
     store.save(at_step(2), periodic=True, best=False)
-    assert checkpoint_files.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 2
+    assert checkpoint_store.load(tmp_path / "checkpoints" / "last.pt", planned()).position.step == 2
 
 
 @pytest.mark.parametrize("name", ["last.pt", "step-00000002.pt"])
@@ -119,18 +119,18 @@ def test_changed_bytes_are_rejected_naming_an_intact_one(store: CheckpointStore,
     for place in range(0, size, size // 16):
         flip(folder / "last.pt", place)
         with pytest.raises(Refused) as refused:
-            checkpoint_files.load(folder / name, planned())
+            checkpoint_store.load(folder / name, planned())
         (problem,) = refused.value.problems
         assert problem.sentence == (
             f"resume: {folder / name}: its bytes changed since it was saved, according to its sha256 in SHA256SUMS; "
             f"{folder}/step-00000001.pt is intact: use that one instead"
         )
         flip(folder / "last.pt", place)
-    assert checkpoint_files.load(folder / name, planned()).position.step == 2
+    assert checkpoint_store.load(folder / name, planned()).position.step == 2
     flip(folder / "best.pt", size // 2)
     flip(folder / "last.pt", size // 2)
     with pytest.raises(Refused, match="no intact checkpoint is beside it"):
-        checkpoint_files.load(folder / name, planned())
+        checkpoint_store.load(folder / name, planned())
 
 
 def test_checkpoint_replaced_during_read_is_not_damaged(
@@ -147,7 +147,7 @@ def test_checkpoint_replaced_during_read_is_not_damaged(
 
     monkeypatch.setattr(checksums, "read", read_late)
     assert checksums.verified_digest(best) == checksums.digest_of(best)
-    assert checkpoint_files.load(best, planned()).position.step == 3
+    assert checkpoint_store.load(best, planned()).position.step == 3
 
 
 def test_damaged_best_checkpoint_is_not_taken_over(store: CheckpointStore, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_damaged_best_checkpoint_is_not_taken_over(store: CheckpointStore, tmp_p
 def test_checkpoint_without_digest_is_read(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
     (tmp_path / "checkpoints" / checksums.NAME).unlink()
-    assert checkpoint_files.load(tmp_path / saved.path, planned()).position.step == 1
+    assert checkpoint_store.load(tmp_path / saved.path, planned()).position.step == 1
 
 
 def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_pa
         assert (saved.path, saved.unfit, saved.dropped) == ("checkpoints/non-finite.pt", "w", ())
     assert names(tmp_path) == before | {"non-finite.pt"}
     folder = tmp_path / "checkpoints"
-    steps = {name: checkpoint_files.load(folder / name, planned()).position.step for name in sorted(names(tmp_path))}
+    steps = {name: checkpoint_store.load(folder / name, planned()).position.step for name in sorted(names(tmp_path))}
     assert (steps["last.pt"], steps["best.pt"], steps["non-finite.pt"]) == (2, 1, 5)
 
 

@@ -15,7 +15,7 @@ from engine.models import weights
 from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
 from engine.models.scan_lstm import LSTM, unrolled_modules
-from engine.models.text import LstmClassifier
+from engine.models.text_classifier import LstmClassifier
 from engine.models.unet import UNet
 from tests.engine.netcheck import WARM_UP
 from tests.engine.processes import on_cores

@@ -390,7 +390,7 @@ def test_checkpoint_too_big_for_disk_keeps_the_old_one(tmp_path: Path) -> None:
 LEAVE_UNDER_A_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
-from engine.process.monitor import leave
+from engine.process.main_thread import leave
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter

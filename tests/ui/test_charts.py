@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.state.chart_data import CoreColumn, Segment
 from tputui.state.snapshot import Snapshot
-from tputui.ui.charts import axis, events_line, heatmap, loss, outlier, overlay, plot
+from tputui.ui.charts import axis, events_line, heatmap, loss, outlier_marks, overlay, plot
 from tputui.ui.charts.axis import X_KINDS, AxisInfo, XAxis, axis_info_of
 from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache, gather, smoothed
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.outlier import OutlierDetector
+from tputui.ui.charts.outlier_marks import OutlierDetector
 from tputui.ui.charts.sparkline import evenly
 from tputui.ui.charts.visible_data import ChartSeries
 from tputui.ui.render import braille
@@ -428,7 +428,7 @@ def test_single_core_and_log_maps_show_the_loss() -> None:
 
 @given(st.integers(1, 4096), st.integers(1, 60))
 def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
-    groups = outlier.grouped(cores, rows)
+    groups = outlier_marks.grouped(cores, rows)
     assert [core for group in groups for core in group] == list(range(cores))
     assert len(groups) <= rows
     assert len(groups[0]) == 1 or cores > rows

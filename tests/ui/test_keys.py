@@ -18,7 +18,7 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import PANEL_TYPES, Body
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.widgets.dialogs import ConfirmStop
-from tputui.ui.widgets.player import next_speed, play_or_pause, seek_by
+from tputui.ui.widgets.player_bar import next_speed, play_or_pause, seek_by
 
 ENDED = [made.finished(), made.failed(), made.changed(made.running(), condition="lost")]
 

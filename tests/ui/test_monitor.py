@@ -33,7 +33,7 @@ from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import width_of
-from tputui.ui.widgets.player import PlayerBar, by_step, by_time
+from tputui.ui.widgets.player_bar import PlayerBar, by_step, by_time
 
 WIDE = (160, 45)
 

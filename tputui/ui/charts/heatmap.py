@@ -16,7 +16,7 @@ from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.frame import Axes
-from tputui.ui.charts.outlier import grouped
+from tputui.ui.charts.outlier_marks import grouped
 from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, rows_for, sampled, with_axes, x_axis_of
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, Tone

@@ -15,7 +15,7 @@ from tputui.ui.charts.columns import ColumnCache, smoothed
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heatmap import HeatMemory
-from tputui.ui.charts.outlier import OutlierDetector, column_at
+from tputui.ui.charts.outlier_marks import OutlierDetector, column_at
 from tputui.ui.charts.small_multiples import MultiplesMemory
 from tputui.ui.charts.visible_data import Chart, ChartSeries, VisibleData, visible_data
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of

@@ -12,7 +12,7 @@ from tputui.ui.charts import axis, events_line
 from tputui.ui.charts.band import dot_of, dots_of, trace
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.frame import Axes
-from tputui.ui.charts.outlier import column_at, grouped
+from tputui.ui.charts.outlier_marks import column_at, grouped
 from tputui.ui.charts.visible_data import (
     Chart,
     VisibleData,

@@ -13,7 +13,7 @@ from tputui.ui.charts.chart_view import ChartView
 from tputui.ui.charts.columns import ColumnCache
 from tputui.ui.charts.events_line import EventSign
 from tputui.ui.charts.frame import Axes
-from tputui.ui.charts.outlier import seen
+from tputui.ui.charts.outlier_marks import seen
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
 

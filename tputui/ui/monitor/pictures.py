@@ -28,7 +28,7 @@ from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
-from tputui.ui.widgets.player import Command, PlayerBar
+from tputui.ui.widgets.player_bar import Command, PlayerBar
 
 POLL_S = 2.0
 """Seconds between two polls of the files."""

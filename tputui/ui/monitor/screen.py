@@ -30,7 +30,7 @@ from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.overlay import RunOverlay
-from tputui.ui.widgets.player import (
+from tputui.ui.widgets.player_bar import (
     Command,
     KnownMarks,
     PlayerBar,
