@@ -182,7 +182,8 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
 
 def region_line(region: Damage) -> str:
     """A damaged region as a line of text."""
-    lost = "unknown number of events lost" if region.lost_records is None else f"{region.lost_records} events lost"
+    number = region.lost_records
+    lost = "unknown number of events lost" if number is None else f"{_counted(number, 'event')} lost"
     return f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}"
 
 
