@@ -158,7 +158,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     terminal.press("Enter")
     terminal.until("STOPPED", "the end", "look back")
     terminal.press("Left")
-    terminal.until("looking back", "paused")
+    terminal.until(r"viewing .* ago", "paused")
     terminal.press("q")
     terminal.until("0 running")
 

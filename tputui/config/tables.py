@@ -181,7 +181,7 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """The task: a built-in one (`digits`, `image_labels`, `lightning`, `mask_depth`, `sentiment`,
     `tabular`), or `module:Class` of your own."""
     epochs: int
-    """Number of epochs."""
+    """Number of epochs to train."""
     seed: int = 0
     """Seed of weights, shuffling and dropout."""
     data: DataConfig
