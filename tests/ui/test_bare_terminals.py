@@ -32,7 +32,7 @@ def shown(run_dir: Path, *options: str, keys: str = "t?", **environ: str) -> byt
     terminal = Terminal(argv, {"LANG": "C.UTF-8", **environ})
     terminal.until(lambda so_far: b"DONE" in so_far and b"help" in so_far)
     terminal.type(keys.encode())
-    terminal.until(lambda so_far: b"closes" in so_far)
+    terminal.until(lambda so_far: b"esc close" in so_far)
     terminal.type(b"?q")
     # A program that ends waits until what it wrote was read; then there is nothing more to read, which Linux calls EIO.
     with contextlib.suppress(OSError):

@@ -296,7 +296,7 @@ def test_typing_on_a_field_starts_and_writes_nothing(place: Path) -> None:
         await edit(pilot)
         assert pilot.app.screen.query_one(FieldsPanel).cursor == "name"
         await pilot.press(*"new-sweep")
-        assert "keep" in text(pilot.app.screen).splitlines()[-1]
+        assert "accept" in text(pilot.app.screen).splitlines()[-1]
         assert "start" not in text(pilot.app.screen).splitlines()[-1]
         await pilot.press("enter")
         await until(pilot, lambda: shows(pilot, "--name new-sweep", "Ready"))
