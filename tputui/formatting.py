@@ -72,9 +72,14 @@ def exact(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.6g}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 event`, `3 events`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def more(number: int, what: str) -> str:
     """`1 column more`, `3 columns more`."""
-    return f"{number} {what}{'' if number == 1 else 's'} more"
+    return f"{counted(number, what)} more"
 
 
 def count(value: int | None) -> str:

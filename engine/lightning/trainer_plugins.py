@@ -39,7 +39,7 @@ class SpmdStrategy(SingleDeviceXLAStrategy):
     strategy_name = "spmd"
 
     def __init__(self, cores: Strategy) -> None:
-        # Without an index it is the runtime's one device that stands for all cores.
+        # Without an index it is the runtime's one device for all cores.
         super().__init__(device=None)  # type: ignore[arg-type]
         self._cores = cores
 

@@ -20,7 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from tputui.config import RunConfig
 
 MIN_LR = 1e-30
-"""Stands for 0, which cannot be divided by."""
+"""Used instead of 0, to avoid a division by 0."""
 Group = dict[str, Any]
 Tensors = list[Tensor] | tuple[Tensor, ...]
 State = dict[str, Any]

@@ -57,7 +57,7 @@ def rows_by_batch(examples: list[int], size: int) -> dict[int, list[int]]:
 def present_rows(rows: list[int], present: npt.NDArray[np.bool_] | None) -> list[int]:
     """The rows of a batch, each without an example replaced by the next free row that has one, else by the last one.
 
-    `present` [rows of the batch] tells which rows hold an example; None if all do.
+    `present` [rows of the batch] is the mask of rows with an example; None if all do.
     """
     if present is None:
         return rows

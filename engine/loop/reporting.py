@@ -66,7 +66,7 @@ class StepReporter:
         a step, the loss first. With `with_norm` each step also has the norm of its gradient."""
         self.buffer = make_buffer(plan, strategy, meters, with_norm=with_norm)
         self.per_core = True
-        """Whether the loss of a step is known by core; otherwise one value stands for all."""
+        """Whether the loss of a step is known by core; otherwise there is one value for all."""
         self._strategy = strategy
         self._events = events
         self._coordinator = coordinator

@@ -11,7 +11,7 @@ from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.formatting import inert
+from tputui.formatting import counted, inert
 from tputui.session import truncation
 from tputui.session.session import manifest_damage
 from tputui.session.truncation import JournalFile
@@ -171,10 +171,10 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
     records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
-    states = f", {_counted(cached, 'cached state')}" if cached else ""
-    read = f"{_counted(records, 'event')} in {_counted(len(readings), 'journal')}{states}"
+    states = f", {counted(cached, 'cached state')}" if cached else ""
+    read = f"{counted(records, 'event')} in {counted(len(readings), 'journal')}{states}"
     if regions:
-        damage = f"{_counted(len(regions), 'damaged region')}, {_counted(lost_records(regions), 'event')} lost"
+        damage = f"{counted(len(regions), 'damaged region')}, {counted(lost_records(regions), 'event')} lost"
         say(f"{inert(run_dir.name)}: {damage}; read {read}")
     else:
         say(f"{inert(run_dir.name)}: no damage: {read}")
@@ -183,7 +183,7 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
 def region_line(region: Damage) -> str:
     """A damaged region as a line of text."""
     number = region.lost_records
-    lost = "unknown number of events lost" if number is None else f"{_counted(number, 'event')} lost"
+    lost = "unknown number of events lost" if number is None else f"{counted(number, 'event')} lost"
     return f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}"
 
 
@@ -210,7 +210,3 @@ def _as_json(
 
 
 COMMANDS = {"check": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -39,5 +39,5 @@ def damage(region: DamageRegion) -> str:
     """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 event lost)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = region.lost_records
-    cost = "" if lost is None else f" ({lost} event{'' if lost == 1 else 's'} lost)"
+    cost = "" if lost is None else f" ({fmt.counted(lost, 'event')} lost)"
     return f"{region.journal}{where}: {region.reason}{cost}"
