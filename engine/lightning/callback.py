@@ -22,7 +22,6 @@ from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.memory.layer_table import Recorder
-from engine.models import batchnorm
 from engine.parallel.base import Strategy
 from engine.process.requests import RequestQueue
 from engine.task import Plan
@@ -92,7 +91,7 @@ class LoopCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is on the device."""
         network.check_ties(self._ties, pl_module)
-        batchnorm.correct(pl_module)
+        network.correct_batchnorm(pl_module)
         self._buffers = frozenset(name for name, _ in pl_module.named_buffers())
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

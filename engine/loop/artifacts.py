@@ -1,6 +1,7 @@
 """Files for the user in the run directory: losses of each epoch, pictures, and the table of layers.
 
-Each file is written completely or not at all. Must not touch a device.
+Each file is written completely or not at all. Also chooses the examples that pictures are drawn of. Must not touch a
+device.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from engine.checkpoint import atomic_write
-from engine.task import Picture
+from engine.data.batch_reader import check_batch
+from engine.errors import BadExample
+from engine.task import Dataset, Picture, Plan, Task
 from tputui.telemetry.events import PictureKept
 from tputui.telemetry.layer_table import FILE, LayerTable
 
 TRAIN_LOSSES = "trn_losses.npy"
 VALID_LOSSES = "val_losses.npy"
 PICTURES = "pictures"
+MAX_POSITIONS = 8
+"""Positions in the split that pictures are taken from: each keeps a batch on the device until the next report."""
 
 
 class RunArtifacts:
@@ -74,6 +81,74 @@ class NoArtifacts(RunArtifacts):
     def pictures(self, epoch: int, pictures: list[Picture]) -> list[PictureKept]:
         """Returns no paths."""
         return []
+
+
+def training_examples(plan: Plan, dataset: Dataset) -> list[Picture]:
+    """Pictures of `report.pictures` examples spread over the training split, augmented as a step augments them.
+
+    Empty if the task draws none. Raises what the task raises.
+    """
+    if type(plan.task).examples is Task.examples:
+        return []
+    rows = [
+        row
+        for index in spread_examples(plan.config.report.pictures, len(dataset))
+        if (row := _single_row(dataset, index))
+    ]
+    if not rows:
+        return []
+    batch = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+    # Forked, so that training draws the same random numbers whether pictures are drawn or not.
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(plan.config.seed)
+        batch = plan.task.augment(batch)
+    return plan.task.examples({name: tensor.numpy() for name, tensor in batch.items()})
+
+
+def spread_examples(count: int, total: int) -> list[int]:
+    """`count` indices of `total` examples, spread evenly since neighbours are often alike. If there are more than
+    `MAX_POSITIONS`, the examples right behind those positions follow."""
+    positions = min(count, MAX_POSITIONS)
+    chosen: dict[int, None] = {}
+    offset = 0
+    while len(chosen) < min(count, total):
+        for position in range(positions):
+            if len(chosen) < count:
+                chosen[((2 * position + 1) * total // (2 * positions) + offset) % total] = None
+        offset += 1
+    return sorted(chosen)
+
+
+def rows_by_batch(examples: list[int], size: int) -> dict[int, list[int]]:
+    """The rows of these examples in each batch of `size` examples, by the number of the batch."""
+    rows: dict[int, list[int]] = {}
+    for example in examples:
+        rows.setdefault(example // size, []).append(example % size)
+    return rows
+
+
+def present_rows(rows: list[int], present: npt.NDArray[np.bool_] | None) -> list[int]:
+    """The rows of a batch, each without an example replaced by the next free row that has one, else by the last one.
+
+    `present` [rows of the batch] is the mask of rows with an example; None if all do.
+    """
+    if present is None:
+        return rows
+    free = [row for row in range(len(present)) if present[row]]
+    chosen: list[int] = []
+    for row in rows:
+        if free:
+            chosen.append(next((other for other in free if other >= row), free[-1]))
+            free.remove(chosen[-1])
+    return sorted(chosen)
+
+
+def _single_row(dataset: Dataset, index: int) -> dict[str, torch.Tensor] | None:
+    """An example as a batch of one; None if it cannot be used, which training reports."""
+    try:
+        return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+    except BadExample:
+        return None
 
 
 def _safe(text: str) -> str:

@@ -12,8 +12,8 @@ from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable
-from engine.loop import network, pictures
-from engine.loop.artifacts import NoArtifacts, RunArtifacts
+from engine.loop import network
+from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
 from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
@@ -121,7 +121,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
 def _draw_examples(plan: Plan, dataset: Dataset, artifacts: RunArtifacts, events: EventEmitter, at: Position) -> None:
     """Writes pictures of a few training examples as those of epoch 0; training does not depend on them."""
     try:
-        drawn = artifacts.pictures(0, pictures.training_examples(plan, dataset))
+        drawn = artifacts.pictures(0, training_examples(plan, dataset))
         events.pictures_written(at._replace(epoch=0), drawn)
     except Exception as error:  # The task's own code; an error that matters is raised again in training.
         events.warn(f"the pictures of training examples could not be drawn: {reason(error)}")

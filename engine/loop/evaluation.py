@@ -14,8 +14,8 @@ import torch
 from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
 from engine.errors import TaskError
+from engine.loop.artifacts import present_rows, rows_by_batch, spread_examples
 from engine.loop.events import EventEmitter
-from engine.loop.pictures import present_rows, rows_by_batch, spread
 from engine.loop.reporting import make_buffer
 from engine.loop.train_step import Evaluation
 from engine.non_finite import NonFiniteDetector
@@ -112,7 +112,7 @@ class EvalCollector:
         self._strategy = strategy
         draws = type(plan.task).pictures is not Task.pictures
         self._size = plan.config.batch_per_core * len(strategy.own)
-        shown = spread(plan.config.report.pictures, plan.sizes.valid) if draws else []
+        shown = spread_examples(plan.config.report.pictures, plan.sizes.valid) if draws else []
         self._rows = rows_by_batch(shown, plan.config.global_batch)
         """Rows of which pictures are drawn, by number of the batch."""
         self.restart()

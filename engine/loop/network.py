@@ -1,21 +1,22 @@
-"""Makes the network and puts it on the device: weights of the seed, shapes of lazy layers, tied parameters."""
+"""Makes the network and puts it on the device: weights of the seed, lazy layers, tied parameters, BatchNorm."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from engine.data.batch_reader import check_batch
 from engine.errors import BadExample, Problem, Refused, TaskError
 from engine.memory import remat
-from engine.models import batchnorm
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan, Task
 from engine.task_registry import reason
@@ -38,7 +39,7 @@ def make(plan: Plan, strategy: Strategy, examples: Dataset) -> nn.Module:
     model = plan.task.model(plan.model, plan.data)
     materialise(model, plan.task, examples)
     model = to_device(model, strategy.device)
-    batchnorm.correct(model)
+    correct_batchnorm(model)
     if plan.config.device.rematerialise:
         remat.apply(remat.blocks(plan.task, model), backend.recomputed)
     return model
@@ -151,6 +152,50 @@ def check_ties(before: Ties, module: nn.Module) -> None:
         changed = [name for name, size in before.sizes.items() if parameters[name].numel() != size]
         what = f" in {', '.join(changed)}" if changed else ""
         raise TieBroken(f"the number of parameters changed{what}: {counts}")
+
+
+def correct_batchnorm(model: nn.Module) -> None:
+    """Makes every BatchNorm of a model on the XLA device store the unbiased variance. Must not be called twice.
+
+    From a batch with n values per channel, torch adds the unbiased variance (divided by n - 1) to `running_var`, the
+    runtime the biased one (divided by n), so an evaluation would differ from plain torch by some tenths of a percent.
+    The layer updates `running_var = (1 - m) running_var + m variance`. Here the old value is multiplied by (n - 1) / n
+    before the update, and the result by n / (n - 1) after it, which gives torch's value. n counts what a layer sees:
+    the global batch under `spmd`, one core's share under `replica`.
+    """
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm):
+            module.register_forward_pre_hook(_before_batchnorm)
+            module.register_forward_hook(_after_batchnorm)
+
+
+def _before_batchnorm(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    count = _values_per_channel(module, arguments)
+    if count is not None:
+        _scale_variance(module, (count - 1) / count)
+
+
+def _after_batchnorm(module: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
+    count = _values_per_channel(module, arguments)
+    if count is not None:
+        _scale_variance(module, count / (count - 1))
+
+
+def _values_per_channel(module: nn.Module, arguments: tuple[Any, ...]) -> int | None:
+    """Values per channel in the input; None if the layer does not update its statistics."""
+    values = arguments[0] if arguments else None
+    if not (module.training and module.track_running_stats and torch.is_tensor(values)):
+        return None
+    count = values.numel() // values.size(1)
+    return count if count > 1 else None
+
+
+def _scale_variance(module: nn.Module, factor: float) -> None:
+    variance = module.running_var
+    if isinstance(variance, torch.Tensor):
+        # Autograd saved it for the backward pass, which does not read it in training, and would refuse the change.
+        with torch.no_grad(), _unsafe_preserve_version_counter(variance):
+            variance.mul_(factor)
 
 
 def _names_by_parameter(module: nn.Module) -> list[list[str]]:

@@ -20,11 +20,10 @@ import torch
 from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
 from engine.loop.events import EventEmitter
-from engine.loop.step_buffer import Detached, StepBuffer, StepValues
+from engine.loop.step_buffer import Detached, ReportInterval, StepBuffer, StepValues
 from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
 from engine.parallel.coordinator import Coordinator
-from engine.report_interval import ReportInterval
 from engine.task import Plan
 from engine.xla import backend
 

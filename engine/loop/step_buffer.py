@@ -16,11 +16,36 @@ import torch
 
 from engine.data.feed import Batch
 from engine.parallel.base import Strategy
-from engine.report_interval import DEPTH, ReportInterval
+from engine.task import MAX_REPORT_STEPS
 from tputui.telemetry.events import MeterReading
 from tputui.telemetry.meters import AverageMeter
 
 Float32s = npt.NDArray[np.float32]
+
+
+class ReportInterval:
+    """A report is due after a number of steps, which follows from the step time, or when the interval is over.
+
+    The interval counts as well since steps may become slower before the number is adapted. With several processes,
+    which have several clocks, `engine.parallel.coordinator.Coordinator` makes them agree.
+    """
+
+    def __init__(self, interval_s: float, every_steps: int | None = None) -> None:
+        """`every_steps` fixes the number of steps; the interval still counts."""
+        self._interval_s = interval_s
+        self._fixed = every_steps
+        self.steps = min(MAX_REPORT_STEPS, every_steps or 1)
+        """Steps of a report. Unless the number is fixed, the first report is of one step."""
+
+    def due(self, steps: int, waited_s: float) -> bool:
+        """Whether a report of that many steps is due, `waited_s` after the last one."""
+        return steps >= self.steps or (steps > 0 and waited_s >= self._interval_s)
+
+    def retune(self, step_s: float) -> None:
+        """Adapts the number of steps to the measured step time, without the time of compiling."""
+        if self._fixed is None:
+            steps = int(self._interval_s / step_s) if step_s > 0 else MAX_REPORT_STEPS
+            self.steps = max(1, min(MAX_REPORT_STEPS, steps))
 
 
 class Meters:
@@ -62,7 +87,7 @@ class Detached(NamedTuple):
     """Steps on the device that are to be read as one report."""
 
     register: torch.Tensor
-    """[DEPTH x rows of a step, own cores], oldest step first; the newest rows belong to these steps."""
+    """[MAX_REPORT_STEPS x rows of a step, own cores], oldest step first; the newest rows belong to these steps."""
     counts: npt.NDArray[np.int64]
     """[steps, own cores] examples."""
 
@@ -95,7 +120,7 @@ class StepBuffer:
         self._detached_at = time.perf_counter()
         self._with_norm = with_norm
         self._num_rows = len(names) + with_norm
-        empty = torch.zeros(DEPTH * self._num_rows, self._num_own)
+        empty = torch.zeros(MAX_REPORT_STEPS * self._num_rows, self._num_own)
         self._register = strategy.shard(empty.to(strategy.device), 1)
 
     @property
@@ -140,9 +165,9 @@ class StepBuffer:
 
     def fetch(self, detached: Detached) -> StepValues:
         """Reads detached steps into the meters; one transfer, which waits until they have run."""
-        rows = self._strategy.read(detached.register).reshape(DEPTH, self._num_rows, self._num_cores)
+        rows = self._strategy.read(detached.register).reshape(MAX_REPORT_STEPS, self._num_rows, self._num_cores)
         counts = self._strategy.gather(detached.counts, 1)
-        rows = rows[DEPTH - len(counts) :]
+        rows = rows[MAX_REPORT_STEPS - len(counts) :]
         sums = rows[:, : len(self._names)]
         self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -20,8 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from engine.data.batch_reader import WrongBatch, check_batch
 from engine.errors import BadExample, Problem, Refused
 from engine.memory import remat
-from engine.report_interval import DEPTH
-from engine.task import Dataset, Plan
+from engine.task import MAX_REPORT_STEPS, Dataset, Plan
 from engine.task_registry import reason
 
 BIGGEST = 3
@@ -169,7 +168,7 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Memory
         optimizer=gradients * _optimizer_copies(plan),
         activations=count.total,
         inputs=ready * sum(_size(shape, chosen.batch) for shape in batch.values()),
-        telemetry=DEPTH * (len(plan.task.meters) + plan.keeps_norms) * torch.float32.itemsize,
+        telemetry=MAX_REPORT_STEPS * (len(plan.task.meters) + plan.keeps_norms) * torch.float32.itemsize,
         biggest=count.biggest(),
     )
 

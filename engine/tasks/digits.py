@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
@@ -89,9 +90,7 @@ class Digits(Task):
 
     def model(self, options: DigitsModel, data: DigitsData) -> torch.nn.Module:
         """Two convolutions and a linear layer."""
-        from engine.models.convnet import ConvNet
-
-        return ConvNet(options.channels, options.dropout, NUM_CLASSES)
+        return convnet(options.channels, options.dropout)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`logits` float32 [n, 10]."""
@@ -144,6 +143,18 @@ class Digits(Task):
             "digit": logits.argmax(axis=1),
             "probability": (odds.max(axis=1) / odds.sum(axis=1)).astype(np.float32),
         }
+
+
+def convnet(channels: int, dropout: float) -> torch.nn.Module:
+    """Two blocks of convolution, batch norm, ReLU and pooling, then a linear layer: [n, 1, 8, 8] -> logits [n, 10]."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    for inputs in (1, channels):
+        convolution = nn.Conv2d(inputs, channels, 3, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)]
+    head = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(channels * (SIDE // 4) ** 2, NUM_CLASSES))
+    return nn.Sequential(OrderedDict(features=nn.Sequential(*layers), head=head))
 
 
 def _from_npy(source: Path) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]:

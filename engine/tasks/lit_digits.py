@@ -14,10 +14,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from engine.models.convnet import ConvNet
+from engine.tasks.digits import PIXEL_MAX, convnet
 
-NUM_CLASSES = 10
-PIXEL_MAX = 16.0
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -27,7 +25,7 @@ class LitDigits(LightningModule):
     def __init__(self, channels: int = 32, dropout: float = 0.1, lr: float = 1e-3) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.net: nn.Module = ConvNet(channels, dropout, NUM_CLASSES)
+        self.net: nn.Module = convnet(channels, dropout)
         self.lr = lr
 
     def training_step(self, batch: Pair, batch_idx: int) -> dict[str, torch.Tensor]:

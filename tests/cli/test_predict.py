@@ -122,7 +122,7 @@ def test_checkpoint_file_is_sufficient(trained: Run, tmp_path: Path) -> None:
 def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Path) -> None:
     import torch
 
-    from engine.models.convnet import ConvNet
+    from engine.tasks.digits import convnet
 
     exported = tputui("export", trained.dir, "--to", "mine.pt", cwd=tmp_path)
     assert exported.code == 0, exported.err
@@ -132,7 +132,7 @@ def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Pat
     for page in (tputui("export", "--help").out, (HERE.parents[1] / "docs" / "workloads.md").read_text()):
         assert "weights.json" in page
         assert ".pt.json" not in page
-    model = ConvNet(channels=4, dropout=0.1, num_classes=10)
+    model = convnet(channels=4, dropout=0.1)
     model.load_state_dict(torch.load(tmp_path / "mine.pt", weights_only=True))
     digits_csv(tmp_path / "mine.csv", labelled=False)
     inside = tputui("predict", trained.dir, "mine.csv", "--out", "-", cwd=tmp_path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.report_interval import DEPTH, ReportInterval
+from engine.loop.step_buffer import ReportInterval
+from engine.task import MAX_REPORT_STEPS
 
 
 def test_reports_follow_step_time_within_buffer_size() -> None:
@@ -12,7 +13,7 @@ def test_reports_follow_step_time_within_buffer_size() -> None:
     assert not interval.due(75, 0.9)
     assert interval.due(76, 0.9)
     interval.retune(1e-5)
-    assert interval.due(DEPTH, 0.0)
+    assert interval.due(MAX_REPORT_STEPS, 0.0)
 
 
 def test_slowing_steps_are_reported_within_interval() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine import run_plan
-from engine.loop.pictures import training_examples
+from engine.loop.artifacts import training_examples
 from engine.process import hardware
 from engine.task import Picture, Plan
 from tests.engine.workers import LINE

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.loop.artifacts import RunArtifacts
-from engine.loop.pictures import MAX_POSITIONS, present_rows, rows_by_batch, spread
+from engine.loop.artifacts import MAX_POSITIONS, RunArtifacts, present_rows, rows_by_batch, spread_examples
 from engine.task import Picture
 from tests.engine.shades import NUM_VALID
 from tests.engine.workers import Run, make, runs_to_end
@@ -93,11 +92,11 @@ def grays(run_dir: Path, kept: ev.PicturesKept) -> list[object]:
     ],
 )
 def test_pictured_examples_are_spread_over_the_split(count: int, total: int, examples: list[int]) -> None:
-    assert spread(count, total) == examples
+    assert spread_examples(count, total) == examples
 
 
 def test_pictured_batches_are_bounded() -> None:
-    assert len(rows_by_batch(spread(64, 50_000), 128)) == MAX_POSITIONS
+    assert len(rows_by_batch(spread_examples(64, 50_000), 128)) == MAX_POSITIONS
     assert rows_by_batch([3, 10, 11, 17], 8) == {0: [3], 1: [2, 3], 2: [1]}
 
 
