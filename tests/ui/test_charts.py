@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from tests.ui import made
 from tputui.state.chart_data import CoreColumn, Segment
 from tputui.state.snapshot import Snapshot
-from tputui.ui.charts import axis, events_line, heatmap, loss, outlier_marks, overlay, plot
+from tputui.ui.charts import axis, curves, events_line, heatmap, loss
 from tputui.ui.charts.axis import X_KINDS, AxisInfo, XAxis, axis_info_of
-from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartView, ViewKind, Window
+from tputui.ui.charts.chart_view import LEAST_SPAN, VIEWS, ChartSeries, ChartView, ViewKind, Window, grouped
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache, gather, smoothed
-from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.outlier_marks import OutlierDetector
-from tputui.ui.charts.sparkline import evenly
-from tputui.ui.charts.visible_data import ChartSeries
+from tputui.ui.charts.loss import LossChart, OutlierDetector
+from tputui.ui.charts.series_chart import chart_of_view, evenly
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
 from tputui.ui.render.lines import Line, Span, width_of
@@ -286,8 +284,8 @@ def test_events_are_below_the_chart_at_their_steps() -> None:
 
 def test_one_core_is_one_line() -> None:
     columns = made.core_columns(1)
-    assert overlay._note(columns, [0]) == "1 line"
-    assert overlay._note(made.core_columns(2), [0, 1]) == "2 lines"
+    assert curves._note(columns, [0]) == "1 line"
+    assert curves._note(made.core_columns(2), [0, 1]) == "2 lines"
 
 
 def test_a_low_chart_has_the_events_on_its_axis() -> None:
@@ -428,7 +426,7 @@ def test_single_core_and_log_maps_show_the_loss() -> None:
 
 @given(st.integers(1, 4096), st.integers(1, 60))
 def test_groups_hold_every_core_once_and_fit(cores: int, rows: int) -> None:
-    groups = outlier_marks.grouped(cores, rows)
+    groups = grouped(cores, rows)
     assert [core for group in groups for core in group] == list(range(cores))
     assert len(groups) <= rows
     assert len(groups[0]) == 1 or cores > rows
@@ -583,7 +581,7 @@ def test_block_line_has_its_width_and_rises_with_values() -> None:
     line = text([evenly([1.0, 2.0, 3.0, 4.0], 20)])
     assert len(line) == 20
     assert list(line) == sorted(line)
-    assert plot.chart(whole_of(made.running()), ChartView(x="time"), 20, 5) is None
+    assert chart_of_view(whole_of(made.running()), ChartView(x="time"), 20, 5) is None
 
 
 def test_a_chart_of_2048_pieces_costs_little() -> None:

@@ -17,7 +17,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.check_result import Option, TaskDescription
 from tputui.ui.charts.columns import ChartColumn
-from tputui.ui.charts.sparkline import BLOCKS, sparkline
+from tputui.ui.charts.series_chart import BLOCKS, sparkline
 from tputui.ui.launch.field_values import (
     Field,
     FieldError,

@@ -13,11 +13,19 @@ from collections.abc import Callable, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts.chart_view import ChartView
+from tputui.ui.charts.axis import Axes
+from tputui.ui.charts.chart_view import (
+    Chart,
+    ChartView,
+    VisibleData,
+    cursor_cell,
+    grouped,
+    rows_for,
+    sampled,
+    with_axes,
+    x_axis_of,
+)
 from tputui.ui.charts.events_line import SIGNS
-from tputui.ui.charts.frame import Axes
-from tputui.ui.charts.outlier_marks import grouped
-from tputui.ui.charts.visible_data import Chart, VisibleData, cursor_cell, rows_for, sampled, with_axes, x_axis_of
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, Tone
 

@@ -8,19 +8,53 @@ from collections.abc import Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
-from tputui.ui.charts import band, heatmap, overlay, small_multiples
-from tputui.ui.charts.axis import XKind
-from tputui.ui.charts.chart_view import ChartView
+from tputui.state.outlier import OutlierRow, deviating_cores_of, find_outlier
+from tputui.ui.charts import heatmap, small_multiples
+from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
+from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, column_at, visible_data
 from tputui.ui.charts.columns import ColumnCache, smoothed
+from tputui.ui.charts.curves import draw_band, draw_overlay
 from tputui.ui.charts.events_line import sign_of
-from tputui.ui.charts.frame import NON_FINITE_MARK
 from tputui.ui.charts.heatmap import HeatMemory
-from tputui.ui.charts.outlier_marks import OutlierDetector, column_at
 from tputui.ui.charts.small_multiples import MultiplesMemory
-from tputui.ui.charts.visible_data import Chart, ChartSeries, VisibleData, visible_data
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
+
+_VALUES_A_CALL = 100_000
+"""Maximum number of values examined per call: about 20 ms."""
+
+
+class OutlierDetector:
+    """Finds the outlier among the visible columns of cores. Results are cached by column: a run adds one at a time."""
+
+    def __init__(self) -> None:
+        self._cached: dict[int, tuple[CoreColumn, OutlierRow]] = {}
+        self._found: tuple[tuple[int, ...], OutlierView | None] = ((), None)
+        self.complete = True
+        """Whether every column of the last call was examined; if not, the next call continues."""
+
+    def outlier(self, columns: Sequence[CoreColumn]) -> OutlierView | None:
+        """The core that deviated longest within the columns; the newest columns are examined first."""
+        budget = _VALUES_A_CALL
+        cached = self._cached
+        num_cached = len(columns)
+        for position, column in enumerate(reversed(columns)):
+            if id(column) not in cached:
+                if budget < 0:
+                    num_cached = position
+                    break
+                budget -= len(column.means)
+                cached[id(column)] = (column, deviating_cores_of(column))
+        self.complete = num_cached == len(columns)
+        seen = columns[len(columns) - num_cached :]
+        key = tuple(map(id, seen))
+        if key != self._found[0]:
+            self._found = (key, find_outlier(cached[id(column)][1] for column in seen))
+        # Columns outside the window are dropped only when there are many: the window may move back.
+        if len(cached) > 4 * len(columns):
+            self._cached = {key: cached[key] for key in self._found[0]}
+        return self._found[1]
 
 
 class LossChart:
@@ -50,12 +84,12 @@ class LossChart:
         if width < _LEAST_WIDTH or height < _LEAST_HEIGHT or not data.segments:
             return None
         if data.view.kind == "overlay":
-            return overlay.draw(data, width, height)
+            return draw_overlay(data, width, height)
         if data.view.kind == "multiples":
             return small_multiples.draw(data, width, height, self._spans)
         if data.view.kind == "heat":
             return heatmap.draw(data, width, height, self._heat)
-        return band.draw(data, width, height)
+        return draw_band(data, width, height)
 
 
 def _shown_outlier(

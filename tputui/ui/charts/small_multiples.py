@@ -9,20 +9,21 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
 from tputui.ui.charts import axis, events_line
-from tputui.ui.charts.band import dot_of, dots_of, trace
-from tputui.ui.charts.events_line import SIGNS
-from tputui.ui.charts.frame import Axes
-from tputui.ui.charts.outlier_marks import column_at, grouped
-from tputui.ui.charts.visible_data import (
+from tputui.ui.charts.axis import Axes
+from tputui.ui.charts.chart_view import (
     Chart,
     VisibleData,
+    column_at,
     cursor_cell,
+    grouped,
     hidden_by_log,
     marks_line,
     sampled,
     scale_of,
     x_axis_of,
 )
+from tputui.ui.charts.curves import dot_of, dots_of, trace
+from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, Canvas, Layer
 from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of

@@ -20,12 +20,11 @@ from tputui.compare.compare import LABELS, meter_points
 from tputui.compare.table import meter_name
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base.export import Figure, Figures
-from tputui.ui.charts import axis, frame
-from tputui.ui.charts.axis import AxisInfo, XAxis, XKind, axis_info_of, clock, compact
-from tputui.ui.charts.band import dot_of, trace
+from tputui.ui.charts import axis
+from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis, XKind, axis_info_of, clock, compact
+from tputui.ui.charts.chart_view import Chart
 from tputui.ui.charts.columns import smoothed
-from tputui.ui.charts.frame import NON_FINITE_MARK, Axes
-from tputui.ui.charts.visible_data import Chart
+from tputui.ui.charts.curves import dot_of, trace
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
@@ -155,13 +154,13 @@ def draw_chart(
         return None
     rows = height - 2
     scale = axis.scale_for([value for curve in curves for value in _bounds(curve, log)], log)
-    labels = frame.y_labels(scale, rows)
-    left = frame.left_of(labels)
+    labels = axis.y_labels(scale, rows)
+    left = axis.left_of(labels)
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
     at = axes.x.dot(cursor) // DOTS_X if cursor is not None else None
     body = _body(curves, axes, chosen, at)
-    bad = frame.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
-    lines = [*frame.sided(body, axes), *frame.ruler_lines(axes, bad, at)]
+    bad = axis.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
+    lines = [*axis.sided(body, axes), *axis.ruler_lines(axes, bad, at)]
     return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0)
 
 
@@ -206,7 +205,7 @@ def _body(curves: Sequence[Curve], axes: Axes, chosen: int, cursor: int | None) 
 def _points(xs: Sequence[float], values: Sequence[float], x_axis: XAxis, log: bool) -> list[tuple[int, float]]:
     """The mean value of every dot column that holds a point; NaN for values that cannot be drawn."""
     low, span = x_axis.low, x_axis.high - x_axis.low
-    # Inlined: eight runs have 16,000 points, and a call for each would cost a frame.
+    # Inlined: eight runs have 16,000 points, and a call for each would cost a axis.
     scale, start = ((x_axis.width - 1) / span, 0.5) if span > 0 else (0.0, x_axis.width // 2)
     points: list[tuple[int, float]] = []
     dot, total, count = -1, 0.0, 0

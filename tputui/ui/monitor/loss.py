@@ -16,10 +16,9 @@ from tputui.ui.base import status_text
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.charts import loss
 from tputui.ui.charts.axis import X_KINDS, axis_info_of
-from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
+from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
-from tputui.ui.charts.visible_data import Chart, ChartSeries, VisibleData
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel

@@ -9,7 +9,7 @@ from tputui.state.chart_data import MemoryPoint
 from tputui.state.snapshot import MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
-from tputui.ui.charts.sparkline import evenly
+from tputui.ui.charts.series_chart import evenly
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 

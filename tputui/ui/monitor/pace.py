@@ -9,11 +9,9 @@ from tputui.state.chart_data import Mark, ThroughputView
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
-from tputui.ui.charts import plot
 from tputui.ui.charts.axis import AxisInfo, axis_info_of
-from tputui.ui.charts.chart_view import ChartView
-from tputui.ui.charts.sparkline import evenly
-from tputui.ui.charts.visible_data import ChartSeries
+from tputui.ui.charts.chart_view import ChartSeries, ChartView
+from tputui.ui.charts.series_chart import LEAST_CHART, as_segments, chart_of_view, evenly
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
@@ -68,9 +66,9 @@ class PacePanel(Panel[PacePart]):
         points = [(point.t, point.step, point.examples_per_s) for point in pace.history]
         room = height - len(rows) - 1
         chart = None
-        if room >= plot.LEAST_CHART:
-            whole = ChartSeries(plot.as_segments(points), [], part.marks, part.axis_info)
-            chart = plot.chart(whole, self.look, width, room)
+        if room >= LEAST_CHART:
+            whole = ChartSeries(as_segments(points), [], part.marks, part.axis_info)
+            chart = chart_of_view(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
         return Drawing([*rows, *_spark([value for _, _, value in points], width)])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
-from tputui.ui.charts.plot import plot
+from tputui.ui.charts.series_chart import chart_over_steps
 from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.table import sign_of
@@ -57,10 +57,12 @@ class RunPreview(Panel[PreviewPart]):
 def _chart(row: RunRow, width: int, height: int) -> list[Line]:
     if row.curve is None:
         return [[], [Span("no loss reported yet" if not row.ended else "no loss was reported", "dim")]]
-    drawn = plot(row.curve.segments(), width, height)
-    if drawn.scale is None and drawn.lines:
-        drawn.lines[0] = [Span("every loss is NaN or infinite", "bad")]
-    return drawn.lines
+    chart = chart_over_steps(row.curve.segments(), width, height)
+    if chart is None:
+        return []
+    if chart.axes.y is None:
+        chart.lines[0] = [Span("every loss is NaN or infinite", "bad")]
+    return chart.lines
 
 
 def _facts(row: RunRow, width: int) -> list[Line]:

@@ -14,8 +14,8 @@ from tputui import formatting as fmt
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.base.status_text import Sign
-from tputui.ui.charts.plot import NON_FINITE_MARK
-from tputui.ui.charts.sparkline import sparkline
+from tputui.ui.charts.axis import NON_FINITE_MARK
+from tputui.ui.charts.series_chart import sparkline
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of, wrap
 from tputui.ui.runs.filter import RunFilter, unknown_keys
 from tputui.ui.runs.reader import Listing

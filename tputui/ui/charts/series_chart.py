@@ -1,4 +1,4 @@
-"""A series in one line of text: eighths of a cell for the mean, a sign for NaN or inf."""
+"""Charts of one series: with axes in a few lines, or as a sparkline, a line of blocks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,63 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from tputui.ui.charts.columns import ChartColumn
-from tputui.ui.charts.plot import NON_FINITE_MARK
+from tputui.state.chart_data import Segment
+from tputui.ui.charts import axis
+from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
+from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
+from tputui.ui.charts.columns import ChartColumn, columns
+from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
+from tputui.ui.render import braille
+from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, joined
 
+_AXIS_LINES = 2
+LEAST_CHART = 7
+"""Minimum number of lines of a chart with axes."""
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+
+
+def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, log: bool = False) -> Chart | None:
+    """A chart of a series over steps, without events; None if there is not enough room or no segment."""
+    rows = height - _AXIS_LINES
+    if not segments or rows < 1 or width < 12:
+        return None
+    scale = axis.scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
+    labels = axis.y_labels(scale, rows)
+    left = axis.left_of(labels)
+    across = width - left
+    axes = Axes(XAxis(segments, "step", AxisInfo(), across * DOTS_X), scale, labels, left, across, rows)
+    found = columns(segments, segments[0].first_step, segments[-1].last_step, across * DOTS_X)
+    mean, behind = axes.canvas(), axes.canvas()
+    if scale is not None:
+        row = dot_of(scale, mean.dots_y)
+        fill_band(behind, found, row)
+        trace(mean, [(column.x, column.mean) for column in found], row)
+    body = braille.compose([braille.Layer(mean, "accent")], band=braille.Layer(behind, "band"))
+    bad = axis.bad_signs([column.x for column in found if column.bad])
+    return Chart([*axis.sided(body, axes), *axis.ruler_lines(axes, bad, None)], axes)
+
+
+def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
+    """Segments from (unix time, step, value) in order of steps; each begins after the previous one."""
+    found: list[Segment] = []
+    before = 0
+    for t, step, value in points:
+        first = min(before + 1, step)
+        found.append(
+            Segment(first_step=first, last_step=step, mean=value, min=value, max=value, num_values=1, num_bad=0, t=t)
+        )
+        before = max(step, before)
+    return found
+
+
+def chart_of_view(series: ChartSeries, view: ChartView, width: int, height: int) -> Chart | None:
+    """A chart of the visible part; None if there is not enough room."""
+    if height < LEAST_CHART or width < 24 or len(series.segments) < 2:
+        return None
+    why_not = series.axis_info.why_not(view.x, series.segments)
+    data = visible_data(series, view._replace(kind="band", log=False, x="step" if why_not else view.x))
+    return draw_band(data, width, height) if data.segments else None
 
 
 def sparkline(columns: Sequence[ChartColumn], num_columns: int, width: int) -> Line:
