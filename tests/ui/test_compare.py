@@ -42,8 +42,7 @@ from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareSc
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, GridRow, grid
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.render.lines import width_of
-from tputui.ui.render.table import Cell
+from tputui.ui.render.lines import Cell, width_of
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.panel_grid import Box
 

@@ -17,8 +17,8 @@ from tputui.state.snapshot import PicturesView, SkippedExample, SkippedView, Sna
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
 from tputui.ui.help import HelpScreen
-from tputui.ui.monitor.overlays import SkippedScreen
 from tputui.ui.monitor.pictures import PICTURES_MAX, GalleryPanel, GalleryPart, PicturesScreen, why_none
+from tputui.ui.monitor.problems import SkippedScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.image_files import scaled
 from tputui.ui.render.image_grid import UPPER_HALF, Drawer, Example, ImageGrid, Pixels, Tile, coloured

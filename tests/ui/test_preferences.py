@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.ui.base.preferences import MAX_BYTES, Views, state_path
-from tputui.ui.base.undo import CHANGES_MAX, Undo
+from tputui.ui.base.preferences import CHANGES_MAX, MAX_BYTES, Undo, Views, state_path
 
 VALUES = st.booleans() | st.integers(-(2**50), 2**50) | st.floats(allow_nan=False) | st.text() | st.lists(st.text())
 

@@ -19,7 +19,7 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.runs.reader import MESSAGE_INTERVAL_S, Listing, RunsReader, message_interval_s
+from tputui.ui.runs.rows import MESSAGE_INTERVAL_S, Listing, RunsReader, message_interval_s
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
@@ -433,7 +433,7 @@ def test_many_run_updates_leave_time_for_keys(tmp_path: Path, monkeypatch: pytes
     assert message_interval_s(20_000) >= 1.0
     number = 12
     write_runs(tmp_path, number)
-    monkeypatch.setattr("tputui.ui.runs.reader.MESSAGE_INTERVAL_S_PER_ROW", 1e6)
+    monkeypatch.setattr("tputui.ui.runs.rows.MESSAGE_INTERVAL_S_PER_ROW", 1e6)
     listings: list[Listing] = []
     reader = RunsReader(tmp_path, listings.append, lambda: NOW)
     reader.poll()

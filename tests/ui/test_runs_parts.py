@@ -30,8 +30,8 @@ from tputui.ui.launch.field_values import (
 )
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
-from tputui.ui.runs.filter import parse_filter, unknown_keys
-from tputui.ui.runs.rows import SORT_KEYS, RunRow, SortKey, SortOrder, parse_sort_order, sort_rows
+from tputui.ui.runs.filter import SORT_KEYS, SortKey, SortOrder, parse_filter, parse_sort_order, sort_rows, unknown_keys
+from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.table import COLUMNS, cell, reason_line, short_age, short_span
 from tputui.ui.widgets.line_input import EditedText, press, spans
 

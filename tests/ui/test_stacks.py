@@ -16,7 +16,7 @@ from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, ThreadStack
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import keymap
-from tputui.ui.monitor.overlays import StacksScreen
+from tputui.ui.monitor.problems import StacksScreen
 from tputui.ui.monitor.screen import MonitorScreen
 
 

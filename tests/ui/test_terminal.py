@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tputui.ui.terminal.hangup import EXIT_CODE, is_gone
+from tputui.ui.app import HANGUP_EXIT_CODE, is_gone
 
 VIEWER = """
 import signal, sys
@@ -93,7 +93,7 @@ def test_q_restores_the_terminal(run_dir: Path) -> None:
 def test_a_closed_window_ends_the_viewer(run_dir: Path, hangup: str) -> None:
     terminal = viewer(run_dir, hangup)
     terminal.close()
-    assert terminal.program.wait(20) == (-signal.SIGHUP if hangup == "default" else EXIT_CODE)
+    assert terminal.program.wait(20) == (-signal.SIGHUP if hangup == "default" else HANGUP_EXIT_CODE)
 
 
 def test_no_color_is_respected(run_dir: Path) -> None:

@@ -5,9 +5,15 @@ A screen takes longer to import than the first frame takes to draw, so it is imp
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -18,7 +24,6 @@ from textual.widgets import Static
 from tputui.ui.base.preferences import Views, state_path
 from tputui.ui.base_app import BaseApp
 from tputui.ui.terminal.capabilities import Capabilities, capabilities_of
-from tputui.ui.terminal.hangup import ending_with_it
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
@@ -26,6 +31,12 @@ if TYPE_CHECKING:
     from tputui.ui.base.reader_thread import Source
     from tputui.ui.launch.service import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
+
+HANGUP_CHECK_S = 1.0
+"""Seconds between checks whether the terminal was closed."""
+
+HANGUP_EXIT_CODE = 128 + signal.SIGHUP
+"""The exit code that shells report for the signal."""
 
 
 class ScreenBroke(Exception):
@@ -144,7 +155,7 @@ def _run(
     if options.reset_view:
         views.reset()
     looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
-    with ending_with_it():
+    with exit_on_hangup():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)
             result = app.run()
@@ -167,3 +178,36 @@ def relax_garbage_collector() -> None:
 
 _COLLECT_AFTER = 10_000
 """Number of allocated objects after which cycles are collected."""
+
+
+@contextmanager
+def exit_on_hangup() -> Iterator[None]:
+    """Within the block, the process ends about a second after its terminal, also if SIGHUP is ignored (`nohup`).
+
+    Writing to a closed terminal blocks the event loop forever while the input thread spins, so a separate thread checks
+    and ends the process. A viewer has no state to lose.
+    """
+    fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    left = threading.Event()
+    thread = threading.Thread(target=_check_terminal, args=(fd, left), name="terminal", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
+def is_gone(fd: int) -> bool:
+    """Whether the terminal behind a file descriptor was closed. False for a descriptor that is not a terminal."""
+    try:
+        termios.tcgetattr(fd)
+    except termios.error as error:
+        return bool(error.args[0] != errno.ENOTTY)
+    return False
+
+
+def _check_terminal(fd: int, left: threading.Event) -> None:
+    while not left.wait(HANGUP_CHECK_S):
+        if is_gone(fd):
+            os._exit(HANGUP_EXIT_CODE)

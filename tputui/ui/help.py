@@ -16,8 +16,8 @@ from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
 from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.bars import NoticeBar
 from tputui.ui.widgets.line_input import EditedText, press, spans
-from tputui.ui.widgets.overlay import Overlay
 from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel_grid import Overlay
 
 _KEY_WIDTH = 12
 

@@ -1,1 +1,1 @@
-"""What every screen uses: key map, key queue, preferences, undo, export and the reader thread."""
+"""What every screen uses: key map, palette, preferences, undo, export and the reader thread."""

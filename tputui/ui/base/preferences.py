@@ -1,4 +1,4 @@
-"""The view settings of a user, such as theme, axes and sort order, saved between sessions in a small JSON file.
+"""The view settings of a user, such as theme, axes and sort order, saved in a small JSON file, and their undo.
 
 A missing value, or one of the wrong type, is replaced by its default. The file contains nothing about runs. The
 application reads and writes it outside the event loop.
@@ -10,13 +10,12 @@ import contextlib
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
-
-from tputui.ui.base.undo import Undo
 
 Value = bool | int | float | str | list[str]
 
@@ -24,6 +23,9 @@ ValueT = TypeVar("ValueT", bool, int, float, str, list[str])
 
 MAX_BYTES = 1 << 16
 """Maximum size of the file; a larger one is ignored."""
+
+CHANGES_MAX = 50
+"""Maximum number of changes that can be undone."""
 
 
 def state_path(environ: Mapping[str, str]) -> Path | None:
@@ -97,6 +99,37 @@ class Views:
             _write(path, values)
         except OSError as error:
             self.notice = f"view settings not saved: {error.strerror or error}: {path}"
+
+
+class Change(NamedTuple):
+    what: str
+    """Name of the change for the user: `theme light`."""
+    take_back: Callable[[], None]
+    """Restores the previous state; must not push a change itself."""
+
+
+class Undo:
+    """A stack of changes of the view. Changes of a run are never undone."""
+
+    def __init__(self) -> None:
+        self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
+
+    def push(self, what: str, take_back: Callable[[], None], *, joins: bool = False) -> None:
+        """Store a change. With `joins`, a change of the same name as the newest one is undone together with it."""
+        if joins and self._changes and self._changes[-1].what == what:
+            return
+        self._changes.append(Change(what, take_back))
+
+    def undo(self) -> str | None:
+        """Undo the newest change and return its name; None if there is none."""
+        if not self._changes:
+            return None
+        change = self._changes.pop()
+        change.take_back()
+        return change.what
+
+    def __len__(self) -> int:
+        return len(self._changes)
 
 
 @runtime_checkable

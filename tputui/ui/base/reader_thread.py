@@ -1,19 +1,20 @@
-"""The thread that reads a run and delivers immutable frames to the screen, at most ten a second.
+"""The threads that poll files or processes for a screen, and the one that reads a run.
 
-Only this thread touches the session: the screen requests pause, seek and speed through `ask`. A frame is delivered
-after the previous one was drawn, so a slow terminal slows drawing but never reading. Must not import Textual.
+A `ReaderThread` delivers immutable frames to the screen, at most ten a second. Only this thread touches the session:
+the screen requests pause, seek and speed through `ask`. A frame is delivered after the previous one was drawn, so a
+slow terminal slows drawing but never reading. Must not import Textual.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.ui.base.polling_thread import PollingThread
 
 FRAME_S = 0.1
 """Seconds between frames, independent of the number of events."""
@@ -88,6 +89,47 @@ class Frame(NamedTuple):
     """Whether the snapshot contains all events of the journals."""
     newest: Snapshot
     """The newest state: the same as `snapshot`, unless a live run shows its past."""
+
+
+class PollingThread(ABC):
+    """Calls `poll` until stopped, then `close`. Textual starts and joins it: `run_worker(thread.run, thread=True)`."""
+
+    def __init__(self) -> None:
+        self._awake = threading.Event()
+        self._stopped = threading.Event()
+
+    @abstractmethod
+    def poll(self) -> float | None:
+        """Does one round of work; returns the seconds until the next one, None to wait for `wake`."""
+
+    def close(self) -> None:  # noqa: B027 - most threads hold nothing
+        """Releases what the thread holds; called in the thread, also after an error."""
+
+    def run(self) -> None:
+        """The body of the thread."""
+        try:
+            while True:
+                # In this order: a wake-up during `poll` ends the wait after it, and a stop before it is seen here.
+                self._awake.clear()
+                if self._stopped.is_set():
+                    return
+                self._awake.wait(self.poll())
+        finally:
+            self.close()
+
+    def wake(self) -> None:
+        """Ends the current wait; callable from any thread."""
+        self._awake.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Ends the thread after the current round; callable from any thread."""
+        self._stopped.set()
+        self._awake.set()
 
 
 class ReaderThread(PollingThread):

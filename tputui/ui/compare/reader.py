@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.ui.base.polling_thread import PollingThread
+from tputui.ui.base.reader_thread import PollingThread
 
 DELIVERY_INTERVAL_S = 0.5
 """Minimum seconds between two readings for the screen; the first one does not wait."""

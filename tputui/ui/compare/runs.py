@@ -14,9 +14,7 @@ from tputui.compare.compare import ComparedRun
 from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView
-from tputui.ui.render import table
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread
-from tputui.ui.render.table import Cell
+from tputui.ui.render.lines import Cell, Line, Span, Tone, align_table, clean, crop, fit, spread
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -84,7 +82,7 @@ class ComparedRunsPanel(Panel[ComparedPart]):
         base = part.comparison.runs[part.view.base].label
         titles = [title.format(base) for title in _TITLES]
         name = max(_MIN_NAME_WIDTH, width - _OTHERS_WIDTH)
-        aligned = table.align(
+        aligned = align_table(
             titles, [_row(part, run, name) for run in range(len(part.snapshots))], width - 2, left=frozenset({0, 1, 2})
         )
         rows: list[Line] = [

@@ -23,7 +23,7 @@ from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.panel_grid import Box, Panels
 

@@ -16,8 +16,7 @@ from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.compare.compare_view import TONES, ComparedPart
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, wrap
-from tputui.ui.render.table import Cell
+from tputui.ui.render.lines import Cell, Line, Span, Tone, clean, crop, fit, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _GAP = 2

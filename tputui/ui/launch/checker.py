@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tputui.check_result import CheckResult, TaskDescription
-from tputui.ui.base.polling_thread import PollingThread
+from tputui.ui.base.reader_thread import PollingThread
 from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 
 TYPING_PAUSE_S = 0.15

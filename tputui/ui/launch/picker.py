@@ -19,8 +19,8 @@ from tputui.ui.launch.configs import BLANK, ConfigChoice
 from tputui.ui.launch.form import PickedConfig
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, paragraph
 from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn
-from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.panel import ListPanel
 
 _HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resume"}

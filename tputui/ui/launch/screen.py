@@ -23,9 +23,8 @@ from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 from tputui.ui.launch.side_panels import FieldPanel, FieldPart, LaunchHeader, SummaryPanel, SummaryPart
 from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.dialogs import Leave, LeaveChanged
+from tputui.ui.widgets.dialogs import Leave, LeaveChanged, Notices
 from tputui.ui.widgets.line_input import LineInput
-from tputui.ui.widgets.notices import Notices
 
 NOTICE_S = 8.0
 SIDES_MIN_WIDTH = 60

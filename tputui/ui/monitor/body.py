@@ -9,12 +9,12 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel
-from tputui.ui.monitor.failure import FailurePanel
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
+from tputui.ui.monitor.problems import FailurePanel
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.panel_grid import Box, Panels

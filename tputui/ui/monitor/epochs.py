@@ -8,9 +8,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.ui.base import status_text
-from tputui.ui.render import table
-from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, width_of
-from tputui.ui.render.table import Cell, Table
+from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, clean, paragraph, stack_tables, width_of
 from tputui.ui.widgets.panel import Along, Drawing, Panel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
@@ -81,7 +79,7 @@ class EpochsPanel(Panel[EpochsPart]):
         rows = [_row(epoch, columns, part.monitored if epoch is best else None) for epoch in part.epochs]
         wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
         wide = wide if wide >= _BAR_LEAST and columns.sections else 0
-        drawn = table.stack(_titles(columns), rows, width - wide - 2 if wide else width)
+        drawn = stack_tables(_titles(columns), rows, width - wide - 2 if wide else width)
         if wide:
             return self._with_bars(part.epochs, columns, drawn, width, wide)
         deep = sum(1 + len(each.rows) for each in drawn)

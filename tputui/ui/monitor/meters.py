@@ -7,9 +7,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch
 from tputui.ui.base import status_text
-from tputui.ui.render import table
-from tputui.ui.render.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.render.table import Cell
+from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -50,7 +48,7 @@ class MetersPanel(Panel[MetersPart]):
         names = list(dict.fromkeys(meter.name for meter in part.meters))
         rows = [_row(name, part) for name in names]
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
-        first, *more = table.stack(_titles(part), rows, width)
+        first, *more = stack_tables(_titles(part), rows, width)
         rest = [*_scored(part, width), *_reduced(part.meters, width)]
         if self.has_class("-maximised"):
             rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]

@@ -26,7 +26,7 @@ from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Pixels, Tile
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar
-from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 from tputui.ui.widgets.player_bar import Command, PlayerBar
 

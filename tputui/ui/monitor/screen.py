@@ -24,12 +24,12 @@ from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import OlderLines, older_lines
 from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.monitor.overlays import SkippedScreen, StacksScreen
 from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
+from tputui.ui.monitor.problems import SkippedScreen, StacksScreen
 from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.notices import Notices
-from tputui.ui.widgets.overlay import RunOverlay
+from tputui.ui.widgets.dialogs import Notices
+from tputui.ui.widgets.panel_grid import RunOverlay
 from tputui.ui.widgets.player_bar import (
     Command,
     KnownMarks,

@@ -1,4 +1,4 @@
-"""Lines of styled text: what panels draw, before any terminal is involved.
+"""Lines of styled text and tables of them: what panels draw, before any terminal is involved.
 
 A line is a list of spans, a span is a text and the name of a style. Text is inert: `clean` removes control characters
 and escape sequences, `safe` does so for every line that is drawn, and nothing here interprets markup. Must not import
@@ -78,6 +78,9 @@ class DrawnLate(Sequence[Line]):
             return [self.line_at(row) for row in range(len(self))[index]]
         return self.line_at(range(len(self))[index])
 
+
+GAPS = (2, 1)
+"""Cells between two columns: the smaller gap is used if more columns fit."""
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences
@@ -191,3 +194,60 @@ def bar(share: float, width: int, tone: Tone = "accent") -> Line:
     full, half = divmod(halves, 2)
     filled = "\u2501" * full + "\u2578" * half
     return [Span(filled, tone), Span("\u2500" * (width - full - half), "dim")]
+
+
+class Cell(NamedTuple):
+    """A text in a table."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+class Table(NamedTuple):
+    """A head, rows below it, and the number of omitted columns."""
+
+    head: Line
+    rows: list[Line]
+    num_hidden: int
+
+
+def align_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]) -> Table:
+    """Align cells to the right, or to the left in the columns `left`; last columns that do not fit are omitted."""
+    widths = [
+        max([cell_len(title), *(cell_len(row[index].text) for row in rows)]) for index, title in enumerate(titles)
+    ]
+    shown, gap = max((_columns_that_fit(widths, width, gap), gap) for gap in GAPS)
+    head = _cells_line([Cell(title, "label") for title in titles[:shown]], widths, left, gap)
+    return Table(head, [_cells_line(row[:shown], widths, left, gap) for row in rows], len(titles) - shown)
+
+
+def stack_tables(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Table]:
+    """As many tables as needed to show every column; each begins with the first column, aligned to the left."""
+    first = align_table(titles, rows, width, left=frozenset({0}))
+    tables, shown = [first], len(titles) - first.num_hidden
+    while shown < len(titles):
+        rest = [[row[0], *row[shown:]] for row in rows]
+        more = align_table([titles[0], *titles[shown:]], rest, width, left=frozenset({0}))
+        tables.append(more)
+        shown = len(titles) - more.num_hidden if more.num_hidden < len(titles) - shown else len(titles)
+    return tables
+
+
+def _columns_that_fit(widths: Sequence[int], width: int, gap: int) -> int:
+    used = 1
+    for index, each in enumerate(widths):
+        used += each
+        if used > width and index:
+            return index
+        used += gap
+    return len(widths)
+
+
+def _cells_line(cells: Sequence[Cell], widths: Sequence[int], left: frozenset[int], gap: int) -> Line:
+    line: Line = [Span(" ")]
+    for index, cell in enumerate(cells):
+        text = crop(cell.text, widths[index])
+        pad = " " * (widths[index] - cell_len(text))
+        line.append(Span(text + pad if index in left else pad + text, cell.tone))
+        line.append(Span(" " * gap))
+    return line[:-1]

@@ -1,4 +1,6 @@
-"""The filter of the run list: words and comparisons, all of which a run must match.
+"""The filter and the sort order of the run list.
+
+A filter consists of words and comparisons, all of which a run must match:
 
 digits done          both words occur in the name, task or state
 -ct                  the word does not occur there
@@ -8,9 +10,10 @@ cores=8 state=done   compares a column: run, task, state, step, epoch, loss, bes
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 from tputui.ui.runs.rows import RunRow
 
@@ -121,3 +124,86 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
+
+
+SortKey = Literal["start", "run", "state", "step", "loss", "best", "age", "took", "cores", "task"]
+SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
+
+_STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "unreadable")
+"""States that need attention come first."""
+
+_DESCENDING_FIRST: frozenset[SortKey] = frozenset({"start", "step", "cores", "took"})
+"""Columns whose largest values are shown first unless reversed."""
+
+_LABELS: dict[SortKey, tuple[str, str]] = {
+    "start": ("oldest first", "newest first"),
+    "run": ("by name", "by name, reversed"),
+    "state": ("by state, active first", "by state, active last"),
+    "step": ("by step, lowest first", "by step, highest first"),
+    "loss": ("by loss, lowest first", "by loss, highest first"),
+    "best": ("by best, lowest first", "by best, highest first"),
+    "age": ("by age, newest first", "by age, oldest first"),
+    "took": ("by duration, shortest first", "by duration, longest first"),
+    "cores": ("by cores, fewest first", "by cores, most first"),
+    "task": ("by task", "by task, reversed"),
+}
+
+
+class SortOrder(NamedTuple):
+    """The sort column and direction."""
+
+    key: SortKey = "start"
+    descending: bool = True
+
+    def next(self) -> SortOrder:
+        """The next column in its usual direction."""
+        key = SORT_KEYS[(SORT_KEYS.index(self.key) + 1) % len(SORT_KEYS)]
+        return SortOrder(key, key in _DESCENDING_FIRST)
+
+    def reversed(self) -> SortOrder:
+        """The same column in the other direction."""
+        return SortOrder(self.key, not self.descending)
+
+    @property
+    def label(self) -> str:
+        """The order in words, such as `by loss, lowest first`."""
+        return _LABELS[self.key][self.descending]
+
+    @property
+    def text(self) -> str:
+        """The order as it is stored in the preferences, such as `-loss`."""
+        return "-" * self.descending + self.key
+
+
+def parse_sort_order(text: str) -> SortOrder:
+    """The order of a stored text; the default if the text is invalid."""
+    key = text.removeprefix("-")
+    return next((SortOrder(known, text != key) for known in SORT_KEYS if known == key), SortOrder())
+
+
+def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunRow]:
+    """Sorts the rows; rows without a value come last, equal ones newest first."""
+    newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
+    value_of = _SORT_VALUES[order.key]
+    pairs = [(value_of(row, now), row) for row in newest_first]
+    with_value = [pair for pair in pairs if pair[0] is not None]
+    with_value.sort(key=lambda pair: pair[0], reverse=order.descending)
+    return [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
+
+
+_SORT_VALUES: dict[SortKey, Callable[[RunRow, float], Any]] = {
+    "start": lambda row, now: row.created,
+    "run": lambda row, now: row.path.name.lower(),
+    "state": lambda row, now: _STATES.index(row.state),
+    "step": lambda row, now: row.steps,
+    "loss": lambda row, now: _finite(row.loss),
+    "best": lambda row, now: _finite(row.best),
+    "age": lambda row, now: row.age_s(now),
+    "took": lambda row, now: row.duration_s(now),
+    "cores": lambda row, now: row.num_cores,
+    "task": lambda row, now: row.task.lower() or None,
+}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -23,14 +23,13 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.launch.service import LaunchService
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
-from tputui.ui.runs.filter import RunFilter, parse_filter
+from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
 from tputui.ui.runs.preview import PreviewPart, RunPreview
-from tputui.ui.runs.reader import Listing, RunsReader
-from tputui.ui.runs.rows import RunRow, SortOrder, parse_sort_order, sort_rows
+from tputui.ui.runs.rows import Listing, RunRow, RunsReader
 from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, empty_text, reason_line, summary_text
 from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_input import LineInput
-from tputui.ui.widgets.notices import Notices
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 if TYPE_CHECKING:

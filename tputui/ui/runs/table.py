@@ -17,9 +17,8 @@ from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of, wrap
-from tputui.ui.runs.filter import RunFilter, unknown_keys
-from tputui.ui.runs.reader import Listing
-from tputui.ui.runs.rows import NUM_COLUMNS, RowState, RunRow, SortKey, SortOrder
+from tputui.ui.runs.filter import RunFilter, SortKey, SortOrder, unknown_keys
+from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow
 from tputui.ui.widgets.line_widget import Drawn
 
 _MARKS = 4

@@ -1,1 +1,1 @@
-"""The terminal: its capabilities, themes, ASCII fallback and hang-up."""
+"""The terminal: its capabilities, themes and ASCII fallback."""

@@ -1,4 +1,4 @@
-"""The bars at the bottom of a screen: the player of a run, the keys, and notices."""
+"""The bars at the bottom of a screen: the active keys, and a notice."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Dialogs that confirm an action, choose how to stop a run, or choose an export format."""
+"""What a screen asks and reports besides its panels: dialogs with a question, and notices of one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
+from textual.timer import Timer
 
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base.export import Form
@@ -18,6 +19,9 @@ from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_widget import Drawn
 
 ValueT = TypeVar("ValueT")
+
+NOTICE_S = 6.0
+"""Seconds for which a notice is shown."""
 
 
 class Choice(NamedTuple, Generic[ValueT]):
@@ -191,3 +195,30 @@ class ExportScreen(ChoiceScreen[Form]):
         """`name` is the name of the panel."""
         note = "a new file in the current folder; existing files are never overwritten"
         super().__init__(f"Write {name} as", FORMS, note)
+
+
+class Notices:
+    """The notices of one screen: one sentence for a few seconds. A newer one replaces it."""
+
+    def __init__(self, screen: Screen[Any], put: Callable[[str], None], shown_s: float = NOTICE_S) -> None:
+        """`put` displays a sentence; an empty one removes the sentence displayed before."""
+        self._screen = screen
+        self._put = put
+        self._shown_s = shown_s
+        self._timer: Timer | None = None
+
+    def show(self, sentence: str, shown_s: float | None = None) -> None:
+        """Show a sentence for `shown_s` seconds, by default as long as the screen shows all of its notices."""
+        self._stop_timer()
+        self._put(sentence)
+        self._timer = self._screen.set_timer(self._shown_s if shown_s is None else shown_s, self.clear)
+
+    def clear(self) -> None:
+        """Remove the sentence now, for example because it describes a moment that is no longer shown."""
+        self._stop_timer()
+        self._put("")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None

@@ -13,8 +13,7 @@ from textual.screen import Screen
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base.status_text import REQUEST_NAMES
-from tputui.ui.widgets.dialogs import ConfirmStop
-from tputui.ui.widgets.notices import Notices
+from tputui.ui.widgets.dialogs import ConfirmStop, Notices
 
 REQUEST_ACTIONS: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop"}
 """The request that each action of the key map makes."""
