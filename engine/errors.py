@@ -84,6 +84,12 @@ class BadExample(Exception):
         self.why = why
 
 
+def one_line(error: BaseException) -> str:
+    """An exception of user code in one line: its type, and the first line of its message."""
+    lines = text_of(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def text_of(error: BaseException) -> str:
     """`str(error)`, at most `TEXT_CHARS_MAX` characters, encodable as UTF-8. Never raises, even if `__str__` does."""
     try:

@@ -1,21 +1,42 @@
-"""Checks a configuration in full and computes its sizes and step counts: the `Plan` that the worker trains by.
+"""Checks a configuration in full: finds its task, and computes sizes and step counts, the `Plan` of the run.
 
 Quick and without torch: the check before a run prints it before anything starts.
 """
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine import task_registry
-from engine.errors import BadSource, Problem, Refused
+import msgspec
+
+from engine.errors import BadSource, NotImported, Problem, Refused, one_line
 from engine.process import hardware as machines
 from engine.process.hardware import Machine
 from engine.task import Options, Plan, Sizes, Task
-from tputui.config import RunConfig
+from tputui.config import RunConfig, data_keys, unknown_key
+from tputui.field_docs import field_docs
 
+KNOWN_TASKS = {
+    "digits": "engine.tasks.digits:Digits",
+    "image_labels": "engine.tasks.image_labels:ImageLabels",
+    "lightning": "engine.lightning.task:Lightning",
+    "mask_depth": "engine.tasks.mask_depth:MaskDepth",
+    "sentiment": "engine.tasks.sentiment:Sentiment",
+    "tabular": "engine.tasks.tabular:Tabular",
+}
+"""Tasks that ship with tputui."""
 A_KEY = re.compile(r"data\.\w+")
+
+
+class TaskOptions(NamedTuple):
+    """A task with its checked options."""
+
+    task: Task
+    data: Options
+    model: Options
 
 
 def make(config: RunConfig, machine: Machine, source: str) -> Plan:
@@ -26,7 +47,7 @@ def make(config: RunConfig, machine: Machine, source: str) -> Plan:
         # Every size depends on the batch of a core.
         raise Refused([*problems, Problem("data.global_batch", why)])
     try:
-        task, data, model = task_registry.with_options(task_registry.find(config.task), config, source)
+        task, data, model = configured(find_task(config.task), config, source)
         plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed))
     except Refused as refused:
         raise Refused(problems + refused.problems) from refused
@@ -46,7 +67,7 @@ def _sizes(task: Task, data: Options, seed: int) -> Sizes:
     except (OSError, ValueError) as error:
         raise Refused([_of_data(error)]) from error
     except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
-        raise Refused([Problem("task", f"sizes() failed: {task_registry.reason(error)}")]) from error
+        raise Refused([Problem("task", f"sizes() failed: {one_line(error)}")]) from error
     if (
         not isinstance(found, tuple)
         or len(found) != 2
@@ -63,7 +84,7 @@ def _of_data(error: OSError | ValueError) -> Problem:
     if isinstance(error, BadSource) or (isinstance(error, OSError) and error.errno is None):
         key, _, words = str(error).partition(": ")
         return Problem(key, words) if A_KEY.fullmatch(key) else Problem("data", str(error))
-    return Problem("data", f"sizes() failed: {task_registry.reason(error)}")
+    return Problem("data", f"sizes() failed: {one_line(error)}")
 
 
 def _problems(plan: Plan) -> list[Problem]:
@@ -95,3 +116,77 @@ def _problems(plan: Plan) -> list[Problem]:
         message = f'"{config.checkpoint.monitor}" is not a figure of the task; its figures: {", ".join(figures)}'
         problems.append(Problem("checkpoint.monitor", message))
     return problems
+
+
+def find_task(name: str) -> Task:
+    """The task called `name`, or the one at `module:Class`. Raises `Refused`."""
+    target = KNOWN_TASKS.get(name, name)
+    module_name, colon, class_name = target.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, KNOWN_TASKS, n=1, cutoff=0.5)
+        hint = f'did you mean "{near[0]}"?' if near else f"known tasks: {', '.join(sorted(KNOWN_TASKS))}"
+        raise Refused([Problem("task", f'there is no task "{name}"; {hint}')])
+    try:
+        cls = getattr(importlib.import_module(module_name), class_name)
+        defects = _defects(cls)
+        if not defects:
+            task: Task = cls()
+            return task
+    except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
+        raise NotImported([Problem("task", f'"{name}" cannot be imported: {one_line(error)}')]) from error
+    raise Refused([Problem("task", f'"{name}" is not a task: {"; ".join(defects)}')])
+
+
+def _defects(cls: Any) -> list[str]:
+    """Why a class is not a valid task, one reason each; types of results are checked when they are returned."""
+    if not isinstance(cls, type) or not issubclass(cls, Task):
+        return ["it is not a subclass of engine.task.Task"]
+    defects = [
+        f"{name} is not a subclass of Options"
+        for name in ("data_options", "model_options")
+        if not _is_options(getattr(cls, name, None))
+    ]
+    meters = getattr(cls, "meters", None)
+    if not isinstance(meters, tuple) or meters[:1] != ("loss",) or not all(isinstance(name, str) for name in meters):
+        defects.append('meters is not a tuple of names that begins with "loss"')
+    return defects + [f"{name}() is missing" for name in sorted(cls.__abstractmethods__)]
+
+
+def _is_options(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, Options)
+
+
+def configured(task: Task, config: RunConfig, source: str) -> TaskOptions:
+    """The task with its options from the configuration; `source` names the file. Raises `Refused`."""
+    problems: list[Problem] = []
+    data = _options(task, config.data.options, "data", source, problems)
+    model = _options(task, config.model, "model", source, problems)
+    if data is None or model is None:
+        raise Refused(problems)
+    task.configure(data, model)
+    return TaskOptions(task, data, model)
+
+
+def _options(task: Task, given: dict[str, Any], table: str, source: str, problems: list[Problem]) -> Options | None:
+    cls = task.data_options if table == "data" else task.model_options
+    own = list(cls.__struct_fields__)
+    others = {"data": [*task.data_options.__struct_fields__], "model": [*task.model_options.__struct_fields__]}
+    unknown = [key for key in given if key not in own]
+    known = [*data_keys(), *own] if table == "data" else own
+    for key in unknown:
+        sentence = unknown_key(source, f"{table}.{key}", known, others).removeprefix(f"{source}: ")
+        problems.append(Problem(f"{table}.{key}", sentence))
+    if unknown:
+        return None
+    try:
+        return msgspec.convert(given, cls)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        key = path.rstrip("`")
+        meaning = field_docs(cls).get(key, "")
+        words = (message[:1].lower() + message[1:]).replace("`", "")
+        full = f"{table}.{key}" if key else table
+        problems.append(
+            Problem(full, f"{given.get(key)!r} cannot be used: {words}" + (f": {meaning}" if meaning else ""))
+        )
+        return None

@@ -116,8 +116,8 @@ def test_map_names_every_module() -> None:
 
 def test_every_task_key_is_documented() -> None:
     pytest.importorskip("numpy")
-    code = "import json, msgspec; from engine.commands import describe; from engine.task_registry import KNOWN; "
-    code += "print(json.dumps(msgspec.to_builtins([describe.describe(name) for name in KNOWN])))"
+    code = "import json, msgspec; from engine.commands import describe; from engine.run_plan import KNOWN_TASKS; "
+    code += "print(json.dumps(msgspec.to_builtins([describe.describe(name) for name in KNOWN_TASKS])))"
     command = [sys.executable, "-P", "-c", code]
     tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
     options = [(task["task"], option) for task in tasks for table in task["options"].values() for option in table]

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from engine import task_registry
+from engine import run_plan
 from engine.checkpoint import checksums
-from engine.errors import Problem, Refused
+from engine.errors import Problem, Refused, one_line
 from engine.process import user_code
 from engine.task import Options, Task
 from tputui.config import RunConfig, from_builtins
@@ -166,13 +166,13 @@ def workload(found: Origin, code: Path | None) -> Workload:
         _allow_code(own, found, code)
     if found.cwd is not None and Path(found.cwd).is_dir():
         os.chdir(found.cwd)
-    task, data, model = task_registry.with_options(task_registry.find(found.config.task), found.config, found.source)
+    task, data, model = run_plan.configured(run_plan.find_task(found.config.task), found.config, found.source)
     return Workload(found.config, task, data, model)
 
 
 def _code_named(config: RunConfig) -> list[str]:
     """Each `module:Class` in the configuration that is not part of tputui."""
-    targets: list[Any] = [task_registry.KNOWN.get(config.task, config.task)]
+    targets: list[Any] = [run_plan.KNOWN_TASKS.get(config.task, config.task)]
     if config.task == LIGHTNING:
         targets += [config.model.get("module"), config.data.options.get("module")]
     return [
@@ -236,7 +236,7 @@ def check_fit(found: Origin, weights: Weights) -> None:
 
     Imports only tputui's own tasks; for other tasks nothing is checked.
     """
-    if found.config.task not in task_registry.KNOWN or found.config.task == LIGHTNING:
+    if found.config.task not in run_plan.KNOWN_TASKS or found.config.task == LIGHTNING:
         return
     here = Path.cwd()
     try:
@@ -273,7 +273,7 @@ def _read_torch(path: Path) -> Any:
     except checksums.DamagedFile as error:
         raise Refused([Problem("weights", f"{path}: {error}")]) from None
     except _UNREADABLE as error:
-        message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
+        message = f"{path}: cannot be read as weights: {one_line(error)}"
         raise Refused([Problem("weights", message)]) from error
 
 
@@ -284,7 +284,7 @@ def _read_safetensors(path: Path) -> Any:
     try:
         return load(path)
     except Exception as error:  # The error class of the package derives from Exception only.
-        message = f"{path}: cannot be read as weights: {task_registry.reason(error)}"
+        message = f"{path}: cannot be read as weights: {one_line(error)}"
         raise Refused([Problem("weights", message)]) from error
 
 

@@ -24,8 +24,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from engine import run_plan, task_registry
-from engine.errors import Problem, Refused
+from engine import run_plan
+from engine.errors import Problem, Refused, one_line
 from engine.process import hardware, user_code
 from engine.task import Options, Plan
 from tputui.check_result import CheckResult, Option, TaskDescription
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def describe(name: str) -> TaskDescription:
     """A task with its options. Raises `Refused` if there is no such task."""
-    task = task_registry.find(name)
+    task = run_plan.find_task(name)
     options = {"data": _options(task.data_options), "model": _options(task.model_options)}
     return TaskDescription(name, class_doc(type(task)), list(task.meters), options)
 
@@ -126,7 +126,7 @@ def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
         raise
     except (Exception, SystemExit) as error:  # Torch may be missing, and loading runs the user's own code.
         lacking = hardware.package_problem() if isinstance(error, ImportError) else None
-        return None, lacking or task_registry.reason(error)
+        return None, lacking or one_line(error)
 
 
 def _check(text: bytes, source: str, resume: Path | None, *, memory: bool) -> CheckResult:

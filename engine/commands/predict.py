@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine import task_registry
 from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights, Workload
 from engine.commands.prediction_writers import STDOUT, Arrays, PredictionWriter, open_table
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
-from engine.errors import BadExample, Problem, Refused
+from engine.errors import BadExample, Problem, Refused, one_line
 from engine.task import Dataset, Identified, Options, Task
 from tputui.config import RunConfig
 
@@ -160,7 +159,7 @@ def _lightning(learned: Weights, origin: Origin, request: PredictRequest) -> dic
         raise Refused([Problem("--out", f"no rows are written for a LightningModule; {how}")])
     work = weights.workload(origin, request.code)
     from engine.lightning.evaluation import evaluate
-    from engine.lightning.user_module import LightningData, LightningModel
+    from engine.lightning.task import LightningData, LightningModel
 
     assert isinstance(work.data, LightningData)
     assert isinstance(work.model, LightningModel)
@@ -323,7 +322,7 @@ def _fetch(
         return indices, {}
     except (OSError, ValueError, WrongBatch) as error:
         where = f"{request.what}: examples {indices[0]} to {indices[-1]} cannot be read"
-        raise Refused([Problem("", f"{where}: {task_registry.reason(error)}")]) from error
+        raise Refused([Problem("", f"{where}: {one_line(error)}")]) from error
 
 
 def main(argv: list[str] | None = None) -> int:

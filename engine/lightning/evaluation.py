@@ -14,8 +14,8 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.errors import Problem, Refused
-from engine.lightning import fake_devices, user_module
-from engine.lightning.user_module import LightningData, LightningModel
+from engine.lightning import fake_devices
+from engine.lightning.task import LightningData, LightningModel, make_modules
 from tputui.config import RunConfig
 from tputui.telemetry.meters import logged_meters
 
@@ -55,7 +55,7 @@ def evaluate(
         raise Refused([Problem("--split", message)])
     fake_devices.offer_nothing()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    module, datamodule = user_module.make(config, data, model)
+    module, datamodule = make_modules(config, data, model)
     trainer = Trainer(
         accelerator="cpu",
         devices=1,

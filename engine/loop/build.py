@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
-from engine.errors import Problem, Refused, TooManyBad, Unable
+from engine.errors import Problem, Refused, TooManyBad, Unable, one_line
 from engine.loop import network
 from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
@@ -23,12 +23,10 @@ from engine.models.scan_lstm import unrolled_modules
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket
-from engine.parallel.replica import Replica
-from engine.parallel.spmd import Single, Spmd
+from engine.parallel.strategies import Replica, Single, Spmd
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Dataset, Plan
-from engine.task_registry import reason
 from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
@@ -124,7 +122,7 @@ def _draw_examples(plan: Plan, dataset: Dataset, artifacts: RunArtifacts, events
         drawn = artifacts.pictures(0, training_examples(plan, dataset))
         events.pictures_written(at._replace(epoch=0), drawn)
     except Exception as error:  # The task's own code; an error that matters is raised again in training.
-        events.warn(f"the pictures of training examples could not be drawn: {reason(error)}")
+        events.warn(f"the pictures of training examples could not be drawn: {one_line(error)}")
 
 
 def _notes(plan: Plan) -> list[str]:

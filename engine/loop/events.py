@@ -18,8 +18,7 @@ from engine.process.requests import Progress
 from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
-from engine.xla.memory import DeviceMemory
-from engine.xla.runtime_counters import WARM_UP_RUNS, ProgramCounters
+from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCounters
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request

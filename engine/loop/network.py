@@ -15,11 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from engine.data.batch_reader import check_batch
-from engine.errors import BadExample, Problem, Refused, TaskError
+from engine.errors import BadExample, Problem, Refused, TaskError, one_line
 from engine.memory import remat
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan, Task
-from engine.task_registry import reason
 from engine.xla import backend
 
 MAX_TRIES = 16
@@ -90,7 +89,7 @@ def materialise(model: nn.Module, task: Task, dataset: Dataset) -> None:
         names = ", ".join(uninitialized(model)[:3])
         message = (
             f"model(): {names} has no shape yet (a lazy layer), and predict() of one example on the CPU, which would "
-            f"set it, failed: {reason(error)}; give the layer its number of inputs"
+            f"set it, failed: {one_line(error)}; give the layer its number of inputs"
         )
         raise Refused([Problem("task", message)]) from error
     finally:

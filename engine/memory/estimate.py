@@ -18,10 +18,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.data.batch_reader import WrongBatch, check_batch
-from engine.errors import BadExample, Problem, Refused
+from engine.errors import BadExample, Problem, Refused, one_line
 from engine.memory import remat
 from engine.task import MAX_REPORT_STEPS, Dataset, Plan
-from engine.task_registry import reason
 
 BIGGEST = 3
 """Number of modules that are listed."""
@@ -105,7 +104,7 @@ def shapes(dataset: Dataset) -> Shapes:
         except WrongBatch as error:
             raise Refused([Problem("task", f"load(): the training dataset's {error}")]) from error
         except Exception as error:  # The task's own code; training reports the error in full.
-            raise Unpredictable(f"training example {index} cannot be read: {reason(error)}") from error
+            raise Unpredictable(f"training example {index} cannot be read: {one_line(error)}") from error
         return {name: TensorShape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}
     raise Unpredictable(why)
 
@@ -132,7 +131,7 @@ def tracing_failure(error: Exception) -> Unpredictable:
     """Why a step cannot be traced, from an error of the task's own code."""
     if "UninitializedParameter" in str(error):
         return Unpredictable("the network has lazy layers; give them their number of inputs")
-    return Unpredictable(f"the step cannot be traced without data: {reason(error)}")
+    return Unpredictable(f"the step cannot be traced without data: {one_line(error)}")
 
 
 def tensors(shapes: Shapes, batch: int, device: str) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from engine.models.scan_lstm import LSTM
-from engine.parallel.spmd import Spmd
+from engine.parallel.strategies import Spmd
 from engine.xla import backend
 
 CORES = 8

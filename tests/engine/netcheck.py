@@ -19,7 +19,7 @@ from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
 from engine.models.text_classifier import LstmClassifier
 from engine.models.unet import UNet
-from engine.parallel.spmd import Spmd
+from engine.parallel.strategies import Spmd
 from engine.xla import backend
 
 CORES = 8

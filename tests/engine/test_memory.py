@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xla
 
 PROBE = """
 import threading
-from engine.xla.memory import SILENT, MetricServicePoller
+from engine.xla.runtime_counters import SILENT, MetricServicePoller
 
 def answered(ask, cores):
     service = MetricServicePoller(cores, ask)
