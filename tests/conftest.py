@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import recorded
+from tests import forked, recorded
 from tests.hermetic import Session
 
 # A busy machine is no failure: nothing here is timed. And no examples are kept in the working directory.
@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails where a test has left a process or a file behind."""
+    forked.end_template()
     hermetic = session.config.stash.get(_SESSION, None)
     if hermetic is None:
         return

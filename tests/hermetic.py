@@ -28,7 +28,14 @@ FOREIGN_NAMES = (
 )  # fmt: skip
 KEPT = frozenset({"TPUTUI_DATA"})
 """Where data sets lie that were fetched; tests that need one are skipped without it."""
-SETTINGS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "TZ": "UTC"}
+SETTINGS = {
+    "TERM": "xterm-256color",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    # Most runs train a few steps, which gain nothing from the seconds that the compiler spends on optimisation.
+    "XLA_FLAGS": "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1",
+}
 OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "snapshot_report.html"})
 """What pytest and its like leave, at the top of a directory."""
 PATIENCE_S = 10.0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import tempfile
+from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 NUM_CORES = 8
 TIMEOUT_S = 600
@@ -14,13 +16,20 @@ TIMEOUT_S = 600
 
 def on_cores(module: str, *arguments: str) -> Any:
     """What the module printed as JSON on its last line."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(NUM_CORES)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = forked.Process(
+            module,
+            [*arguments],
+            cwd=Path.cwd(),
+            env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(NUM_CORES)},
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+        )
+        try:
+            code = process.wait(TIMEOUT_S)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        assert code == 0, err.read()
+        return json.loads(out.read().splitlines()[-1])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests import forked
 from tputui import __version__, config
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
@@ -41,21 +41,21 @@ class Run:
     def __init__(self, directory: Path) -> None:
         self.dir = directory
         self.log = directory / "worker-0.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forked.Process | None = None
         self._tail: Tail | None = None
         self._events: list[ev.Event] = []
         self._over = False
 
     def start(self, environ: dict[str, str] | None = None) -> None:
-        """Starts the worker the way the supervisor does."""
+        """Starts the worker the way the supervisor does, but with torch imported."""
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "engine.worker", str(self.dir)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
+            self._process = forked.Process(
+                "engine.worker",
+                [str(self.dir)],
                 cwd=self.dir,
                 env={**os.environ, **(environ or {})},
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
 
     def finish(self) -> int:

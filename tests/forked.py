@@ -1,0 +1,200 @@
+"""Python processes that start with torch imported: copies of a template process, which has imported it once.
+
+The imports of the runtime take 7 s of processor time in each training process, nearly all of it inside torch. The
+template imports that part and nothing of ours; a copy of it then runs a module as `python -P -m MODULE` would, with an
+environment, a directory and output files of its own. Ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "torch._functorch.config",
+    "torch._inductor.fx_passes.post_grad",
+    "functorch.compile",
+    "sklearn.datasets",
+)
+"""What `import torch_xla` imports of torch, and the package of the digits. Our own modules are left to the copies."""
+_HEADER_BYTES = 8
+_NUM_STREAMS = 2
+
+
+class Process:
+    """A copy of the template, used like `subprocess.Popen`."""
+
+    def __init__(
+        self, module: str, arguments: list[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+    ) -> None:
+        """Starts `module` with these arguments, and nothing on its standard input."""
+        message = json.dumps([module, arguments, str(cwd), dict(env)]).encode()
+        self._answers, theirs = socket.socketpair()
+        with theirs:
+            descriptors = array.array("i", [stdout, stderr, theirs.fileno()])
+            template = _template()
+            template.sendmsg(
+                [len(message).to_bytes(_HEADER_BYTES, "little")],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
+            )
+            template.sendall(message)
+        self.pid = int.from_bytes(self._answers.recv(_HEADER_BYTES, socket.MSG_WAITALL), "little")
+        assert self.pid, "the template process has ended"
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Exit code, or minus the number of the signal. Raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            ready, _, _ = select.select([self._answers], [], [], timeout)
+            if not ready:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            answer = self._answers.recv(_HEADER_BYTES, socket.MSG_WAITALL)
+            assert answer, "the template process has ended"
+            self._answers.close()
+            self.returncode = int.from_bytes(answer, "little", signed=True)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the end of the process is known."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+_started: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+"""The connection to the template and its process, once a copy was asked for."""
+
+
+def _template() -> socket.socket:
+    if not _started:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        _started.append((ours, process))
+    return _started[0][0]
+
+
+def end_template() -> None:
+    """Ends the template of this process; called when all tests have ended."""
+    while _started:
+        connection, process = _started.pop()
+        connection.close()
+        process.wait()
+
+
+class _Template:
+    """The template process: makes copies of itself until its connection is closed."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._copies: dict[int, tuple[int, socket.socket]] = {}
+        """Process id and connection for the exit code, by the descriptor that tells of the end."""
+
+    def serve(self) -> None:
+        """Returns when the tests have ended; what they left running is theirs to report."""
+        while True:
+            asked = self._connection.fileno()
+            ready, _, _ = select.select([asked, *self._copies], [], [])
+            for ended in ready:
+                if ended != asked:
+                    self._report(ended)
+            if asked in ready and not self._copy():
+                return
+
+    def _report(self, ended: int) -> None:
+        pid, answers = self._copies.pop(ended)
+        os.close(ended)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with answers, contextlib.suppress(BrokenPipeError):
+            answers.sendall(code.to_bytes(_HEADER_BYTES, "little", signed=True))
+
+    def _copy(self) -> bool:
+        """Starts one copy; False if none is asked for any more."""
+        size = _HEADER_BYTES
+        header, descriptors, _, _ = socket.recv_fds(self._connection, size, _NUM_STREAMS + 1, socket.MSG_WAITALL)
+        if not header:
+            return False
+        message = self._connection.recv(int.from_bytes(header, "little"), socket.MSG_WAITALL)
+        *streams, answers = descriptors
+        pid = os.fork()
+        if pid == 0:
+            os.close(answers)
+            self._close()
+            _run(streams, *json.loads(message))
+        for descriptor in streams:
+            os.close(descriptor)
+        connection = socket.socket(fileno=answers)
+        connection.sendall(pid.to_bytes(_HEADER_BYTES, "little"))
+        self._copies[os.pidfd_open(pid)] = (pid, connection)
+        return True
+
+    def _close(self) -> None:
+        """Closes, in a copy, what belongs to the template."""
+        self._connection.close()
+        for ended, (_, answers) in self._copies.items():
+            os.close(ended)
+            answers.close()
+
+
+def _run(streams: list[int], module: str, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
+    """Runs the module in a copy, and ends the process as the interpreter ends."""
+    for number, descriptor in enumerate(streams, start=1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[:0] = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in sys.path]
+    sys.argv[1:] = arguments
+    code: Any = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
+    sys.exit(code)
+
+
+def main() -> None:
+    """Entry point of the template process."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
+    for name in _IMPORTS:
+        importlib.import_module(name)
+    _Template(connection).serve()
+
+
+if __name__ == "__main__":
+    main()
