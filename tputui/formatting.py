@@ -73,8 +73,8 @@ def exact(value: float | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 event`, `3 events`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 event`, `3,000 events`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def more(number: int, what: str) -> str:

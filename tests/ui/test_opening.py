@@ -30,7 +30,7 @@ def test_every_style_sheet_is_read_once() -> None:
 
 def test_style_sheet_is_queried_only_for_drawn_tones() -> None:
     async def script(pilot: AppPilot) -> None:
-        for widget in pilot.app.screen.query(Drawn):
+        for widget in pilot.app.screen.query(Drawn):  # type: ignore[type-abstract]
             drawn = {f"tone--{span.tone}" for line in widget._lines for span in line} | {"tone--plain"}
             assert set(widget._component_styles) <= drawn
         assert pilot.app.screen.query_one(LossPanel)._component_styles
@@ -45,7 +45,7 @@ def test_another_theme_is_on_the_terminal_at_once(name: str) -> None:
         pilot.app.theme = name
         await until(pilot, lambda: styles(pilot) != before)
         there = styles(pilot)
-        for widget in pilot.app.screen.query(Drawn):
+        for widget in pilot.app.screen.query(Drawn):  # type: ignore[type-abstract]
             widget.notify_style_update()
             widget.refresh()
         await pilot.pause()

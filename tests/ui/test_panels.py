@@ -35,7 +35,7 @@ from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.runs.rows import row_of
 from tputui.ui.terminal.output_filter import to_ascii
-from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel import RunPanel
 from tputui.ui.widgets.panel_grid import Box
 
 ALL: list[Callable[[], Snapshot]] = [
@@ -51,7 +51,7 @@ ALL: list[Callable[[], Snapshot]] = [
 ]
 
 
-def drawn(panel: type[Panel[Any]], snapshot: Snapshot, width: int = 60, height: int = 20) -> str:
+def drawn(panel: type[RunPanel[Any]], snapshot: Snapshot, width: int = 60, height: int = 20) -> str:
     """The text of a panel."""
     drawing = panel().draw(panel.pick(snapshot), width, height)
     return joined([*drawing.head, *drawing.rows])
@@ -63,7 +63,7 @@ def joined(lines: list[Line]) -> str:
 
 @pytest.mark.parametrize("make", ALL)
 @pytest.mark.parametrize("panel", PANEL_TYPES)
-def test_no_snapshot_and_no_size_breaks_a_panel(panel: type[Panel[Any]], make: Callable[[], Snapshot]) -> None:
+def test_no_snapshot_and_no_size_breaks_a_panel(panel: type[RunPanel[Any]], make: Callable[[], Snapshot]) -> None:
     snapshot = make()
     for width, height in [(1, 1), (10, 3), (30, 9), (78, 22), (200, 60)]:
         assert isinstance(drawn(panel, snapshot, width, height), str)
@@ -78,7 +78,7 @@ def test_no_snapshot_breaks_the_header(make: Callable[[], Snapshot]) -> None:
 
 
 @pytest.mark.parametrize("panel", PANEL_TYPES[:-1])
-def test_empty_panel_states_reason(panel: type[Panel[Any]]) -> None:
+def test_empty_panel_states_reason(panel: type[RunPanel[Any]]) -> None:
     said = drawn(panel, made.starting(), width=120)
     assert "yet: the worker is starting (imports, building data and model), 4 s" in said
 

@@ -9,7 +9,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tputui.state.snapshot import Snapshot
 from tputui.ui.base.keymap import Key
 from tputui.ui.base.palette import grade
 from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
@@ -48,11 +47,6 @@ class HelpPanel(Panel[HelpPart]):
     key = "?"
     name_shown = "help"
     what = "this help"
-
-    @staticmethod
-    def pick(snapshot: Snapshot) -> HelpPart:
-        """Empty: the help does not depend on a snapshot."""
-        return HelpPart(())
 
     def draw(self, part: HelpPart, width: int, height: int) -> Drawing:
         """A line for each key that matches the search."""

@@ -57,7 +57,7 @@ def seconds(value: float) -> str:
 
 def hidden_columns(number: int) -> str:
     """The note of a table that has no room for some columns: `+17 columns (enter)`."""
-    return f"+{number} column{'' if number == 1 else 's'} (enter)"
+    return f"+{fmt.counted(number, 'column')} (enter)"
 
 
 def clock(seconds: float) -> str:
@@ -144,7 +144,7 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""
-        found.append(Alarm(f"damage {regions}", f"{regions} damaged region{'s' if regions > 1 else ''}{lost}"))
+        found.append(Alarm(f"damage {regions}", f"{fmt.counted(regions, 'damaged region')}{lost}"))
     if snapshot.skipped.count:
         found.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
     if snapshot.dropped_steps:
@@ -152,7 +152,7 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
         found.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
     if snapshot.xla is not None and snapshot.xla.recompiles:
         count = snapshot.xla.recompiles
-        found.append(Alarm(f"recompiles {count}", f"{count} recompile{'s' if count > 1 else ''}"))
+        found.append(Alarm(f"recompiles {count}", f"{fmt.counted(count, 'recompile')}"))
     if snapshot.newer_format:
         found.append(Alarm("format", clean(snapshot.newer_format)))
     return found

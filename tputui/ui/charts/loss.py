@@ -247,7 +247,7 @@ def nearest_mark(marks: list[Mark], step: int) -> Line:
     mark = min(marks, key=lambda mark: abs(mark.step - step))
     sign = sign_of(mark.kind)
     away = mark.step - step
-    steps = f"{abs(away):,} step{'' if abs(away) == 1 else 's'}"
+    steps = fmt.counted(abs(away), "step")
     where = "here" if not away else f"{steps} {'later' if away > 0 else 'before'}"
     return [Span(f"  {sign.mark} ", sign.tone), Span(f"{clean(mark.text)}, {where}", "label")]
 

@@ -407,7 +407,7 @@ def _note(part: ComparedPart, drawn: Chart | None) -> str:
     parts = [f"{metric_text(view)} over {_AXES[view.x]}"]
     parts += ["log axis"] if view.log else []
     if drawn is not None and drawn.hidden:
-        parts.append(f"{drawn.hidden:,} points of 0 or less not shown")
+        parts.append(f"{fmt.counted(drawn.hidden, 'point')} of 0 or less not shown")
     if view.weight and view.meter is None:
         parts.append(f"smoothed {view.weight:g}")
     return ", ".join(parts)

@@ -90,7 +90,7 @@ class ComparedRunsPanel(Panel[ComparedPart]):
             for run, row in enumerate(aligned.rows)
         ]
         hidden = len(part.view.hidden)
-        note = f"{hidden} curve{'s' if hidden > 1 else ''} hidden" if hidden else ""
+        note = f"{fmt.counted(hidden, 'curve')} hidden" if hidden else ""
         return Drawing(rows, head=([Span("  "), *aligned.head],), note=note)
 
     def scroll_to_run(self, run: int) -> None:

@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 
+from tputui import formatting as fmt
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.checker import Checker, CheckUpdate
@@ -354,7 +355,7 @@ class LauncherScreen(Screen[Path | None]):
         if not changed:
             self.dismiss(None)
             return
-        fields = f"{changed} changed field{'' if changed == 1 else 's'}"
+        fields = fmt.counted(changed, "changed field")
         self.app.push_screen(LeaveChanged(fields), self._close_as)
 
     def _close_as(self, wanted: Leave | None) -> None:

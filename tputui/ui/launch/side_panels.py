@@ -138,7 +138,7 @@ def _summary(part: SummaryPart, width: int) -> list[Line]:
     epoch = facts.get("steps_per_epoch")
     unknown = "known once the task runs" if facts else waiting
     rows += _fact("epoch", f"{epoch:,} steps" if epoch is not None else unknown, width)
-    total, epochs = facts.get("total_steps"), f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'}"
+    total, epochs = facts.get("total_steps"), fmt.counted(config.epochs, "epoch")
     rows += _fact("total", f"{total:,} steps, {epochs}" if total is not None else epochs, width)
     rows += _memory(part, width)
     if facts.get("train_examples") is not None:

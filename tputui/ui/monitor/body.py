@@ -16,7 +16,7 @@ from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.problems import FailurePanel
 from tputui.ui.monitor.xla import XlaPanel
-from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel import Panel, RunPanel
 from tputui.ui.widgets.panel_grid import Box, Panels
 
 PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace")
@@ -32,7 +32,7 @@ _LEAST_LOWER = 6
 _BOTH_FROM = 140
 """Width in cells from which log and events are beside each other."""
 
-PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
+PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     CoresPanel,
     LossPanel,
     MetersPanel,
@@ -46,12 +46,12 @@ PANEL_TYPES: tuple[type[Panel[Any]], ...] = (
 )
 """In the order of their keys; the failure, with key 0, is the last."""
 
-PanelT = TypeVar("PanelT", bound=Panel[Any])
+PanelT = TypeVar("PanelT", bound=RunPanel[Any])
 
 NAMES = (*PANELS, FAILURE)
 
 
-class Body(Panels[Panel[Any]]):
+class Body(Panels[RunPanel[Any]]):
     """Contains every panel, placed by `arrange`."""
 
     def __init__(self, *, id: str | None = None) -> None:

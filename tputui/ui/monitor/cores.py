@@ -10,7 +10,7 @@ from tputui.state.chart_data import OutlierView
 from tputui.state.snapshot import CoreView, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 """Blocks of growing height: the higher the loss, the higher the block."""
@@ -39,7 +39,7 @@ class CoresPart(NamedTuple):
     why_none: str
 
 
-class CoresPanel(Panel[CoresPart]):
+class CoresPanel(RunPanel[CoresPart]):
     """Loss, step and state of every core."""
 
     key = "1"
@@ -69,7 +69,7 @@ class CoresPanel(Panel[CoresPart]):
 
 def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
     if odd is None:
-        return f"{len(cores):,} core{'s' if len(cores) > 1 else ''}"
+        return fmt.counted(len(cores), "core")
     return f"core {odd.core} {'high' if odd.by > 0 else 'low'} since step {odd.first_step:,}"
 
 

@@ -9,7 +9,7 @@ from tputui import formatting as fmt
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, clean, paragraph, stack_tables, width_of
-from tputui.ui.widgets.panel import Along, Drawing, Panel
+from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
 """In the order of a step."""
@@ -53,7 +53,7 @@ class EpochsPart(NamedTuple):
     why_none: str
 
 
-class EpochsPanel(Panel[EpochsPart]):
+class EpochsPanel(RunPanel[EpochsPart]):
     """The table of epochs."""
 
     key = "4"

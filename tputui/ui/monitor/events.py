@@ -13,7 +13,7 @@ from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures, of_marks
 from tputui.ui.charts import events_line
 from tputui.ui.render.lines import Line, Span, clean, paragraph, wrap
-from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 
 class EventsPart(NamedTuple):
@@ -25,7 +25,7 @@ class EventsPart(NamedTuple):
     why_none: str
 
 
-class EventsPanel(Panel[EventsPart]):
+class EventsPanel(RunPanel[EventsPart]):
     """The list of events."""
 
     key = "8"

@@ -206,7 +206,7 @@ def _pace(snapshot: Snapshot, examples_per_s: str, per_core: str) -> Line:
 
 
 def _device(topology: Topology, plan: Plan | None) -> Line:
-    cores = f"{topology.num_cores:,} {clean(topology.device)} core{'s' if topology.num_cores > 1 else ''}"
+    cores = fmt.counted(topology.num_cores, f"{clean(topology.device)} core")
     hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
     precision = f" {plan.precision}" if plan is not None else ""
     return [Span(cores, "strong"), Span(f"{hosts} {clean(topology.strategy)}{clean(precision)}", "label")]

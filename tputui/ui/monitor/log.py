@@ -19,7 +19,7 @@ from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogStore, Rows, lanes_of
 from tputui.ui.monitor.log_search import FilteredLog, LogQuery
 from tputui.ui.render.lines import Line, Span, clean, paragraph
-from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 SHOWN_AT_ONCE = 1_000
 """Number of lines of a snapshot: if there are fewer, there are no older ones."""
@@ -32,7 +32,7 @@ class LogPart(NamedTuple):
     why_none: str
 
 
-class LogPanel(Panel[LogPart]):
+class LogPanel(RunPanel[LogPart]):
     """The log, newest line last."""
 
     BINDINGS = keymap.bindings(keymap.LOG)

@@ -21,7 +21,7 @@ from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, paragraph
-from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 TWO_HEADS_FROM = 12
 """Height inside the frame from which the legend has two lines."""
@@ -43,7 +43,7 @@ class LossPart(NamedTuple):
     why_none: str
 
 
-class LossPanel(Panel[LossPart]):
+class LossPanel(RunPanel[LossPart]):
     """The loss chart."""
 
     key = "2"

@@ -11,7 +11,7 @@ from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import evenly
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _NEARLY_FULL = 0.9
 
@@ -24,7 +24,7 @@ class MemoryPart(NamedTuple):
     why_none: str
 
 
-class MemoryPanel(Panel[MemoryPart]):
+class MemoryPanel(RunPanel[MemoryPart]):
     """Device memory, processes, host."""
 
     key = "6"

@@ -8,7 +8,7 @@ from tputui import formatting as fmt
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 
 class MetersPart(NamedTuple):
@@ -22,7 +22,7 @@ class MetersPart(NamedTuple):
     why_none: str
 
 
-class MetersPanel(Panel[MetersPart]):
+class MetersPanel(RunPanel[MetersPart]):
     """AverageMeters of training and validation."""
 
     key = "3"

@@ -13,7 +13,7 @@ from tputui.ui.charts.axis import AxisInfo, axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView
 from tputui.ui.charts.series_chart import LEAST_CHART, as_segments, chart_of_view, evenly
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _LABEL = 8
 
@@ -32,7 +32,7 @@ class PacePart(NamedTuple):
     why_none: str
 
 
-class PacePanel(Panel[PacePart]):
+class PacePanel(RunPanel[PacePart]):
     """Throughput."""
 
     key = "9"
@@ -88,7 +88,7 @@ def _row(label: str, *spans: Span) -> Line:
 
 def _speed(pace: ThroughputView, width: int) -> list[Line]:
     now, steady = fmt.rate(pace.examples_per_s, "examples"), fmt.rate(pace.steady_examples_per_s, "examples")
-    of = Span(f"  of {pace.num_reports:,} report{'s' if pace.num_reports != 1 else ''}", "dim")
+    of = Span(f"  of {fmt.counted(pace.num_reports, 'report')}", "dim")
     return [_row("now", Span(now, "strong")), _row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
 
 

@@ -27,7 +27,7 @@ from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.widgets.bars import KeyBar, NoticeBar
 from tputui.ui.widgets.dialogs import Notices
-from tputui.ui.widgets.panel import FRAME, Drawing, Panel
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 from tputui.ui.widgets.player_bar import Command, PlayerBar
 
 POLL_S = 2.0
@@ -182,7 +182,7 @@ class GalleryPart(NamedTuple):
     why_none: str
 
 
-class GalleryPanel(Panel[GalleryPart]):
+class GalleryPanel(RunPanel[GalleryPart]):
     """Examples as rows of pictures, as many examples beside each other as fit."""
 
     key = "p"

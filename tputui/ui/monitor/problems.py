@@ -13,14 +13,14 @@ from tputui.state import process_stacks, root_cause
 from tputui.state.snapshot import Failure, ProcessStacks, SkippedView, Snapshot, StacksView
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, wrap
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 from tputui.ui.widgets.panel_grid import RunOverlay
 
 NOTE = "X: dump again, esc: close"
 NOTE_CLOSE = "esc: close"
 
 
-class FailurePanel(Panel[Failure | None]):
+class FailurePanel(RunPanel[Failure | None]):
     """The failure of the run; visible only if there is one."""
 
     key = "0"
@@ -69,7 +69,7 @@ class StacksPart(NamedTuple):
     """Seconds since a newer request that was not answered yet; None if there is none."""
 
 
-class StacksPanel(Panel[StacksPart]):
+class StacksPanel(RunPanel[StacksPart]):
     """The newest stacks."""
 
     key = "X"
@@ -153,7 +153,7 @@ def _process(process: ProcessStacks, width: int) -> list[Line]:
     return rows
 
 
-class SkippedPanel(Panel[SkippedView]):
+class SkippedPanel(RunPanel[SkippedView]):
     """The examples that were left out, each with its problem."""
 
     key = "d"

@@ -9,7 +9,7 @@ from tputui.state.snapshot import Snapshot, XlaView
 from tputui.text import phrases
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph
-from tputui.ui.widgets.panel import Drawing, Panel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _LABEL = 12
 
@@ -21,7 +21,7 @@ class XlaPart(NamedTuple):
     why_none: str
 
 
-class XlaPanel(Panel[XlaPart]):
+class XlaPanel(RunPanel[XlaPart]):
     """Compiles, executions, transfers, fallbacks."""
 
     key = "5"

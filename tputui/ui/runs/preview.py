@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import chart_over_steps
 from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
@@ -30,11 +29,6 @@ class RunPreview(Panel[PreviewPart]):
     key = ""
     name_shown = "preview (enter to open)"
     what = "the run under the cursor"
-
-    @staticmethod
-    def pick(snapshot: Snapshot) -> PreviewPart:
-        """Nothing: the list shows rows, not a snapshot."""
-        return PreviewPart(None)
 
     def draw(self, part: PreviewPart, width: int, height: int) -> Drawing:
         """The facts on the left, the loss curve on the right if there is room."""
@@ -76,7 +70,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
     eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""
     best = "" if row.best is None else f"{fmt.number(row.best)} {clean(row.best_name)} in epoch {row.best_epoch}"
-    saved = f"{row.num_checkpoints} checkpoint{'' if row.num_checkpoints == 1 else 's'}" if row.num_checkpoints else ""
+    saved = fmt.counted(row.num_checkpoints, "checkpoint") if row.num_checkpoints else ""
     pairs = (
         ("task", clean(row.task)),
         ("epoch", epochs + eta if epochs else ""),

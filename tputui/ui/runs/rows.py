@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
@@ -196,7 +197,7 @@ def _machine(snapshot: Snapshot) -> str:
     topology, plan = snapshot.topology, snapshot.plan
     if topology is None:
         return ""
-    cores = f"{topology.num_cores:,} {topology.device} core{'' if topology.num_cores == 1 else 's'}"
+    cores = fmt.counted(topology.num_cores, f"{topology.device} core")
     return ", ".join([cores, topology.strategy, *([plan.precision] if plan else [])])
 
 

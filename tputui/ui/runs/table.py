@@ -337,7 +337,7 @@ def counts_text(listing: Listing | None, num_marked: int, order: SortOrder) -> s
         return "loading"
     rows = listing.rows.values()
     unread = sum(row.state == "reading" for row in rows)
-    parts = [f"{len(rows):,} run{'' if len(rows) == 1 else 's'}"]
+    parts = [fmt.counted(len(rows), "run")]
     parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} running"]
     parts += [f"{unread:,} loading"] if unread else []
     parts += [f"{num_marked} marked"] if num_marked else []

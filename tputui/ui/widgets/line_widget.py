@@ -7,6 +7,7 @@ lines of every visible widget when one line changes, so the strip of a line is c
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from rich.color import Color
@@ -36,9 +37,10 @@ class Drawn(Widget):
         self._filters: Sequence[LineFilter] = ()
         """The filters that were applied to the strips."""
 
+    # Textual's metaclass is not `ABCMeta`: mypy checks that subclasses define abstract methods, Python does not.
+    @abstractmethod
     def paint(self, width: int, height: int) -> list[Line]:
         """The lines of the widget, at most `height`, each at most `width` cells."""
-        raise NotImplementedError
 
     def as_text(self) -> str:
         """The drawn lines without colours, for the clipboard and for files."""

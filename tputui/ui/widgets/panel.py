@@ -1,7 +1,8 @@
-"""A framed panel that scrolls and can fill the screen, and the panel of rows with a cursor."""
+"""A framed panel that scrolls and can fill the screen; panels of a run, and panels of rows with a cursor."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -56,7 +57,7 @@ class Drawing(NamedTuple):
 
 
 class Panel(Drawn, Generic[PartT]):
-    """Shows one part of a snapshot."""
+    """Draws one immutable part of what a screen knows."""
 
     can_focus = True
     key: ClassVar[str]
@@ -90,14 +91,9 @@ class Panel(Drawn, Generic[PartT]):
         """First visible row; None is the default position: the end if the panel follows it, else the start."""
         self._hidden_rows = 0
 
-    @staticmethod
-    def pick(snapshot: Snapshot) -> PartT:
-        """The part of a snapshot that the panel shows. Not called for panels that do not show a run."""
-        raise NotImplementedError
-
+    @abstractmethod
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
         """The content for `width` by `height` cells."""
-        raise NotImplementedError
 
     def show(self, part: PartT) -> None:
         """Show a newer part; redraw if it differs."""
@@ -205,6 +201,15 @@ class Panel(Drawn, Generic[PartT]):
         return fit([Span("\u2570" + rule, tone), Span(place, "dim"), Span("\u2500\u256f", tone)], width)
 
 
+class RunPanel(Panel[PartT]):
+    """A panel that shows one part of a run."""
+
+    @staticmethod
+    @abstractmethod
+    def pick(snapshot: Snapshot) -> PartT:
+        """The part of a snapshot that the panel shows."""
+
+
 class ListPanel(Panel[PartT]):
     """A list of rows with a cursor. Subclasses move the cursor and set `cursor_row` when they draw."""
 
@@ -216,17 +221,17 @@ class ListPanel(Panel[PartT]):
         """Index of the row with the cursor in the last drawing."""
         self._first = 0
 
+    @abstractmethod
     def draw_rows(self, part: PartT, width: int, height: int) -> list[Line]:
         """All rows; must set `cursor_row`."""
-        raise NotImplementedError
 
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
         """The rows."""
         return Drawing(self.draw_rows(part, width, height))
 
+    @abstractmethod
     def move(self, by: int) -> None:
         """Move the cursor, down if positive."""
-        raise NotImplementedError
 
     def row_at(self, event: events.Click) -> int:
         """Index of the clicked row; negative above the first one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -16,7 +17,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.widgets.bars import NoticeBar
 from tputui.ui.widgets.dialogs import Notices
-from tputui.ui.widgets.panel import Panel
+from tputui.ui.widgets.panel import Panel, RunPanel
 
 PanelT = TypeVar("PanelT", bound=Panel[Any])
 
@@ -41,9 +42,9 @@ class Panels(Widget, Generic[PanelT]):
         self.maximised = False
         self._placed: dict[str, Box] = {}
 
+    @abstractmethod
     def boxes(self, width: int, height: int) -> dict[str, Box]:
         """The boxes of the visible panels, in cells."""
-        raise NotImplementedError
 
     def names(self) -> Sequence[str]:
         """The panels that can be selected, in the order of their keys."""
@@ -152,19 +153,24 @@ class Overlay(ModalScreen[None]):
         super().__init__()
         self.notices = Notices(self, lambda sentence: self.query_one(NoticeBar).show_notice(sentence))
 
+    @property
+    def _shown_panel(self) -> Panel[Any]:
+        panel: Panel[Any] = self.query_one(Panel)  # type: ignore[type-abstract]
+        return panel
+
     def action_scroll(self, rows: int) -> None:
         """Scroll the panel."""
-        self.query_one(Panel).scroll_rows(rows)
+        self._shown_panel.scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
         """Scroll the panel by pages."""
-        self.query_one(Panel).page(pages)
+        self._shown_panel.page(pages)
 
 
 class RunOverlay(Overlay):
     """Shows a panel of a run. The screen below calls `show` with every snapshot."""
 
-    def __init__(self, panel: Panel[Any], snapshot: Snapshot | None) -> None:
+    def __init__(self, panel: RunPanel[Any], snapshot: Snapshot | None) -> None:
         super().__init__()
         self._panel = panel
         self._first = snapshot
