@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from textual import events
+from textual import events, work
 from textual.message import Message
 
 from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.base import keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogStore, Rows, lanes_of
+from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogStore, OlderLines, Rows, lanes_of
 from tputui.ui.monitor.log_search import FilteredLog, LogQuery
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
@@ -56,8 +56,12 @@ class LogPanel(RunPanel[LogPart]):
     class TypingChanged(Message):
         """The user started or stopped typing an expression."""
 
-    class OlderWanted(Message):
-        """The user wants older lines; pass them to `take_older`."""
+    class OlderLinesRead(Message):
+        """Lines before the oldest known ones were read."""
+
+        def __init__(self, found: OlderLines) -> None:
+            super().__init__()
+            self.found = found
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -70,6 +74,8 @@ class LogPanel(RunPanel[LogPart]):
         self._entries: list[Entry] = []
         self._num_found = 0
         self._rows: Rows | None = None
+        self.read_older: Callable[[], OlderLines] = lambda: OlderLines([], "no journals")
+        """Reads older lines from the journals; set by the screen, and called in a thread."""
         self._older = ""
         """A remark on the lines before the first one."""
         self._has_older = False
@@ -325,15 +331,24 @@ class LogPanel(RunPanel[LogPart]):
         return len(self._store.lines) >= SHOWN_AT_ONCE and not self._has_older
 
     def action_older(self) -> None:
-        """Request the lines before the first one."""
+        """Load the lines before the first one."""
         if len(self._store.lines) < SHOWN_AT_ONCE:
             self._older = "this is the first line"
         elif len(self._store.lines) >= LINES_MAX:
             self._older = f"limit of {LINES_MAX:,} lines reached; the files have all of them"
         else:
             self._older = "loading earlier lines ..."
-            self.post_message(self.OlderWanted())
+            self._load_older()
         self.redraw()
+
+    @work(thread=True, group="older", exclusive=True)
+    def _load_older(self) -> None:
+        self.post_message(self.OlderLinesRead(self.read_older()))
+
+    def on_log_panel_older_lines_read(self, message: OlderLinesRead) -> None:
+        """Show the lines."""
+        message.stop()
+        self.take_older(message.found.lines, message.found.where)
 
     def take_older(self, lines: list[LogLine], where: str) -> None:
         """Insert lines before the first one; `where` names the files with all lines."""

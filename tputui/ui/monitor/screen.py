@@ -76,13 +76,6 @@ class MonitorScreen(Screen[MonitorResult]):
             super().__init__()
             self.known = known
 
-    class OlderLinesRead(Message):
-        """Log lines before the oldest known ones were read."""
-
-        def __init__(self, found: OlderLines) -> None:
-            super().__init__()
-            self.found = found
-
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
         super().__init__()
@@ -111,6 +104,7 @@ class MonitorScreen(Screen[MonitorResult]):
     def on_mount(self) -> None:
         """Start reading."""
         self.query_one(Body).select("cores")
+        self.query_one(LogPanel).read_older = self._older_lines
         self.run_worker(self._reader.run, thread=True, group="reader")
 
     def on_unmount(self) -> None:
@@ -387,18 +381,8 @@ class MonitorScreen(Screen[MonitorResult]):
         message.stop()
         self.query_one(KeyBar).show(self._footer_keys())
 
-    def on_log_panel_older_wanted(self, message: LogPanel.OlderWanted) -> None:
-        """Read older lines."""
-        message.stop()
-        self._read_older_lines()
-
-    @work(thread=True, group="older", exclusive=True)
-    def _read_older_lines(self) -> None:
+    def _older_lines(self) -> OlderLines:
+        """The older lines of the log up to the moment that is shown. Called in a thread."""
         frame = self.frame
         until = frame.snapshot.now if frame is not None and self._in_past else math.inf
-        self.post_message(self.OlderLinesRead(older_lines(self._run_dir, until, lambda: self._reader.is_stopped)))
-
-    def on_monitor_screen_older_lines_read(self, message: OlderLinesRead) -> None:
-        """Add the lines to the log."""
-        message.stop()
-        self.query_one(LogPanel).take_older(message.found.lines, message.found.where)
+        return older_lines(self._run_dir, until, lambda: self._reader.is_stopped)
