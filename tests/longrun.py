@@ -1,4 +1,4 @@
-"""A recorded run that is long enough for places in its journals to be kept, and what the tests of them share."""
+"""A recorded run that is long enough for cached states, and helpers of their tests."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
     run_dir = rundir.create(parent, recorded.manifest(run))
     worker = recorded.worker_events()
     head, last = worker[:5], worker[-1]
-    facts: list[ev.Event] = []
+    events: list[ev.Event] = []
     t = recorded.T0 + 5
     for number in range(NUM_REPORTS):
         t, first = t + 1.0, 1 + number * STEPS_A_REPORT
         rows = [[tone * loss for loss in recorded.losses(step % 50)] for step in range(first, first + STEPS_A_REPORT)]
-        facts.append(recorded.steps_recorded(t, first, rows))
-        facts.append(ev.HeartbeatSent(t=t, phase="executing", phase_s=0.1, step=first + 3, epoch=1))
+        events.append(recorded.steps_recorded(t, first, rows))
+        events.append(ev.HeartbeatSent(t=t, phase="executing", phase_s=0.1, step=first + 3, epoch=1))
         if not number % 50:
-            facts.append(ev.WarningRaised(t=t, text=f"report {number} of a long run"))
+            events.append(ev.WarningRaised(t=t, text=f"report {number} of a long run"))
     end = msgspec.structs.replace(last, t=t + 1)
-    recorded.write_journal(run_dir / "worker-0.jsonl", [*head, *facts, end])
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*head, *events, end])
     recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(t + 2))
     return run_dir
 
 
-def keep(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
-    """Keeps places of a run as its supervisor does at the end; returns their files."""
+def write_cache(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
+    """Writes the cached states of a run as its supervisor does at the end; returns their files."""
     cache_writer = CacheWriter(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
     cache_writer.finish(60.0)
     assert cache_writer.error is None
     return cache_file.listed(run_dir)
 
 
-def told(run_dir: Path) -> str:
-    """All that is told of a run: its snapshot, its page and its JSON."""
+def rendered(run_dir: Path) -> str:
+    """A run as text: its snapshot, its page and its JSON."""
     snapshot = session.load(run_dir, clock=lambda: recorded.T0 + 10_000)
     return spelt(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()
 
 
 def num_read(run_dir: Path) -> int:
-    """How many facts are read to open a run."""
+    """Number of events that are read to open a run."""
     source = Session.live(run_dir)
     count = len(source.poll())
     while not source.caught_up:
@@ -68,7 +68,7 @@ def num_read(run_dir: Path) -> int:
 
 
 def forge(path: Path, content: bytes | None = None, **changes: Any) -> None:
-    """Rewrites a place with another head or state, as one who knows the format would."""
+    """Rewrites a cache file with another head or state, as an attacker who knows the format would."""
     kept_head, _, kept_content = path.read_bytes().partition(b"\n")
     head = msgspec.json.decode(kept_head, type=Head)
     body = kept_content if content is None else content

@@ -42,7 +42,7 @@ class Checkpoint(NamedTuple):
     """The state that a run resumes from."""
 
     position: Position
-    learner: dict[str, Any]
+    training_state: dict[str, Any]
     """State of network, optimizer, scheduler and the host's random number generators."""
     meters: dict[str, list[float]]
     """Training meters of the running epoch."""
@@ -253,7 +253,7 @@ def _content(checkpoint: Checkpoint, plan: Plan, identity: Mapping[str, str]) ->
         "data": resume.data_of(plan, identity),
         "monitor": _monitor(plan),
         "position": checkpoint.position._asdict(),
-        "learner": checkpoint.learner,
+        "learner": checkpoint.training_state,
         "meters": checkpoint.meters,
         "best": checkpoint.best,
         "best_epoch": checkpoint.best_epoch,

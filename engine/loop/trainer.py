@@ -72,7 +72,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continues from a checkpoint. Raises `Refused` if it belongs to another network."""
-        self._train_step.restore(checkpoint.learner, new_settings=checkpoint.new_settings)
+        self._train_step.restore(checkpoint.training_state, new_settings=checkpoint.new_settings)
         self.position = checkpoint.position
         self._manager.best.restore(checkpoint)
         self._losses = list(checkpoint.losses)

@@ -85,12 +85,12 @@ def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole = longrun.told(run_dir), longrun.num_read(run_dir)
+    before, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
     page = shown(run_dir, capsys)
-    places = longrun.keep(run_dir)
+    places = longrun.write_cache(run_dir)
     assert 1 < len(places) <= OF_A_WRITER_MAX
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.told(run_dir) == before
+    assert longrun.rendered(run_dir) == before
     assert shown(run_dir, capsys) == page
     assert check(run_dir, capsys) == (
         0,
@@ -100,12 +100,12 @@ def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("_small_frames")
 def test_compressed_run_opens_from_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole, page = longrun.told(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
+    before, whole, page = longrun.rendered(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
     places = seal_with_places(run_dir)
     assert not (run_dir / JOURNAL).exists()
     assert places
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.told(run_dir) == before
+    assert longrun.rendered(run_dir) == before
     assert shown(run_dir, capsys) == page
     code, out = check(run_dir, capsys)
     assert (code, f"{len(places)} cached states" in out) == (0, True)
@@ -117,12 +117,12 @@ def test_every_moment_is_equal_with_and_without_cache(run_dir: Path, is_sealed: 
     reach = session.extent(run_dir)
     moments = [reach.start + share / 23 * (reach.end - reach.start) for share in range(24)]
     before = [spelt(session.load_at(run_dir, t)) for t in moments]
-    assert seal_with_places(run_dir) if is_sealed else longrun.keep(run_dir)
+    assert seal_with_places(run_dir) if is_sealed else longrun.write_cache(run_dir)
     assert [spelt(session.load_at(run_dir, t)) for t in moments] == before
 
 
 def test_playing_and_seeking_skip_cached_events(run_dir: Path) -> None:
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     plain = longrun.write(run_dir.parent, "long-2")
     clock = [0.0]
     source, straight = (
@@ -146,7 +146,7 @@ def test_full_read_ignores_cached_states(run_dir: Path, capsys: pytest.CaptureFi
     every = [(fact.writer, fact.seq) for fact in session.read_events(run_dir)]
     assert main(["replay", str(run_dir), "--json"]) == 0
     lines = capsys.readouterr().out
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     assert [(fact.writer, fact.seq) for fact in session.read_events(run_dir)] == every
     assert main(["replay", str(run_dir), "--json"]) == 0
     assert capsys.readouterr().out == lines
@@ -158,12 +158,12 @@ def test_grown_journal_continues_from_newest_state(run_dir: Path) -> None:
     journal = run_dir / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:800]))
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     journal.write_bytes(b"".join(lines))
     assert longrun.num_read(run_dir) < 500
-    told = longrun.told(run_dir)
+    before = longrun.rendered(run_dir)
     shutil.rmtree(run_dir / "places")
-    assert longrun.told(run_dir) == told
+    assert longrun.rendered(run_dir) == before
 
 
 # What lies ---------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def _beyond_the_end(run_dir: Path, path: Path) -> None:
 
 def _of_another_run(run_dir: Path, path: Path) -> None:
     other = longrun.write(run_dir.parent, "other", tone=3.0)
-    longrun.keep(other)
+    longrun.write_cache(other)
     shutil.rmtree(run_dir / "places")
     shutil.copytree(other / "places", run_dir / "places")
 
@@ -276,11 +276,11 @@ TOLD_OF_NONE = {_a_pipe_and_a_link, _a_folder_elsewhere}
 def test_false_state_is_rejected_and_reported(
     run_dir: Path, capsys: pytest.CaptureFixture[str], lie: Callable[[Path, Path], None]
 ) -> None:
-    truth, half_way = longrun.told(run_dir), recorded.T0 + 300
+    truth, half_way = longrun.rendered(run_dir), recorded.T0 + 300
     then = spelt(session.load_at(run_dir, half_way))
-    newest = longrun.keep(run_dir)[-1]
+    newest = longrun.write_cache(run_dir)[-1]
     lie(run_dir, newest)
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     assert spelt(session.load_at(run_dir, half_way)) == then
     code, out = check(run_dir, capsys)
     assert (code, "places/" in out) == ((0, False) if lie in TOLD_OF_NONE else (1, True))
@@ -290,11 +290,11 @@ def test_false_state_is_rejected_and_reported(
 def test_state_of_other_version_is_ignored_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ) -> None:
-    truth, whole = longrun.told(run_dir), longrun.num_read(run_dir)
-    for place in longrun.keep(run_dir):
+    truth, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
+    for place in longrun.write_cache(run_dir):
         longrun.forge(place, **changes)
     assert longrun.num_read(run_dir) == whole
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     code, out = check(run_dir, capsys)
     assert code == 0
     assert "not used: tputui " in out
@@ -302,16 +302,16 @@ def test_state_of_other_version_is_ignored_not_damage(
 
 def test_states_of_compressed_journal_are_not_damage(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a supervisor leaves them that is killed between the two."""
-    truth = longrun.told(run_dir)
-    places = longrun.keep(run_dir)
+    truth = longrun.rendered(run_dir)
+    places = longrun.write_cache(run_dir)
     seal(run_dir / JOURNAL)
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     code, out = check(run_dir, capsys)
     assert (code, out.count("not used: its journal was sealed since")) == (0, len(places))
 
 
 def test_check_finds_a_matching_forged_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = longrun.keep(run_dir)[-1]
+    place = longrun.write_cache(run_dir)[-1]
     head = cache_file.read_head(place)
     state, _ = cache_file.read_state(place, head)
     state.steps_done += 1_000
@@ -323,21 +323,21 @@ def test_check_finds_a_matching_forged_state(run_dir: Path, capsys: pytest.Captu
 
 
 def test_truncated_journal_opens_from_earlier_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = longrun.keep(run_dir)
+    places = longrun.write_cache(run_dir)
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
     cut = cache_file.read_head(places[-3]).offset + 50
     journal.write_bytes(content[:cut])
-    told, read = longrun.told(run_dir), longrun.num_read(run_dir)
+    before, read = longrun.rendered(run_dir), longrun.num_read(run_dir)
     assert read < 100
     code, out = check(run_dir, capsys)
     assert (code, out.count(f"{JOURNAL} is shorter than it was")) == (1, 2)
     shutil.rmtree(run_dir / "places")
-    assert longrun.told(run_dir) == told
+    assert longrun.rendered(run_dir) == before
 
 
 def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     rot(run_dir / JOURNAL)
     code, out = check(run_dir, capsys)
     assert code == 1
@@ -346,29 +346,29 @@ def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.
 
 def test_no_state_is_written_after_damage(run_dir: Path) -> None:
     at = rot(run_dir / JOURNAL)
-    truth = longrun.told(run_dir)
-    places = longrun.keep(run_dir)
+    truth = longrun.rendered(run_dir)
+    places = longrun.write_cache(run_dir)
     assert places
     assert all(cache_file.read_head(place).offset < at for place in places)
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     assert "damage" in truth
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_states_of_hostile_run_change_no_snapshot(tmp_path: Path, seed: int) -> None:
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
-    truth = longrun.told(run_dir)
+    truth = longrun.rendered(run_dir)
     for _ in range(2):
         cache_writer = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
         cache_writer.poll()
         cache_writer.finish(60.0)
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     for place in cache_file.listed(run_dir):
         content = place.read_bytes()
         for damage in chance.sample(BYTES, 2):
             content = damage(content, chance) if content else content
         place.write_bytes(content)
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     assert main(["check", str(run_dir)]) in (0, 1)
 
 
@@ -376,7 +376,7 @@ def test_damaged_states_of_hostile_run_change_no_snapshot(tmp_path: Path, seed: 
 
 
 def test_states_are_bounded_spaced_and_include_the_newest(run_dir: Path) -> None:
-    places = longrun.keep(run_dir, spacing_bytes=4_000)
+    places = longrun.write_cache(run_dir, spacing_bytes=4_000)
     heads = [cache_file.read_head(place) for place in places if place.name.startswith("worker")]
     assert len(heads) == OF_A_WRITER_MAX
     assert sum(place.stat().st_size for place in places) < BYTES_MAX
@@ -444,12 +444,12 @@ print(cache_writer.error)
 
 
 def test_full_disk_only_loses_the_state(run_dir: Path) -> None:
-    truth = longrun.told(run_dir)
+    truth = longrun.rendered(run_dir)
     words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
     trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     assert trouble == os.strerror(errno.EFBIG)  # as a full disk says ENOSPC
     assert list((run_dir / "places").iterdir()) == []
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
 
 
 def test_unwritable_cache_folder_only_loses_states(run_dir: Path) -> None:
@@ -474,26 +474,26 @@ while True:
 def test_kill_during_cache_write_leaves_intact_states(
     run_dir: Path, capsys: pytest.CaptureFixture[str], num_kept: int
 ) -> None:
-    truth = longrun.told(run_dir)
+    truth = longrun.rendered(run_dir)
     process = subprocess.Popen([sys.executable, "-P", "-c", _KEEPS_ON, str(run_dir)])
     try:
         wait_for(lambda: len(cache_file.listed(run_dir)) >= num_kept, "places")
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert longrun.told(run_dir) == truth
+    assert longrun.rendered(run_dir) == truth
     code, out = check(run_dir, capsys)
     assert (code, "cached state" in out) == (0, True)  # one or more
 
 
 def test_repaired_copy_has_no_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     rot(run_dir / JOURNAL)
     main(["repair", str(run_dir)])
     capsys.readouterr()
     copy = run_dir.with_name(f"{run_dir.name}-repaired")
     assert not (copy / "places").exists()
-    assert "1 event" in longrun.told(copy)
+    assert "1 event" in longrun.rendered(copy)
 
 
 def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
@@ -517,7 +517,7 @@ def test_unsupported_state_is_not_written(run_dir: Path) -> None:
 def test_state_dropped_meanwhile_is_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longrun.keep(run_dir)
+    longrun.write_cache(run_dir)
     listed = cache_file.listed
 
     def then_dropped(of: Path) -> list[Path]:
@@ -531,7 +531,7 @@ def test_state_dropped_meanwhile_is_not_damage(
 
 
 def test_verification_does_not_hold_all_states_in_memory(run_dir: Path) -> None:
-    places = longrun.keep(run_dir)
+    places = longrun.write_cache(run_dir)
     CacheVerifier(run_dir)
     tracemalloc.start()
     try:
@@ -544,9 +544,9 @@ def test_verification_does_not_hold_all_states_in_memory(run_dir: Path) -> None:
 
 
 def test_check_json_lists_every_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = longrun.keep(run_dir)
+    places = longrun.write_cache(run_dir)
     places[0].write_bytes(b"garbage")
     assert main(["check", str(run_dir), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [one["place"] for one in told["places"]] == [f"places/{place.name}" for place in places]
-    assert [one["why_not"] is None for one in told["places"]] == [False] + [True] * (len(places) - 1)
+    result = json.loads(capsys.readouterr().out)
+    assert [one["place"] for one in result["places"]] == [f"places/{place.name}" for place in places]
+    assert [one["why_not"] is None for one in result["places"]] == [False] + [True] * (len(places) - 1)

@@ -104,7 +104,7 @@ def tar_of(members: Mapping[str, bytes], path: Path, links: Mapping[str, str] | 
 
 
 def package(manager: Manager, archive: Path | None = None, *, optional: bool = False) -> Package:
-    """Pins an archive by its digest; without one, by a digest that matches nothing."""
+    """Pins an archive by its digest; without one, by a digest of no file."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest() if archive is not None else "0" * 64
     return Package(manager, NAME, VERSION, digest, 1_000, ("*",), optional)
 

@@ -1,4 +1,4 @@
-"""Runs that several tests look at, made once a session."""
+"""Fixtures: runs shared by several test modules, made once per session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tputui.telemetry import requests
 
 @pytest.fixture(scope="session")
 def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs of this session lie."""
+    """The folder of the runs of this session."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -26,7 +26,7 @@ def whole(runs_dir: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def interrupted(runs_dir: Path) -> Run:
-    """The same, asked for a checkpoint while it compiled and to stop in the middle of an epoch."""
+    """The same, with a request for a checkpoint while it compiles and a request to stop within an epoch."""
     run = make(runs_dir, "interrupted")
     try:
         run.start()

@@ -37,7 +37,7 @@ class Noise:
 
 
 class Deep(Task):
-    """Tells bright noise from dark noise."""
+    """Classifies noise as bright or dark."""
 
     data_options: ClassVar[type[Options]] = DeepData
     model_options: ClassVar[type[Options]] = DeepModel

@@ -1,8 +1,8 @@
-"""Kills processes while they save checkpoints and checks what is left: `python -m tests.engine.killed FOLDER KILLS`.
+"""Kills processes while they save checkpoints and checks the remaining files: `python -m tests.engine.killed FOLDER KILLS`.
 
 Each process resumes from the checkpoints of the one before, in a new run directory, as a resumed run does, and
-is killed at a random moment of its saving. What must hold of its checkpoints is checked each time. Prints how many
-saves were seen, and how many kills left half a file.
+is killed at a random moment of its saving. The invariants of checkpoints are checked each time. Prints the number
+of saves, and the number of kills that left a partial file.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def planned_for_ever() -> Plan:
 
 def at_step(step: int, best: float) -> Checkpoint:
     """A checkpoint at the end of an epoch of one step, all of whose values are that step."""
-    learner = {"model": {"w": torch.full((VALUES,), float(step))}}
+    training_state = {"model": {"w": torch.full((VALUES,), float(step))}}
     position = Position(epoch=step + 1, batch=0, step=step, evaluating=False)
-    return Checkpoint(position, learner, {}, best, best_epoch=step // 3 * 3)
+    return Checkpoint(position, training_state, {}, best, best_epoch=step // 3 * 3)
 
 
 def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
@@ -106,7 +106,7 @@ def check(run_dir: Path, first: int, done: int) -> Path:
 def read(path: Path) -> tuple[int, float | None]:
     """Step and best value of a checkpoint, after a check of all its values."""
     found = checkpoint_store.load(path, planned_for_ever())
-    assert bool((found.learner["model"]["w"] == found.position.step).all())
+    assert bool((found.training_state["model"]["w"] == found.position.step).all())
     return found.position.step, found.best
 
 

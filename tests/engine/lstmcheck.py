@@ -35,7 +35,7 @@ def differences(options: dict[str, Any], cores: Spmd) -> dict[str, float]:
     sequence = torch.randn((rows, SHORT, FEATURES) if plain.batch_first else (SHORT, rows, FEATURES))
     start = torch.randn(plain.num_layers * (1 + plain.bidirectional), rows, HIDDEN)
     expected = _everything(plain, sequence, start)
-    # Rows come first in what is shared out among the cores.
+    # The first dimension is split over the cores, so it must be the rows.
     if plain.batch_first:
         put = cores.put({"sequence": sequence, "start": start.transpose(0, 1).contiguous()})
         given = put["sequence"], put["start"].transpose(0, 1)

@@ -1,4 +1,4 @@
-"""A user's own task, as it would lie beside their training script: points on a line, and ways to go wrong."""
+"""A user's own task, as in a file beside their training script: points on a line, with injected failures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Line(Task):
 
 
 def ask_for_stop(run_dir: Path) -> None:
-    """Asks once, and lets the evaluation go on when the worker has seen it."""
+    """Sends one request, and continues the evaluation once the worker has received it."""
     if any((run_dir / "requests").iterdir()):
         return
     requests.submit(run_dir, "stop", by="test", now=time.time())

@@ -11,7 +11,7 @@ class Median(Bend):
     """Takes a median, which runs on the host CPU."""
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """As before; the median counts for nothing."""
+        """As the base class, and also reads a median that is not used."""
         import torch
 
         found = super().outcomes(predictions, batch)

@@ -38,7 +38,7 @@ STEPS = 6
 
 
 def main() -> None:
-    """Trains and tells."""
+    """Trains with each setting and prints the results."""
     settings = {text: [part.replace(";", ",") for part in text.split(",")] for text in sys.argv[1:]}
     from engine import run_plan
     from engine.process import hardware

@@ -30,15 +30,15 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     )
     planned.task.load(planned.data, planned.config.seed)
     torch.manual_seed(3)
-    learner = {"model": planned.task.model(planned.model, planned.data).state_dict()}
+    training_state = {"model": planned.task.model(planned.model, planned.data).state_dict()}
     at = Position(epoch=2, batch=0, step=9, evaluating=False)
     checkpoint_store.CheckpointStore(run.dir, planned).save(
-        checkpoint_store.Checkpoint(at, learner, {}, 1.5), periodic=True, best=True
+        checkpoint_store.Checkpoint(at, training_state, {}, 1.5), periodic=True, best=True
     )
     return run.dir
 
 
-def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: Any) -> dict[str, Any]:
+def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **arguments: Any) -> dict[str, Any]:
     """The reports of a prediction."""
     from engine.commands import predict
     from engine.commands.protocol import ProgressWriter
@@ -49,24 +49,24 @@ def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **asked: A
         "split": None,
         "batch": 64,
         "weights": run_dir / "checkpoints" / "best.pt",
-        **asked,
+        **arguments,
     }
     folder = Path.cwd()
-    told = predict.predict(
+    result = predict.predict(
         predict.PredictRequest(run_dir=run_dir, out=str(folder / out), form=form, **at),
         ProgressWriter(os.open(os.devnull, os.O_WRONLY)),
     )
     os.chdir(folder)
-    return told
+    return result
 
 
-def refused(run_dir: Path, **asked: Any) -> str:
+def refused(run_dir: Path, **arguments: Any) -> str:
     """Why the engine refuses a prediction."""
     from engine.errors import Refused
 
     folder, before = Path.cwd(), sorted(Path.cwd().iterdir())
     with pytest.raises(Refused) as caught:
-        predicted(run_dir, **asked)
+        predicted(run_dir, **arguments)
     os.chdir(folder)
     assert sorted(folder.iterdir()) == before, "something half-written was left"
     assert "\n" not in str(caught.value)

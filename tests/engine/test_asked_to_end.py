@@ -1,4 +1,4 @@
-"""What is saved of a run whose processes are all asked to end, or that hangs and has to save and stop.
+"""Checkpoints of a run whose processes all get SIGTERM, or that hangs and has to save and stop.
 
 Real supervisors over the real engine. The runs train at one time: most of what each takes is the start of the runtime.
 """
@@ -38,7 +38,7 @@ SETUPS = {
     "stalled-data": ["data.at=data", *SAVE_STOP],
     "stalled-evaluate": ["data.at=evaluate", *SAVE_STOP],
 }
-"""Runs by name: `stalled-` runs hang forever, the others are asked to end."""
+"""Runs by name: `stalled-` runs hang forever, the others get SIGTERM."""
 SEEN_IN = {"compile": {"compiling"}, "evaluate": {"data", "evaluating"}, "save": {"saving"}}
 """Phases in which the request is seen."""
 
@@ -105,7 +105,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
 def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held], name: str) -> None:
     run = runs[name]
     run.reach(name)
-    asked = time.time()
+    requested_at = time.time()
     for pid in run.pids():
         os.kill(pid, signal.SIGTERM)
     if name == "save":
@@ -114,14 +114,14 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
         run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
-    assert ended.t - asked < PREEMPTED_S
+    assert ended.t - requested_at < PREEMPTED_S
     applied = facts(run.dir, "worker-0", ev.RequestApplied)
     if name == "compile" and "nothing was saved" in ended.reason:
         # The first compilation outlasted the grace; no step was trained that could be lost.
-        assert ended.t - asked >= GRACE_S
+        assert ended.t - requested_at >= GRACE_S
         assert facts(run.dir, "worker-0", ev.TrainingEnded)[0].step == 0
         return
-    assert ended.t - asked < GRACE_S
+    assert ended.t - requested_at < GRACE_S
     assert {event.kind for event in applied} == {"stop"}
     assert run.last()["step"] == applied[-1].step
     saves = [saved for saved in facts(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]

@@ -16,8 +16,8 @@ def test_running_statistics_and_evaluation_match_torch(num_cores: str) -> None:
     command = [sys.executable, "-m", "tests.engine.bncheck", num_cores]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert any(name.endswith("running_var") for name in told["apart"])
-    assert {name: value for name, value in told["apart"].items() if value > 1e-5} == {}
-    assert told["evaluation"] < 1e-5
-    assert told["late"] == 0
+    result = json.loads(done.stdout)
+    assert any(name.endswith("running_var") for name in result["apart"])
+    assert {name: value for name, value in result["apart"].items() if value > 1e-5} == {}
+    assert result["evaluation"] < 1e-5
+    assert result["late"] == 0

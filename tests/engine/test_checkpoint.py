@@ -32,8 +32,10 @@ def planned(*overrides: str) -> Plan:
 
 
 def at_step(step: int) -> Checkpoint:
-    learner = {"model": {"w": torch.full((4,), float(step))}}
-    return Checkpoint(Position(epoch=2, batch=3, step=step, evaluating=False), learner, {"loss": [1.0, 2.0, 3.0]}, 0.5)
+    training_state = {"model": {"w": torch.full((4,), float(step))}}
+    return Checkpoint(
+        Position(epoch=2, batch=3, step=step, evaluating=False), training_state, {"loss": [1.0, 2.0, 3.0]}, 0.5
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_checkpoint_round_trips(store: CheckpointStore, tmp_path: Path) -> None:
     assert saved.bytes == (tmp_path / saved.path).stat().st_size
     loaded = checkpoint_store.load(tmp_path / saved.path, planned())
     assert loaded.position == at_step(25).position
-    assert loaded.learner["model"]["w"].tolist() == [25.0] * 4
+    assert loaded.training_state["model"]["w"].tolist() == [25.0] * 4
     assert (loaded.meters, loaded.best) == ({"loss": [1.0, 2.0, 3.0]}, 0.5)
 
 
@@ -314,7 +316,7 @@ def test_changed_data_of_equal_size_is_named(tmp_path: Path) -> None:
 
 def test_flipped_bit_never_loads_other_weights(store: CheckpointStore, tmp_path: Path) -> None:
     weights = {"w": torch.arange(64.0), "b": torch.ones(16)}
-    whole = at_step(3)._replace(learner={"model": weights})
+    whole = at_step(3)._replace(training_state={"model": weights})
     path = tmp_path / store.save(whole, periodic=True, best=False).path
     content, flipped = path.read_bytes(), tmp_path / "flipped.pt"
     refused = 0
@@ -331,7 +333,7 @@ def test_flipped_bit_never_loads_other_weights(store: CheckpointStore, tmp_path:
             refused += 1
             continue
         assert loaded.position == whole.position, place
-        assert all(torch.equal(loaded.learner["model"][name], weights[name]) for name in weights), place
+        assert all(torch.equal(loaded.training_state["model"][name], weights[name]) for name in weights), place
     assert refused > 10
     assert checkpoint_store.load(path.rename(tmp_path / "alone.pt"), planned()).position.step == 3
 

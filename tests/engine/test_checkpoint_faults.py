@@ -173,7 +173,7 @@ def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_pa
     before = names(tmp_path)
     for step in (3, 4, 5):
         broken = at_step(step)
-        broken.learner["model"]["w"][1] = float("nan")
+        broken.training_state["model"]["w"][1] = float("nan")
         saved = store.save(broken, periodic=True, best=True)
         assert (saved.path, saved.unfit, saved.dropped) == ("checkpoints/non-finite.pt", "w", ())
     assert names(tmp_path) == before | {"non-finite.pt"}

@@ -1,4 +1,4 @@
-"""Compiles, executions and reads of whole runs: what is counted, where it is charged, and what the user reads."""
+"""Compiles, executions and reads of whole runs: totals, sections and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event for an error that ended training, whatever the error is."""
+"""The event for an error that ended training, also for errors whose methods raise."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Hostile(Exception):
 
 
 def test_exception_that_raises_on_access_is_reported() -> None:
-    told = crash_report.failure_event(Hostile(), Progress(), "rank 0: ")
+    event = crash_report.failure_event(Hostile(), Progress(), "rank 0: ")
 
-    assert told.error == "Hostile"
-    assert told.message == "rank 0: (its message is not available: __str__ raised SystemExit)"
+    assert event.error == "Hostile"
+    assert event.message == "rank 0: (its message is not available: __str__ raised SystemExit)"
 
 
 def test_huge_message_is_reported_by_beginning_and_end() -> None:
-    told = crash_report.failure_event(ValueError("begin \udce4 " + "x" * 50_000_000 + " end"), Progress())
+    event = crash_report.failure_event(ValueError("begin \udce4 " + "x" * 50_000_000 + " end"), Progress())
 
-    assert told.message.startswith("begin \\udce4 x")
-    assert told.message.endswith("x end")
-    assert len(told.message) < TEXT_CHARS_MAX + 100
-    assert told.traceback.startswith("ValueError: begin")
-    assert len(told.traceback) < crash_report.TRACEBACK_CHARS_MAX + 100
+    assert event.message.startswith("begin \\udce4 x")
+    assert event.message.endswith("x end")
+    assert len(event.message) < TEXT_CHARS_MAX + 100
+    assert event.traceback.startswith("ValueError: begin")
+    assert len(event.traceback) < crash_report.TRACEBACK_CHARS_MAX + 100

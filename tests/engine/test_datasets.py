@@ -68,9 +68,9 @@ def test_research_only_sets_state_it(name: str) -> None:
 def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
-    told: list[str] = []
+    messages: list[str] = []
 
-    assert fetch(entry, place, told.append)
+    assert fetch(entry, place, messages.append)
 
     assert sorted(path.name for path in place.iterdir()) == ["SOURCE.txt", "numbers.csv"]
     assert (place / "numbers.csv").read_bytes() == CONTENT
@@ -81,13 +81,13 @@ def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path
 
 
 def test_licence_is_printed_before_download(registry: Registry, tmp_path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     with pytest.raises(CannotFetch):
-        fetch(made_up(package("pip")), tmp_path / "cache/numbers", told.append)
+        fetch(made_up(package("pip")), tmp_path / "cache/numbers", messages.append)
 
-    assert told[:3] == ["numbers: numbers to count", "licence: CC0-1.0", "note: For counting only."]
-    assert told[3].startswith("downloading ")
+    assert messages[:3] == ["numbers: numbers to count", "licence: CC0-1.0", "note: For counting only."]
+    assert messages[3].startswith("downloading ")
 
 
 def test_source_package_is_fetched_without_running_setup(registry: Registry, tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path) -> Non
     fetch(entry, place, lambda line: None)
     archive.unlink()
     made_at = place.stat().st_mtime_ns
-    told: list[str] = []
+    messages: list[str] = []
 
-    assert not fetch(entry, place, told.append)
+    assert not fetch(entry, place, messages.append)
 
-    assert told == [f"numbers is already in {place}; remove that folder to fetch it again"]
+    assert messages == [f"numbers is already in {place}; remove that folder to fetch it again"]
     assert place.stat().st_mtime_ns == made_at
 
 
@@ -237,23 +237,23 @@ def test_missing_optional_package_is_recorded(registry: Registry, tmp_path: Path
     registry.npm("echo 'npm error network unreachable' >&2; exit 1")
     packages = package("pip", registry.wheel(NUMBERS)), package("npm", optional=True)._replace(name="extra")
     place = tmp_path / "cache/numbers"
-    told: list[str] = []
+    messages: list[str] = []
 
-    assert fetch(made_up(*packages), place, told.append)
+    assert fetch(made_up(*packages), place, messages.append)
 
-    assert any(line.startswith("left out extra: ") and "network unreachable" in line for line in told)
+    assert any(line.startswith("left out extra: ") and "network unreachable" in line for line in messages)
     assert "left out extra: " in (place / "SOURCE.txt").read_text()
 
 
 def test_missing_module_is_reported_before_download(tmp_path: Path) -> None:
     entry = made_up(package("pip"))._replace(needs=(("no_such_reader", "no-such-reader"),))
-    told: list[str] = []
+    messages: list[str] = []
 
     with pytest.raises(CannotFetch, match="run `pip install no-such-reader`") as caught:
-        fetch(entry, tmp_path / "cache/numbers", told.append)
+        fetch(entry, tmp_path / "cache/numbers", messages.append)
 
     assert caught.value.code == ExitCode.ENVIRONMENT
-    assert told == []
+    assert messages == []
 
 
 def test_a_full_disk_leaves_nothing_behind(registry: Registry, tmp_path: Path) -> None:

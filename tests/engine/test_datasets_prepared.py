@@ -148,11 +148,11 @@ class TestCt:
         plane[30:70, 30:70] = 50
         plane[40:60, 40:60] = -800
 
-        told = dict(zip(ct.TISSUES, ct.tissue_labels(plane), strict=True))
+        by_tissue = dict(zip(ct.TISSUES, ct.tissue_labels(plane), strict=True))
 
         # A quarter of the body's square is lung, three quarters are soft tissue; the room around it does not count.
-        assert (told["lung"], told["lung_wide"], told["soft_rich"]) == (1, 1, 1)
-        assert (told["gas"], told["bone"], told["fat_rich"]) == (0, 0, 0)
+        assert (by_tissue["lung"], by_tissue["lung_wide"], by_tissue["soft_rich"]) == (1, 1, 1)
+        assert (by_tissue["gas"], by_tissue["bone"], by_tissue["fat_rich"]) == (0, 0, 0)
 
     def test_an_empty_slice_has_no_tissue(self) -> None:
         assert ct.tissue_labels(np.full((8, 8), -1024, np.int16)) == [0] * 10
@@ -313,7 +313,7 @@ class TestGlyphs:
 
 
 class TestFixtures:
-    """What is committed is whole, small, and says its terms."""
+    """The committed data sets are complete, small, and state their licence."""
 
     def test_ct_slices_and_labels(self) -> None:
         rows = rows_of(FIXTURES / "ct/train.csv")

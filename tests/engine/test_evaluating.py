@@ -105,9 +105,9 @@ def test_labelled_table_gets_validation_metrics(tmp_path: Path, keys: str) -> No
 def test_ids_and_files_are_written_without_labels(tmp_path: Path) -> None:
     source = photos(tmp_path)
     run_dir = saved(tmp_path, text=IMAGES.format(source=source, keys=CLASS_KEYS))
-    told = predicted(run_dir, source=part(source, "test", drop=("split", "label")))
-    assert told["figures"] is None
-    assert told["figures_reason"] == 'No labels in input: metrics skipped (no "label")'
+    prediction = predicted(run_dir, source=part(source, "test", drop=("split", "label")))
+    assert prediction["figures"] is None
+    assert prediction["figures_reason"] == 'No labels in input: metrics skipped (no "label")'
     assert [(row["id"], row["file"]) for row in rows_of(tmp_path / "out.csv")] == [
         (f"p{number:02d}", f"pixels/{number}.png") for number in range(4, 30, 5)
     ]
@@ -160,8 +160,8 @@ def test_folder_names_are_labels_and_file_names_are_written(tmp_path: Path) -> N
     flat = tmp_path / "flat"
     flat.mkdir()
     shutil.copy(tmp_path / "set" / "test" / "cat" / "0.png", flat / "a.png")
-    told = predicted(run_dir, "flat.csv", source=flat)
-    assert told["figures"] is None
+    prediction = predicted(run_dir, "flat.csv", source=flat)
+    assert prediction["figures"] is None
     assert [row["file"] for row in rows_of(tmp_path / "flat.csv")] == ["a.png"]
     (flat / "dog").mkdir()
     shutil.copy(flat / "a.png", flat / "dog" / "b.png")

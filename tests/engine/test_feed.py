@@ -48,12 +48,12 @@ class Rows(Squares):
         return super().fetch(indices)
 
 
-def skips(split: Split = "train", limit: int = 0, told: list[str] | None = None) -> BadExamples:
-    def tell(split: Split, bad: BadExample, skipped: int, limit: int) -> None:
-        if told is not None:
-            told.append(f"{split}: {bad} ({skipped} of {limit})")
+def skips(split: Split = "train", limit: int = 0, messages: list[str] | None = None) -> BadExamples:
+    def on_bad_example(split: Split, bad: BadExample, skipped: int, limit: int) -> None:
+        if messages is not None:
+            messages.append(f"{split}: {bad} ({skipped} of {limit})")
 
-    return BadExamples(split, 64, BadExampleBudget(limit, tell))
+    return BadExamples(split, 64, BadExampleBudget(limit, on_bad_example))
 
 
 def stay(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -96,16 +96,16 @@ def test_bad_row_without_allowance_ends_training() -> None:
 
 
 def test_bad_training_example_is_replaced_and_reported_once() -> None:
-    told: list[str] = []
-    left_out = skips(limit=2, told=told)
+    messages: list[str] = []
+    left_out = skips(limit=2, messages=messages)
     for epoch in (1, 2):
         with Feed(
             Rows({4, 5}), train_shares(64, 2, 8, seed=0, epoch=epoch), stay, depth=1, bad_examples=left_out
         ) as feed:
             seen = [int(square) for batch in feed for square in batch.tensors["square"]]
         assert sorted(seen) == sorted([i * i for i in range(64) if i not in (4, 5)] + [36, 36])
-    assert len(told) == 2
-    assert {line.partition(":")[2].partition(",")[0] for line in told} == {" train.csv row 6", " train.csv row 7"}
+    assert len(messages) == 2
+    assert {line.partition(":")[2].partition(",")[0] for line in messages} == {" train.csv row 6", " train.csv row 7"}
 
 
 def test_bad_example_is_not_counted_in_evaluation() -> None:
@@ -142,6 +142,6 @@ def test_waiting_with_timeout_loses_no_batch() -> None:
         assert feed.wait(None)
         assert feed.wait(None)
         assert feed.ready
-        told = torch.cat([batch.tensors["square"] for batch in feed])
-    assert sorted(told.tolist()) == [index**2 for index in range(64)]
+        squares = torch.cat([batch.tensors["square"] for batch in feed])
+    assert sorted(squares.tolist()) == [index**2 for index in range(64)]
     assert feed.wait(0)

@@ -133,7 +133,7 @@ def test_csv_and_parquet_split_equally(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
         ("1,2,0\n,2,1\n", "t.csv row 3, column a: the cell is empty"),
         ("1,2,0\n3,big,1\n", "t.csv row 3, column b: big is not a finite number"),
@@ -142,11 +142,11 @@ def test_csv_and_parquet_split_equally(folder: Path) -> None:
         ("1,red,0\n3,blue,1\n", 'the column "b" holds text, not numbers; name the numeric columns in data.fea'),
     ],
 )
-def test_non_numeric_cell_is_rejected_by_row_and_column(tmp_path: Path, rows: str, says: str) -> None:
+def test_non_numeric_cell_is_rejected_by_row_and_column(tmp_path: Path, rows: str, message: str) -> None:
     rest = "5,green,1\n" if "red" in rows else "5,6,1\n"
     (tmp_path / "t.csv").write_text(f"a,b,price\n{rows}" + rest * 40)
     plain = ['data.id=""', 'data.group=""', "data.folds_by=kfold", f"data.source={tmp_path}/t.csv"]
-    assert says in problem(TABLE, tmp_path, *plain).replace(f"{tmp_path}/", "")
+    assert message in problem(TABLE, tmp_path, *plain).replace(f"{tmp_path}/", "")
 
 
 def test_empty_table_and_unknown_columns_are_rejected(tmp_path: Path, folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_price_table_trains_and_predicts_from_other_columns(folder: Path, monkey
     frame = pl.read_parquet(folder / "houses.parquet")
     new = frame.head(50).select("rooms", "house", "price", pl.lit("x").alias("note"), "area")
     new.write_csv(folder / "new.csv")
-    asked = predict.PredictRequest(
+    request = predict.PredictRequest(
         weights=run.dir / "checkpoints" / "last.pt",
         run_dir=run.dir,
         source=folder / "new.csv",
@@ -197,10 +197,10 @@ def test_price_table_trains_and_predicts_from_other_columns(folder: Path, monkey
         form="csv",
         force=True,
     )
-    told = predict.predict(asked, ProgressWriter(os.open(os.devnull, os.O_WRONLY)))
-    assert told["figures"]["r2"] > 0.8
+    result = predict.predict(request, ProgressWriter(os.open(os.devnull, os.O_WRONLY)))
+    assert result["figures"]["r2"] > 0.8
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == new["house"].to_list()
     distance = np.abs(np.array([float(row["predicted price"]) for row in rows]) - new["price"].to_numpy())
-    assert distance.mean() == pytest.approx(told["figures"]["mae"], rel=1e-4)
+    assert distance.mean() == pytest.approx(result["figures"]["mae"], rel=1e-4)

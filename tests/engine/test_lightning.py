@@ -133,8 +133,8 @@ from engine.commands.predict import PredictRequest, predict
 from engine.commands.protocol import ProgressWriter
 run_dir, code = map(Path, sys.argv[1:])
 best, writer = run_dir / "checkpoints" / "best.pt", ProgressWriter(2)
-asked = [(None, split, None) for split in ("valid", "test", "train")]
-for source, split, out in [*asked, (Path("mine.csv"), None, None), (None, "valid", "x.csv")]:
+requests = [(None, split, None) for split in ("valid", "test", "train")]
+for source, split, out in [*requests, (Path("mine.csv"), None, None), (None, "valid", "x.csv")]:
     try:
         result = predict(PredictRequest(best, run_dir, source, split, out, "csv", 64, code), writer)
         print(json.dumps([result["figures"], result["rows"], result["out"]]))

@@ -20,8 +20,8 @@ def answered(ask, cores):
     service._thread.join()
     return service.sample()
 
-told = answered(lambda: [(10, 100), (20, 100)], [4, 5])
-assert [(r.core, r.used_bytes, r.limit_bytes) for r in told.hbm] == [(4, 10, 100), (5, 20, 100)], told
+sample = answered(lambda: [(10, 100), (20, 100)], [4, 5])
+assert [(r.core, r.used_bytes, r.limit_bytes) for r in sample.hbm] == [(4, 10, 100), (5, 20, 100)], sample
 
 def fails():
     raise ConnectionError("nobody is there\\nand more")

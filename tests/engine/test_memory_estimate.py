@@ -152,10 +152,10 @@ def test_failed_estimate_states_reason_and_does_not_block() -> None:
                 return super().predict(model, batch)
             return {}
 
-    told: list[ev.Event] = []
+    emitted: list[ev.Event] = []
     plan = planned()._replace(task=Peeking())
-    assert forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, told.append) is None
-    (warning,) = told
+    assert forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, emitted.append) is None
+    (warning,) = emitted
     assert isinstance(warning, ev.WarningRaised)
     assert warning.text.startswith("the memory of a step cannot be predicted: the step cannot be traced")
 
@@ -163,10 +163,10 @@ def test_failed_estimate_states_reason_and_does_not_block() -> None:
 def test_estimate_is_in_the_journal_with_share_of_the_host() -> None:
     from engine.memory import advice as forecast
 
-    told: list[ev.Event] = []
+    emitted: list[ev.Event] = []
     plan = planned()
-    made = forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, told.append)
-    (event,) = told
+    made = forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, emitted.append)
+    (event,) = emitted
     assert made is not None
     assert isinstance(event, ev.MemoryPredicted)
     core = event.core
@@ -270,8 +270,8 @@ def train(tmp_path: Path, rematerialise: str) -> tuple[dict[str, Any], float]:
     )
     assert done.returncode == 0, done.stderr
     sizes = re.findall(r"(?:Graph input|Intermediate tensor) size: ([\d.]+) GB", report.read_text())
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told, sum(map(float, sizes[:2])) * 1e9
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result, sum(map(float, sizes[:2])) * 1e9
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,14 @@ def _place_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_metrics_and_rows_do_not_depend_on_batch_size(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
-    told = {size: predicted(run_dir, f"{size}.csv", split="valid", batch=size) for size in (1, 7, 64, 1000)}
-    rows = {size: list(csv.reader((tmp_path / f"{size}.csv").read_text().splitlines()))[1:] for size in told}
+    result = {size: predicted(run_dir, f"{size}.csv", split="valid", batch=size) for size in (1, 7, 64, 1000)}
+    rows = {size: list(csv.reader((tmp_path / f"{size}.csv").read_text().splitlines()))[1:] for size in result}
     for size in (1, 7, 64):
-        assert told[size]["figures"]["loss"] == pytest.approx(told[1000]["figures"]["loss"], rel=1e-6)
-        assert told[size]["figures"]["accuracy"] == told[1000]["figures"]["accuracy"]
+        assert result[size]["figures"]["loss"] == pytest.approx(result[1000]["figures"]["loss"], rel=1e-6)
+        assert result[size]["figures"]["accuracy"] == result[1000]["figures"]["accuracy"]
         assert [row[:2] for row in rows[size]] == [row[:2] for row in rows[1000]]
-    assert told[7]["rows"] == len(rows[7]) == 360
-    assert (told[7]["step"], told[7]["own_figure"]) == (9, {"loss": 1.5})
+    assert result[7]["rows"] == len(rows[7]) == 360
+    assert (result[7]["step"], result[7]["own_figure"]) == (9, {"loss": 1.5})
 
 
 def test_training_and_validation_examples_are_disjoint(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ cores = 1
     said = refused(strict, split="train", batch=5)
     assert said == f"{tmp_path}/x.npy row 4: the features hold NaN or infinity"
     run_dir = saved(tmp_path, "data.max_bad_rows=2", text=text)
-    told = [predicted(run_dir, f"{split}.csv", split=split, batch=5) for split in ("train", "valid")]
-    assert sum(one["rows"] for one in told) == 28
-    assert all(np.isfinite(one["figures"]["loss"]) for one in told)
+    result = [predicted(run_dir, f"{split}.csv", split=split, batch=5) for split in ("train", "valid")]
+    assert sum(one["rows"] for one in result) == 28
+    assert all(np.isfinite(one["figures"]["loss"]) for one in result)
     assert "row 3: the features hold NaN" in refused(run_dir, source=tmp_path / "x.npy")
 
 
@@ -190,9 +190,9 @@ def test_bare_state_dict_has_no_configuration(tmp_path: Path) -> None:
     from engine.errors import Refused
 
     run_dir = saved(tmp_path, "model.channels=4")
-    told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
+    result = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
     os.chdir(tmp_path)
-    assert (told["step"], told["tensors"]) == (9, 14)
+    assert (result["step"], result["tensors"]) == (9, 14)
     alone = weights.read(tmp_path / "mine.pt")
     assert (alone.step, alone.figure) == (9, 1.5)
     weights.network(weights.workload(weights.origin(alone, None), None), alone)

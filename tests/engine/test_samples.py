@@ -54,7 +54,7 @@ def test_images_are_drawn_with_their_labels() -> None:
     assert len(pictures) == 6
     assert all(picture.pixels.shape == (16, 16, 3) for picture in pictures)
     words = [picture.example.partition(": ")[2] for picture in pictures]
-    assert all(set(told.partition(" and ")[0].split(", ")) <= {*CT_LABELS, "none"} for told in words)
+    assert all(set(text.partition(" and ")[0].split(", ")) <= {*CT_LABELS, "none"} for text in words)
     assert len(set(words)) > 1
     assert len(drawn(TEXT, "report.pictures=2")) == 2
     assert drawn(TEXT, "report.pictures=0") == []
@@ -83,9 +83,9 @@ def test_unreadable_example_is_omitted(tmp_path: Path) -> None:
     for place, name in enumerate("abcdefghij"):
         (tmp_path / "images" / f"{name}.jpg").write_bytes(good if place < 5 else b"none")
     one = ["data.label=liver", f"data.source={tmp_path / 't.csv'}", "data.max_bad_rows=5", "report.pictures=10"]
-    told = drawn(TEXT, *one)
-    assert 0 < len(told) <= 5
-    assert {picture.example.partition(": ")[2] for picture in told} <= {"liver 0", "liver 1"}
+    chosen = drawn(TEXT, *one)
+    assert 0 < len(chosen) <= 5
+    assert {picture.example.partition(": ")[2] for picture in chosen} <= {"liver 0", "liver 1"}
 
 
 def test_predictions_are_drawn_above_image_and_label() -> None:

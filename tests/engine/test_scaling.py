@@ -57,7 +57,7 @@ def test_imagenet_names_the_numbers_of_published_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("model.mean=[0.1, 0.2]", "model.mean: it has 2 numbers for 3 channels; give 3, or one for all"),
         ("model.std=[0.0, 0.2, 0.1]", "model.std"),
@@ -65,11 +65,11 @@ def test_imagenet_names_the_numbers_of_published_weights() -> None:
         ("model.mean=image_net", "model.mean"),
     ],
 )
-def test_wrong_mean_or_std_is_rejected_before_start(override: str, says: str) -> None:
+def test_wrong_mean_or_std_is_rejected_before_start(override: str, message: str) -> None:
     text = (
         f'task = "image_labels"\nepochs = 1\n[data]\nsource = "{CT / "train.csv"}"\nimage = "image"\n'
         'label = ["liver", "aorta"]\nlabel_kind = "binary"\nbatch_per_core = 8\n[device]\ncores = 1\n'
     )
     parsed = config.parse(text, "t.toml", [override])
     (problem,) = check(parsed, hardware.Machine("CPU", 0, 0, "a test"), "t.toml").problems
-    assert says in problem.sentence
+    assert message in problem.sentence

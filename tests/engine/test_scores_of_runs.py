@@ -57,8 +57,8 @@ def test_score_can_select_the_best_epoch(run: Run) -> None:
 
 
 def test_skipped_rows_are_reported_once_with_row_and_column(run: Run) -> None:
-    told = [(event.split, event.where, event.skipped, event.limit) for event in run.all(ev.ExampleSkipped)]
-    assert told == [
+    skipped = [(event.split, event.where, event.skipped, event.limit) for event in run.all(ev.ExampleSkipped)]
+    assert skipped == [
         ("valid", 'shades.csv row 6, column "shade"', 1, 2),
         ("valid", 'shades.csv row 22, column "shade"', 2, 2),
     ]

@@ -69,11 +69,11 @@ def test_an_exception_leaves_the_section() -> None:
 
 
 def test_current_section_changes_are_reported() -> None:
-    told: list[str] = []
-    sections = SectionTimer(told.append, Clock())
+    entered: list[str] = []
+    sections = SectionTimer(entered.append, Clock())
     with sections.section("evaluate"), sections.section("save"):
         pass
-    assert told == ["evaluate", "save", "evaluate", "other"]
+    assert entered == ["evaluate", "save", "evaluate", "other"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000), st.integers(0, 1000)), max_size=30))

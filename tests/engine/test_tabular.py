@@ -67,7 +67,7 @@ def trained(parent: Path, *overrides: str, exit_code: int = 0) -> Run:
     )
 
 
-def predicted(run: Run, **asked: Any) -> dict[str, Any]:
+def predicted(run: Run, **arguments: Any) -> dict[str, Any]:
     """The reports of a prediction with the best weights."""
     at = {
         "force": True,
@@ -76,7 +76,7 @@ def predicted(run: Run, **asked: Any) -> dict[str, Any]:
         "batch": 50,
         "out": str(run.dir / "out.csv"),
         "form": "csv",
-        **asked,
+        **arguments,
     }
     best = run.dir / "checkpoints" / "best.pt"
     return predict.predict(
@@ -91,11 +91,11 @@ def test_it_learns_classes_and_predicts_a_file_of_features(features: npt.NDArray
     assert epochs[-1].train["loss"].avg < 0.7 * epochs[0].train["loss"].avg
     assert {"auc", "ap", "auc 0", "auc 1", "auc 2"} <= epochs[-1].scores.keys()
     assert epochs[-1].scores["auc"] > 0.8
-    told = predicted(run, split="valid")
-    assert told["figures"]["loss"] == pytest.approx(told["own_figure"]["loss"], rel=1e-4)
+    result = predicted(run, split="valid")
+    assert result["figures"]["loss"] == pytest.approx(result["own_figure"]["loss"], rel=1e-4)
     best = next(epoch for epoch in reversed(epochs) if epoch.best)
     wanted = {name: reading.avg for name, reading in best.valid.items()} | best.scores
-    assert told["figures"] == pytest.approx(wanted, rel=1e-4)
+    assert result["figures"] == pytest.approx(wanted, rel=1e-4)
     # The validation rows, given as the user's files, evaluate to the same values.
     valid = (
         Tabular()
@@ -188,7 +188,7 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
 
 
 @pytest.mark.parametrize(
-    ("keys", "says"),
+    ("keys", "message"),
     [
         ({"source": "x.xlsx"}, "data.source: name a table (.csv"),
         ({"source": "x.csv"}, "data.labels_file: a table has columns"),
@@ -199,9 +199,9 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
     ],
 )
 def test_unusable_columns_are_rejected_with_key(
-    features: npt.NDArray[np.float64], keys: dict[str, Any], says: str
+    features: npt.NDArray[np.float64], keys: dict[str, Any], message: str
 ) -> None:
     options = TabularData(**{"source": "x.npy", "labels_file": "y.npy", **keys})
     with pytest.raises((Refused, ValueError, OSError)) as caught:
         Tabular().sizes(options, 0)
-    assert says in str(caught.value)
+    assert message in str(caught.value)

@@ -30,7 +30,7 @@ LIT = 'task = "lightning"\nepochs = 1\ndata.batch_per_core = 4\nmodel.module = "
 
 @pytest.fixture(autouse=True)
 def _process_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """A prediction may change the directory and what can be imported; a process of its own need not come back."""
+    """Predicts in a subprocess: a prediction may change the current directory and the import path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -63,13 +63,13 @@ def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) ->
     from engine.commands import predict
 
     run = ["--run-dir", str(run_dir)] if run_dir is not None else []
-    told = tmp_path / "told.jsonl"
-    fd = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = tmp_path / "reports.jsonl"
+    fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         predict.main(["--weights", str(weights), *run, "--split", "valid", "--tell-fd", str(fd), *words])
     finally:
         os.close(fd)
-    last: dict[str, Any] = json.loads(told.read_text().splitlines()[-1])
+    last: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
     return last
 
 
@@ -149,8 +149,8 @@ def test_export_needs_no_code_at_all(tmp_path: Path, text: str) -> None:
     from engine.commands.export import export
 
     run_dir = stuff(tmp_path, "evil:Task", text)
-    told = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
-    assert (told["step"], told["tensors"]) == (7, 2)
+    result = export(run_dir / "checkpoints" / "best.pt", run_dir, tmp_path / "mine.pt")
+    assert (result["step"], result["tensors"]) == (7, 2)
     assert set(torch.load(tmp_path / "mine.pt", weights_only=True)) == {"weight", "bias"}
     assert not (tmp_path / "executed").exists()
 

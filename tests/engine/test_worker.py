@@ -243,7 +243,7 @@ def test_stop_now_works_inside_the_compiler(runs_dir: Path) -> None:
     try:
         run.start()
         run.wait_for(ev.HeartbeatSent, lambda beat: beat.phase == "compiling")
-        asked = time.time()
+        requested_at = time.time()
         control.submit(run.dir, "stop", by="test", now=time.time())
         control.submit(run.dir, "stop_now", by="test", now=time.time())
         assert run.finish() == 4
@@ -251,7 +251,7 @@ def test_stop_now_works_inside_the_compiler(runs_dir: Path) -> None:
     finally:
         run.stop_if_alive()
     assert ended.outcome == "stopped"
-    assert ended.t - asked < 1.5
+    assert ended.t - requested_at < 1.5
     assert run.one(ev.RequestApplied).kind == "stop_now"
     assert run.one(ev.RequestRefused).kind == "stop"
     assert [event.kind for event in run.all(ev.RequestSeen)] == ["stop", "stop_now"]

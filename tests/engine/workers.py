@@ -1,4 +1,4 @@
-"""Starts real workers on real run directories, and reads what they wrote."""
+"""Starts real workers on real run directories, and reads their journals."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Run:
             self._tail = None
 
     def wait_for(self, kind: type[SomeEvent], matches: Callable[[SomeEvent], bool] = lambda event: True) -> SomeEvent:
-        """Reads the journal until such a fact stands in it."""
+        """Reads the journal until it contains such an event."""
         deadline = time.monotonic() + TIMEOUT_S
         seen = 0
         while time.monotonic() < deadline:
@@ -92,7 +92,7 @@ class Run:
             assert self._process is not None
             if self._process.poll() is not None and len(self.events()) == seen:
                 break
-            # A short wait on the process itself, since nothing tells of a growing file.
+            # Polls, since there is no notification for a growing file; a short wait on the process itself.
             try:
                 self._process.wait(0.02)
             except subprocess.TimeoutExpired:
@@ -139,7 +139,7 @@ def make(
     cwd: Path = HERE,
     resume_from: Path | None = None,
 ) -> Run:
-    """A run directory, of the sample configuration or of `text`; nothing is started."""
+    """Creates a run directory, with the sample configuration or `text`; starts no process."""
     source = text if text is not None else DIGITS.read_text()
     checked = config.parse(source, "test.toml", overrides)
     manifest = rundir.Manifest(

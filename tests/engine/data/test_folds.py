@@ -110,15 +110,15 @@ def test_binary_labels_are_stratified_by_rarest_present() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "says"),
+    ("rows", "options", "message"),
     [
         (rows_of([0, 1]), {"folds": 5}, "2 rows cannot be split into 5 folds"),
         (rows_of([0, 1, 0]), {"folds": 2, "folds_by": "group"}, "needs the column of the group"),
         (rows_of([0, 1, 0], [1, 1, 1]), {"folds": 2, "folds_by": "group"}, "1 groups cannot be split into 2 parts"),
     ],
 )
-def test_impossible_split_is_rejected(rows: Rows, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_impossible_split_is_rejected(rows: Rows, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         folds_of(rows, SplitOptions(**options), 0)
 
 

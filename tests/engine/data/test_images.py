@@ -74,8 +74,8 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_every_tensor_has_its_static_shape_and_type(scene: Path) -> None:
     batch = train(options(scene)).fetch(np.array([4, 0, 4]))
-    told = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in batch.items()}
-    assert told == {
+    kinds = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in batch.items()}
+    assert kinds == {
         "image": ((3, 3, 16, 24), torch.uint8),
         "mask": ((3, 1, 16, 24), torch.uint8),
         "depth": ((3, 1, 16, 24), torch.float32),
@@ -153,16 +153,16 @@ def test_every_kind_of_png_becomes_rgb_and_gray(tmp_path: Path, mode: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "the file is empty"),
         (b"hello", "unknown image format"),
         (b"\xff\xd8\xff\xe0cut", "the image cannot be decoded"),
     ],
 )
-def test_unreadable_image_names_row_column_and_file(scene: Path, content: bytes, says: str) -> None:
+def test_unreadable_image_names_row_column_and_file(scene: Path, content: bytes, message: str) -> None:
     (scene / "image" / "5.jpg").write_bytes(content)
-    _raises_for_row_5(scene, "column n", says, "5.jpg")
+    _raises_for_row_5(scene, "column n", message, "5.jpg")
 
 
 def test_truncated_image_is_named(scene: Path) -> None:
@@ -228,12 +228,12 @@ def test_file_removed_after_the_check_is_named(scene: Path) -> None:
     _fetch_fails(splits, "column n", "the file cannot be read: No such file or directory", "mask/5.png")
 
 
-def _raises_for_row_5(scene: Path, column: str, says: str, file: str) -> None:
+def _raises_for_row_5(scene: Path, column: str, message: str, file: str) -> None:
     for cache_mb in (0, 64):
-        _fetch_fails(images.load(options(scene, cache_mb=cache_mb), 0), column, says, file)
+        _fetch_fails(images.load(options(scene, cache_mb=cache_mb), 0), column, message, file)
 
 
-def _fetch_fails(splits: Any, column: str, says: str, file: str) -> None:
+def _fetch_fails(splits: Any, column: str, message: str, file: str) -> None:
     failed: list[tuple[Images, BadExample]] = []
     for split in (splits.train, splits.valid):
         try:
@@ -245,15 +245,15 @@ def _fetch_fails(splits: Any, column: str, says: str, file: str) -> None:
     assert split.which[bad.index] == 5
     assert f"t.csv row 7, {column}" in bad.where
     assert file in bad.where
-    assert says in bad.why
+    assert message in bad.why
 
 
 def test_feed_skips_bad_images_up_to_the_limit(scene: Path) -> None:
     (scene / "image" / "5.jpg").write_bytes(b"nothing")
-    told: list[str] = []
+    reasons: list[str] = []
     seen = 0
     splits = images.load(options(scene), 0)
-    budget = BadExampleBudget(1, lambda split, bad, spent, limit: told.append(bad.why))
+    budget = BadExampleBudget(1, lambda split, bad, spent, limit: reasons.append(bad.why))
     train_skips, valid_skips = (
         BadExamples("train", len(splits.train), budget),
         BadExamples("valid", len(splits.valid), budget),
@@ -261,7 +261,7 @@ def test_feed_skips_bad_images_up_to_the_limit(scene: Path) -> None:
     for split, skips in ((splits.train, train_skips), (splits.valid, valid_skips)):
         with Feed(split, valid_shares(len(split), 2, 2), lambda tensors: tensors, 2, skips) as feed:
             seen += sum(int(batch.counts.sum()) for batch in feed)
-    assert told == ["unknown image format"]
+    assert reasons == ["unknown image format"]
     assert seen == COUNT - 1
 
 

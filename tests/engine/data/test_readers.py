@@ -63,10 +63,10 @@ class Returns(Numbers):
         return self._value  # type: ignore[no-any-return]
 
 
-def epoch(dataset: Numbers, workers: int, told: list[str] | None = None) -> list[dict[str, torch.Tensor]]:
+def epoch(dataset: Numbers, workers: int, messages: list[str] | None = None) -> list[dict[str, torch.Tensor]]:
     """Two epochs of batches, and the examples left out of them."""
     budget = BadExampleBudget(
-        len(dataset), lambda split, bad, skipped, limit: (told if told is not None else []).append(str(bad))
+        len(dataset), lambda split, bad, skipped, limit: (messages if messages is not None else []).append(str(bad))
     )
     skips, found = BadExamples("train", len(dataset), budget), []
     for number in (1, 2):
@@ -82,11 +82,11 @@ def test_batches_and_skips_are_equal_for_any_thread_count() -> None:
     batches = epoch(Numbers(bad), 1, expected)
     assert len(expected) == len(bad)
     for workers in (2, 8, 100):
-        told: list[str] = []
-        for one, other in zip(epoch(Numbers(bad), workers, told), batches, strict=True):
+        messages: list[str] = []
+        for one, other in zip(epoch(Numbers(bad), workers, messages), batches, strict=True):
             assert one.keys() == other.keys()
             assert all(torch.equal(one[name], other[name]) for name in one)
-        assert told == expected
+        assert messages == expected
 
 
 def test_as_many_threads_as_configured_call_fetch_at_once() -> None:
@@ -122,7 +122,7 @@ def test_an_example_that_cannot_be_read_is_named(workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ([1, 2], r"fetch\(\) returned a list; it must return a dict of tensors by name, each with one row per example"),
         (None, r"fetch\(\) returned a NoneType; it must"),
@@ -132,8 +132,8 @@ def test_an_example_that_cannot_be_read_is_named(workers: int) -> None:
         ({"x": torch.tensor(1.0)}, r'fetch\(\) returned "x" of shape \[\] for 3 indices; it must'),
     ],
 )
-def test_invalid_batch_names_the_method_that_returned_it(value: Any, says: str) -> None:
-    with pytest.raises(WrongBatch, match=says):
+def test_invalid_batch_names_the_method_that_returned_it(value: Any, message: str) -> None:
+    with pytest.raises(WrongBatch, match=message):
         Reader(Returns(value)).read(np.arange(3))
     with pytest.raises(Refused, match=r"task: load\(\): the training dataset's fetch\(\) returned"):
         estimate.shapes(Returns(value))
@@ -149,8 +149,8 @@ def test_inconsistent_parts_of_a_batch_are_rejected() -> None:
         def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
             return {"x": torch.zeros(len(indices), 1 + int(indices[0]))}
 
-    says = r'"x" float32 \[1\] for some examples of a batch and "x" float32 \[3\] for others'
-    with closing(Reader(Ragged(), 2)) as reader, pytest.raises(WrongBatch, match=says):
+    message = r'"x" float32 \[1\] for some examples of a batch and "x" float32 \[3\] for others'
+    with closing(Reader(Ragged(), 2)) as reader, pytest.raises(WrongBatch, match=message):
         reader.read(np.arange(4))
 
 

@@ -93,7 +93,7 @@ def test_leading_zeros_of_names_are_preserved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "keys", "says"),
+    ("row", "keys", "message"),
     [
         ("a9,cat,p,0,0,1", {}, "row 8, column id: there is no file "),
         ("a0,cat,p,0,0,1", {}, 'row 8, column id: "a0" is also row 2'),
@@ -135,9 +135,11 @@ def test_leading_zeros_of_names_are_preserved(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_bad_row_is_named_with_file_row_and_column(images: Path, row: str, keys: dict[str, Any], says: str) -> None:
+def test_a_bad_row_is_named_with_file_row_and_column(
+    images: Path, row: str, keys: dict[str, Any], message: str
+) -> None:
     text = refused(options(images, (*GOOD, row), **keys))
-    assert f"train.csv {says}" in text
+    assert f"train.csv {message}" in text
 
 
 def test_bad_rows_are_skipped_up_to_limit_and_reported(images: Path) -> None:
@@ -158,7 +160,7 @@ def test_ten_problems_are_listed_and_the_others_counted(images: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "says"),
+    ("keys", "message"),
     [
         ({"label": "knid"}, 'has no column "knid" (data.label); did you mean "kind"?'),
         ({"image": "images/{idd}.png"}, 'has no column "idd" (data.image); did you mean "id"?'),
@@ -168,8 +170,8 @@ def test_ten_problems_are_listed_and_the_others_counted(images: Path) -> None:
         ({"fold": 1, "folds": 7}, "6 rows cannot be split into 7 folds"),
     ],
 )
-def test_wrong_key_is_named_with_valid_ones(images: Path, keys: dict[str, Any], says: str) -> None:
-    assert says in refused(options(images, **keys))
+def test_wrong_key_is_named_with_valid_ones(images: Path, keys: dict[str, Any], message: str) -> None:
+    assert message in refused(options(images, **keys))
 
 
 def test_leaking_group_is_rejected_with_rows_unless_allowed(images: Path) -> None:
@@ -190,7 +192,7 @@ def test_stratified_folds_with_group_are_rejected(images: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "is empty; its first row must name the columns"),
         (b"id,kind\n", "has no usable row"),
@@ -204,10 +206,10 @@ def test_stratified_folds_with_group_are_rejected(images: Path) -> None:
         (b"id,kind, kind\na0,cat,dog\n", "has two columns of the same name"),
     ],
 )
-def test_non_table_file_states_reason(images: Path, content: bytes, says: str) -> None:
+def test_non_table_file_states_reason(images: Path, content: bytes, message: str) -> None:
     wanted = options(images)
     (images / "train.csv").write_bytes(content)
-    assert says in refused(wanted)
+    assert message in refused(wanted)
 
 
 def test_a_byte_order_mark_and_quoted_cells_are_read(images: Path) -> None:
