@@ -92,20 +92,14 @@ class Rank:
             return self._train(planned, num_ranks, link, device_index)
         except PeerLost:
             return PEER_LOST
-        except (Refused, ConfigError) as error:
-            return self.failed(error, ExitCode.USAGE)
-        except Unable as error:
-            return self.failed(error, ExitCode.ENVIRONMENT)
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
-            return self.failed(error, ExitCode.FAILED)
+            return self.failed(error, crash_report.exit_code_of(error))
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Reports a failure and returns the exit code."""
         failure = crash_report.failure_event(error, self._progress)
-        self._reporter.emit(failure)
+        crash_report.report(failure, self._reporter, f"rank {self.rank}:\n")
         self._report_end("failed", f"{type(error).__name__}: {text_of(error)}")
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"rank {self.rank}:\n{failure.traceback or failure.message}\n")
         return code
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ during a long compilation. Exits with 0 done, 2 configuration refused, 3 failed,
 from __future__ import annotations
 
 import argparse
-import contextlib
 import faulthandler
 import importlib
 import os
@@ -20,13 +19,13 @@ from typing import Any, NamedTuple
 
 from engine import rank as ranks
 from engine import run_plan
-from engine.errors import PEER_LOST, NotFinite, PeerLost, Refused, Unable, text_of
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Unable, text_of
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
 from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
-from tputui.config import ConfigError, RunConfig, from_builtins
+from tputui.config import RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -86,17 +85,13 @@ class Worker:
             self._ended.wait(ROOT_CAUSE_WAIT_S)
             if self._ended.is_set():
                 return
-            ending = self._failed(error, ExitCode.FAILED)
-        except (Refused, ConfigError) as error:
-            ending = self._failed(error, ExitCode.USAGE)
-        except Unable as error:
-            ending = self._failed(error, ExitCode.ENVIRONMENT)
+            ending = self._failed(error)
         except NotFinite as error:
             # Of no rank in particular: all have found it at the same step.
-            self._report_failure(crash_report.failure_event(error, self._progress))
+            crash_report.report(crash_report.failure_event(error, self._progress), self._reporter)
             ending = Ending("failed", ExitCode.FAILED, str(error))
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
-            ending = self._failed(error, ExitCode.FAILED)
+            ending = self._failed(error)
         self._progress.enter("ending")
         if self._requests.claim_end():
             self._ending = ending
@@ -215,16 +210,11 @@ class Worker:
         for event in self._rank_processes.new_exits(ending=ending) if self._rank_processes is not None else []:
             self._reporter.emit(event)
 
-    def _failed(self, error: BaseException, code: ExitCode) -> Ending:
-        self._report_failure(crash_report.failure_event(error, self._progress, self._rank_prefix))
+    def _failed(self, error: BaseException) -> Ending:
+        crash_report.report(crash_report.failure_event(error, self._progress, self._rank_prefix), self._reporter)
         first = text_of(error).partition("\n")[0]
+        code = crash_report.exit_code_of(error)
         return Ending("failed", code, f"{self._rank_prefix}{type(error).__name__}: {first}")
-
-    def _report_failure(self, failure: ev.FailureRaised) -> None:
-        self._reporter.emit(failure)
-        # The journal has it already; a log on a full disk, or a closed stderr, must not prevent the end of the run.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(failure.traceback or f"{failure.message}\n")
 
 
 ROOT_CAUSE_WAIT_S = 10.0

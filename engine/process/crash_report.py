@@ -1,10 +1,12 @@
-"""Builds the event for an error that ends a rank: kind, message, traceback and user frames.
+"""Reports an error that ends a rank: the event with kind, message, traceback and user frames, and the exit code.
 
 Must not raise, whatever the error is.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -14,7 +16,9 @@ from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyB
 from engine.process import stacks
 from engine.process.requests import Progress
 from tputui.config import ConfigError
+from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
 
 COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
 """Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""
@@ -34,6 +38,21 @@ def failure_event(error: BaseException, progress: Progress, who: str = "") -> ev
         kind=_tried(lambda: kind_of(error), "exception"),
         frames=_tried(lambda: stacks.error_frames(error), []),
     )
+
+
+def report(failure: ev.FailureRaised, reporter: Reporter, heading: str = "") -> None:
+    """Writes the failure to the journal, and to stderr under the heading."""
+    reporter.emit(failure)
+    # The journal has it already; a log on a full disk, or a closed stderr, must not prevent the end of the run.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(heading + (failure.traceback or f"{failure.message}\n"))
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code of a process that this error ends."""
+    if isinstance(error, Refused | ConfigError):
+        return ExitCode.USAGE
+    return ExitCode.ENVIRONMENT if isinstance(error, Unable) else ExitCode.FAILED
 
 
 def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:

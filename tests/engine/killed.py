@@ -1,4 +1,4 @@
-"""Kills processes while they save checkpoints and checks the remaining files: `python -m tests.engine.killed FOLDER KILLS`.
+"""Kills processes while they save, then checks the files: `python -m tests.engine.killed FOLDER KILLS`.
 
 Each process resumes from the checkpoints of the one before, in a new run directory, as a resumed run does, and
 is killed at a random moment of its saving. The invariants of checkpoints are checked each time. Prints the number

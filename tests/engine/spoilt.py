@@ -23,8 +23,8 @@ class SpoiltData(BendData, frozen=True, kw_only=True):
     split: str = "train"
     """Split of the bad example."""
     how: str = "nothing"
-    """`nothing`, `endless`: its input is NaN or infinite, so the loss and all gradients are as well. `apart`: only its loss is
-    NaN, on which no weight depends. `steep`: its loss is finite and its gradient is not."""
+    """`nothing`, `endless`: its input is NaN or infinite, and so are the loss and all gradients. `apart`: only its loss
+    is NaN, on which no weight depends. `steep`: its loss is finite and its gradient is not."""
 
 
 class Place(NamedTuple):

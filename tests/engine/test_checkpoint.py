@@ -32,10 +32,9 @@ def planned(*overrides: str) -> Plan:
 
 
 def at_step(step: int) -> Checkpoint:
+    position = Position(epoch=2, batch=3, step=step, evaluating=False)
     training_state = {"model": {"w": torch.full((4,), float(step))}}
-    return Checkpoint(
-        Position(epoch=2, batch=3, step=step, evaluating=False), training_state, {"loss": [1.0, 2.0, 3.0]}, 0.5
-    )
+    return Checkpoint(position, training_state, {"loss": [1.0, 2.0, 3.0]}, 0.5)
 
 
 @pytest.fixture

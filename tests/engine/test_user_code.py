@@ -30,7 +30,7 @@ LIT = 'task = "lightning"\nepochs = 1\ndata.batch_per_core = 4\nmodel.module = "
 
 @pytest.fixture(autouse=True)
 def _process_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Predicts in a subprocess: a prediction may change the current directory and the import path."""
+    """Restores the current directory and the import path, which a prediction may change."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
