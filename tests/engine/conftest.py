@@ -43,7 +43,7 @@ def interrupted(runs_dir: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def resumed(runs_dir: Path, interrupted: Run) -> Run:
-    """The interrupted run, taken up again for one more epoch than it had begun."""
+    """The interrupted run, resumed and trained for one more epoch."""
     saved = [event for event in interrupted.all(ev.CheckpointSaved) if event.reason == "stop"][-1]
     epochs = saved.epoch + 1
     run = make(runs_dir, "resumed", [f"epochs={epochs}"], resume_from=interrupted.dir / saved.path)

@@ -19,7 +19,7 @@ CORES = 8
 
 
 def main() -> None:
-    """Names the GRUs, and lays the runtime's gradients beside those of the one it replaced."""
+    """Lists the GRUs, and compares the runtime's gradients with those of the GRU it replaced."""
     cores = Spmd(CORES)
     scanned: Any = nn.GRU
     torch.manual_seed(0)

@@ -34,7 +34,7 @@ VALUES = 1 << 17
 
 
 def planned_for_ever() -> Plan:
-    """A plan that no number of saves completes."""
+    """A plan with more steps than will ever be saved."""
     return planned(f"checkpoint.keep={KEEP}", "epochs=1000000")
 
 
@@ -90,10 +90,10 @@ def killed_in_a_save(run_dir: Path, source: Path | None, chance: random.Random) 
 
 
 def check(run_dir: Path, first: int, done: int) -> Path:
-    """Checks the checkpoints that it left, and returns the last one."""
+    """Checks the remaining checkpoints, and returns the last one."""
     folder = run_dir / rundir.CHECKPOINTS
     for name in (checkpoint_store.LAST, checkpoint_store.BEST):
-        # Whole, and what was saved; else it is refused.
+        # `load` refuses a damaged file; this one is also equal to the saved state.
         step, best = read(folder / name)
         assert step in (first + done, first + done + 1) or name == checkpoint_store.BEST, (name, step, first, done)
         assert best == 0.5 ** (step // 3), "the best figure is that of its step"

@@ -1,4 +1,4 @@
-"""Lays the scan LSTM on 8 virtual cores beside `nn.LSTM` on the CPU, in a process of its own; prints JSON.
+"""Compares the scan LSTM on 8 virtual cores with `nn.LSTM` on the CPU, in a process of its own; prints JSON.
 
 Run as a module with `PJRT_DEVICE=CPU CPU_NUM_DEVICES=8`.
 """
@@ -59,7 +59,7 @@ def _everything(model: nn.LSTM, sequence: torch.Tensor, start: torch.Tensor) -> 
 
 
 def program(steps: int, cores: Spmd) -> dict[str, float]:
-    """What a training step of that many time steps costs to compile."""
+    """The cost of compiling a training step of that many time steps."""
     model = LSTM(FEATURES, HIDDEN, batch_first=True).to(cores.device)
     put = cores.put({"sequence": torch.randn(CORES, steps, FEATURES)})
     backend.sync()

@@ -21,7 +21,7 @@ class PointsData(Options, frozen=True, kw_only=True):
     break_at: int = -1
     """Training point that cannot be read."""
     fold: int = 0
-    """Which fourth of the points is left out."""
+    """The quarter of the points that is left out."""
     stop_in_evaluation: str = ""
     """Run directory that gets a request to stop while this task is being evaluated."""
 

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measured(planned: Any, strategy: Any) -> dict[str, Any]:
-    """What the engine made of a setting."""
+    """Result of the engine for one setting."""
     from engine.checkpoint.resume import Position
     from engine.loop.train_step import TrainStep
     from engine.xla import backend

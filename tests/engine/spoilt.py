@@ -80,7 +80,7 @@ class Spoilt(Bend):
 
         predicted = super().predict(model, batch)["y"]
         steep = batch["steep"] > 0
-        # The root of nothing is nothing, and its slope has no end.
+        # The square root of 0 is 0, and its gradient there is infinite.
         root = torch.where(steep, predicted - predicted.detach(), 1.0).sqrt()
         return {"y": predicted + torch.where(steep, root, 0.0)}
 

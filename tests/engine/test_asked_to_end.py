@@ -40,7 +40,7 @@ SETUPS = {
 }
 """Runs by name: `stalled-` runs hang forever, the others get SIGTERM."""
 SEEN_IN = {"compile": {"compiling"}, "evaluate": {"data", "evaluating"}, "save": {"saving"}}
-"""Phases in which the request is seen."""
+"""Phases in which the request is received."""
 
 
 class Held(Watched):
@@ -53,7 +53,7 @@ class Held(Watched):
         super().__init__(make(parent, name, overrides, text=CONFIG, cwd=REPOSITORY))
 
     def pids(self) -> list[int]:
-        """Every process that has begun a journal, the supervisor first."""
+        """Ids of the processes that have a journal, the supervisor first."""
         writers = ("supervisor-0", "worker-0", "rank-1")
         return [opened.pid for writer in writers for opened in facts(self.dir, writer, ev.JournalOpened)]
 
@@ -109,8 +109,8 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
     for pid in run.pids():
         os.kill(pid, signal.SIGTERM)
     if name == "save":
-        # Seen while the other save runs, which goes on then.
-        wait_for(lambda: facts(run.dir, "worker-0", ev.RequestSeen), "that it is seen", PATIENCE_S)
+        # The request is received while another save runs, which then continues.
+        wait_for(lambda: facts(run.dir, "worker-0", ev.RequestSeen), "the request to be received", PATIENCE_S)
         run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)

@@ -44,7 +44,7 @@ def read_by(run: Run) -> tuple[Snapshot, str]:
 
 
 def lines(run: Run) -> list[str]:
-    """What `--no-ui` prints of it."""
+    """The lines that `--no-ui` prints of the run."""
     teller = LineWriter()
     return [line for seq, event in enumerate(run.events()) for line in teller.lines("worker-0", seq, event)]
 

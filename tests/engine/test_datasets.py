@@ -31,7 +31,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 
 def refused(entry: DatasetEntry, place: Path) -> CannotFetch:
-    """Why a set cannot be fetched; checks that no files are left behind."""
+    """The error of a failed fetch; checks that no partial files remain."""
     with pytest.raises(CannotFetch) as caught:
         fetch(entry, place, lambda line: None)
     assert list(place.parent.iterdir()) == [] if place.parent.exists() else True

@@ -86,7 +86,7 @@ def test_logged_values_become_meters_of_their_split(lit: Run) -> None:
     epoch = lit.all(ev.EpochEnded)[0]
     assert set(epoch.train) == {"loss", "accuracy"}
     assert set(epoch.valid) == {"loss", "accuracy"}
-    # Every one of the 359 counts once: with padding or a dropped end it would be no whole number of them.
+    # Each of the 359 examples counts once: with padding or a dropped last batch this would not be an integer.
     right = epoch.valid["accuracy"].avg * 359
     assert right == pytest.approx(round(right), abs=1e-3)
     (reading,) = [event for event in lit.all(ev.MetersReported) if event.split == "valid" and event.epoch == 1]

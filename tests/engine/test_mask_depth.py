@@ -12,7 +12,7 @@ from engine.tasks.mask_depth import CHECKS, MaskDepth, MaskDepthData, MaskDepthM
 
 
 def outcomes(where: Literal["everywhere", "depth_known"], logit_of_the_unknown: float) -> dict[str, torch.Tensor]:
-    """Of an image whose left half is known and rightly predicted, foreground above background."""
+    """Outcomes of an image whose left half is known and correctly predicted, foreground above background."""
     task = MaskDepth()
     task.model(MaskDepthModel(encoder="thin", width=8), MaskDepthData(source="unread", mask_where=where))
     mask = torch.zeros(1, 1, 32, 32, dtype=torch.uint8)

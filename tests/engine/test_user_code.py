@@ -1,4 +1,4 @@
-"""Opening an untrusted run executes none of its code, wherever it is and whatever the run contains."""
+"""Opening an untrusted run executes none of its code, in any location and with any content."""
 
 from __future__ import annotations
 

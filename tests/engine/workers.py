@@ -59,7 +59,7 @@ class Run:
             )
 
     def finish(self) -> int:
-        """Waits for the end of the worker and gives its exit code."""
+        """Waits for the end of the worker and returns its exit code."""
         assert self._process is not None
         return self._process.wait(TIMEOUT_S)
 
@@ -97,10 +97,10 @@ class Run:
                 self._process.wait(0.02)
             except subprocess.TimeoutExpired:
                 continue
-        raise AssertionError(f"no such {kind.__name__}; the log says: {self.log.read_text()}")
+        raise AssertionError(f"no such {kind.__name__}; its log: {self.log.read_text()}")
 
     def events(self) -> list[ev.Event]:
-        """Every fact that the worker wrote so far."""
+        """All events that the worker has written so far."""
         path = self.dir / "worker-0.jsonl"
         if self._tail is None:
             if self._over or not path.exists():
@@ -111,11 +111,11 @@ class Run:
         return list(self._events)
 
     def all(self, kind: type[SomeEvent]) -> list[SomeEvent]:
-        """Every fact of a kind."""
+        """All events of a type."""
         return [event for event in self.events() if isinstance(event, kind)]
 
     def one(self, kind: type[SomeEvent]) -> SomeEvent:
-        """The only fact of a kind."""
+        """The only event of a type."""
         (event,) = self.all(kind)
         return event
 
